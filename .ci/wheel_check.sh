@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds the wheel, installs it into an empty environment and runs the quickstart from a folder outside the checkout.
+# Usage: .ci/wheel_check.sh PYTHON   (an interpreter that has `build`)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=$1
+root=$PWD
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+echo "building the source distribution and, from it, the wheel"
+"$python" -m build --outdir "$scratch/dist" . >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log"; exit 1; }
+wheel=$(ls "$scratch"/dist/lmzoo-*.whl)
+ls -l "$wheel"
+
+# Every file of every shipped preset has to be in the wheel, under the package.
+"$python" - "$wheel" <<'PY'
+import sys, zipfile
+from pathlib import Path
+
+inside = set(zipfile.ZipFile(sys.argv[1]).namelist())
+wanted = {f"lmzoo/presets/shipped/{path.relative_to('presets')}" for path in Path("presets").rglob("*") if path.is_file()}
+assert any(name.endswith("manifest.json") for name in wanted), "no shipped preset in presets/"
+if missing := sorted(wanted - inside):
+    sys.exit(f"not in the wheel: {missing}")
+assert "lmzoo/py.typed" in inside, "lmzoo/py.typed is not in the wheel"
+print(f"{len(inside)} files, {len(wanted)} of them shipped presets")
+PY
+
+echo "installing it into an empty environment"
+"$python" -m venv "$scratch/venv"
+"$scratch/venv/bin/python" -m pip --disable-pip-version-check install --quiet --progress-bar off "$wheel[examples]"
+
+echo "running the quickstart against it"
+mkdir "$scratch/elsewhere"
+cp -r examples "$scratch/elsewhere/examples"
+cd "$scratch/elsewhere"
+"$scratch/venv/bin/python" -c "
+import pathlib, lmzoo
+assert not pathlib.Path(lmzoo.__file__).is_relative_to('$root'), lmzoo.__file__
+assert 'bert_nano_en_uncased' in lmzoo.list_presets()
+"
+"$scratch/venv/bin/lmzoo" presets
+"$scratch/venv/bin/python" examples/quickstart.py

@@ -1,0 +1,8 @@
+"""lmzoo: a Keras 3 model zoo for the road from ELMo to BERT, RoBERTa and ALBERT."""
+
+__version__ = "0.1.0"
+
+from lmzoo import layers, models, text, training
+from lmzoo.presets.catalog import PresetInfo, list_presets
+
+__all__ = ["PresetInfo", "__version__", "layers", "list_presets", "models", "text", "training"]

@@ -1,0 +1,21 @@
+"""The layers that the families are assembled from; each exists once."""
+
+from lmzoo.layers.activations import get_activation
+from lmzoo.layers.attention import SelfAttention, attention_probabilities
+from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.embeddings import TransformerEmbedding
+from lmzoo.layers.encoder import TransformerBlock
+from lmzoo.layers.heads import ClassificationHead, MaskedLMHead
+from lmzoo.layers.pooling import FirstTokenPooler
+
+__all__ = [
+    "ClassificationHead",
+    "Dropout",
+    "FirstTokenPooler",
+    "MaskedLMHead",
+    "SelfAttention",
+    "TransformerBlock",
+    "TransformerEmbedding",
+    "attention_probabilities",
+    "get_activation",
+]

@@ -1,0 +1,44 @@
+"""Activation functions by the names that checkpoints use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+
+def _gelu_erf(x: Any) -> Any:
+    return keras.ops.gelu(x, approximate=False)
+
+
+def _gelu_tanh(x: Any) -> Any:
+    return keras.ops.gelu(x, approximate=True)
+
+
+# "gelu" means the exact form, as in BERT's first release and in Hugging Face configs; the tanh form has its own name.
+# The two differ by up to 4.7e-4, so a checkpoint's choice is never guessed.
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "gelu": _gelu_erf,
+    "gelu_tanh": _gelu_tanh,
+    "relu": keras.ops.relu,
+    "tanh": keras.ops.tanh,
+}
+
+
+def get_activation(name: str) -> Callable[[Any], Any]:
+    """The function called `name`.
+
+    Args:
+        name: one of `"gelu"` (exact, erf), `"gelu_tanh"` (Hendrycks & Gimpel, 2016, the tanh approximation), `"relu"`,
+            `"tanh"`.
+
+    Returns:
+        A function from a float tensor to one of the same shape.
+
+    Raises:
+        ValueError: for any other name.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"Unknown activation {name!r}; known: {', '.join(map(repr, ACTIVATIONS))}.")
+    return ACTIVATIONS[name]

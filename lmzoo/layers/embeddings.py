@@ -1,0 +1,94 @@
+"""Sum of word, position and segment embeddings, normalised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.layers.dropout import Dropout
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class TransformerEmbedding(keras.layers.Layer):
+    """LayerNorm(word + position + segment), then dropout: BERT's input layer (Devlin et al., 2019, figure 2).
+
+    Args:
+        vocabulary_size: int, V.
+        hidden_dim: int, H.
+        max_sequence_length: int, rows of the position table.
+        num_segments: int, rows of the segment table; 0 for none.
+        dropout: float, rate after the normalisation.
+        layer_norm_epsilon: float.
+        initializer_range: float, standard deviation of the truncated normal initialiser.
+
+    Call arguments: `token_ids` int (B, T) and, if there are segments, `segment_ids` int (B, T). Returns float (B, T, H).
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        hidden_dim: int,
+        max_sequence_length: int,
+        num_segments: int = 2,
+        dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.max_sequence_length = max_sequence_length
+        self.num_segments = num_segments
+        self.initializer_range = initializer_range
+        # Reversible: a masked-LM head projects back through the same table.
+        self.token_embedding = self._table(keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding")
+        self.position_embedding = self._table(keras.layers.Embedding, max_sequence_length, "position_embedding")
+        self.segment_embedding = (
+            self._table(keras.layers.Embedding, num_segments, "segment_embedding") if num_segments else None
+        )
+        self.layer_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm"
+        )
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def _table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
+        return kind(
+            rows,
+            self.hidden_dim,
+            embeddings_initializer=keras.initializers.TruncatedNormal(stddev=self.initializer_range),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, token_ids_shape: tuple[int | None, ...], segment_ids_shape: Any = None) -> None:
+        """Creates the tables and the normalisation."""
+        for table in (self.token_embedding, self.position_embedding, self.segment_embedding):
+            if table is not None:
+                table.build(token_ids_shape)
+        self.layer_norm.build((*token_ids_shape, self.hidden_dim))
+        self.built = True
+
+    def call(self, token_ids: Any, segment_ids: Any = None, training: bool = False) -> Any:
+        """Embeds `token_ids`."""
+        length = ops.shape(token_ids)[1]
+        x = self.token_embedding(token_ids)  # (B, T, H)
+        x = x + self.position_embedding(ops.arange(length, dtype="int32"))  # + (T, H)
+        if self.segment_embedding is not None:
+            x = x + self.segment_embedding(segment_ids)  # + (B, T, H)
+        return self.dropout(self.layer_norm(x), training=training)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "max_sequence_length": self.max_sequence_length,
+            "num_segments": self.num_segments,
+            "dropout": self.dropout.rate,
+            "layer_norm_epsilon": self.layer_norm.epsilon,
+            "initializer_range": self.initializer_range,
+        }

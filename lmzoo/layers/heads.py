@@ -1,0 +1,130 @@
+"""Output layers of the tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.layers.activations import get_activation
+from lmzoo.layers.dropout import Dropout
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class ClassificationHead(keras.layers.Layer):
+    """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
+
+    Args:
+        num_classes: int, C.
+        dropout: float, rate on the pooled vector in training.
+        initializer_range: float, standard deviation of the truncated normal initialiser.
+
+    Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
+    """
+
+    def __init__(
+        self, num_classes: int, dropout: float = 0.1, initializer_range: float = 0.02, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.initializer_range = initializer_range
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.logits = keras.layers.Dense(
+            num_classes,
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=initializer_range),
+            dtype=self.dtype_policy,
+            name="logits",
+        )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the linear layer."""
+        self.logits.build(input_shape)
+        self.built = True
+
+    def call(self, pooled: Any, training: bool = False) -> Any:
+        """Computes the logits."""
+        return ops.cast(self.logits(self.dropout(pooled, training=training)), "float32")
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "dropout": self.dropout.rate,
+            "initializer_range": self.initializer_range,
+        }
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MaskedLMHead(keras.layers.Layer):
+    """Vocabulary logits at chosen positions: dense, activation, LayerNorm, the transposed word table, a bias.
+
+    Only the chosen positions are computed, about a seventh of the sequence in pre-training (Devlin et al., 2019).
+
+    Args:
+        token_embedding: `keras.layers.ReversibleEmbedding` of V rows and width E, shared with the backbone.
+        activation: str, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: float.
+        initializer_range: float, standard deviation of the truncated normal initialiser.
+
+    Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float32 logits (B, M, V).
+    """
+
+    def __init__(
+        self,
+        token_embedding: keras.layers.ReversibleEmbedding,
+        activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.token_embedding = token_embedding
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.initializer_range = initializer_range
+        self.dense = keras.layers.Dense(
+            token_embedding.output_dim,
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=initializer_range),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.layer_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm"
+        )
+
+    def build(self, sequence_shape: tuple[int | None, ...], positions_shape: Any = None) -> None:
+        """Creates the transform and the output bias."""
+        self.dense.build(sequence_shape)
+        self.layer_norm.build((*sequence_shape[:-1], self.token_embedding.output_dim))
+        self.output_bias = self.add_weight(
+            shape=(self.token_embedding.input_dim,), initializer="zeros", name="output_bias"
+        )
+        self.built = True
+
+    def call(self, sequence: Any, positions: Any) -> Any:
+        """Computes the logits."""
+        batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
+        # One flat gather: its gradient is one scatter.
+        flat = ops.reshape(sequence, (-1, sequence.shape[-1]))  # (B·T, H)
+        rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
+        x = ops.take(flat, rows, axis=0)  # (B, M, H)
+        x = self.layer_norm(get_activation(self.activation)(self.dense(x)))  # (B, M, E)
+        logits = self.token_embedding(x, reverse=True)  # (B, M, V)
+        return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "token_embedding": keras.layers.serialize(self.token_embedding),
+            "activation": self.activation,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "initializer_range": self.initializer_range,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> MaskedLMHead:
+        """Builds the layer with a word table of its own."""
+        return cls(**{**config, "token_embedding": keras.layers.deserialize(config["token_embedding"])})

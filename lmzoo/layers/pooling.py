@@ -1,0 +1,48 @@
+"""From a sequence of vectors to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class FirstTokenPooler(keras.layers.Layer):
+    """tanh(W·h₀ + b) of the first position's vector: BERT's pooler (Devlin et al., 2019).
+
+    Args:
+        hidden_dim: int, H.
+        initializer_range: float, standard deviation of the truncated normal initialiser.
+
+    Call argument: `sequence` float (B, T, H). Returns float (B, H).
+    """
+
+    def __init__(self, hidden_dim: int, initializer_range: float = 0.02, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.hidden_dim = hidden_dim
+        self.initializer_range = initializer_range
+        self.dense = keras.layers.Dense(
+            hidden_dim,
+            activation="tanh",
+            kernel_initializer=keras.initializers.TruncatedNormal(stddev=initializer_range),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the projection."""
+        self.dense.build((input_shape[0], input_shape[-1]))
+        self.built = True
+
+    def call(self, sequence: Any) -> Any:
+        """Pools `sequence`."""
+        return self.dense(sequence[:, 0, :])
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "initializer_range": self.initializer_range,
+        }

@@ -1,0 +1,162 @@
+"""The base of all backbones."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import keras
+
+from lmzoo.models.family import family_of
+from lmzoo.presets.catalog import list_presets
+from lmzoo.presets.loading import load_backbone, save_backbone
+
+
+class Backbone(keras.Model):
+    """A Functional model from token features to hidden states; the part that is pre-trained.
+
+    A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
+    the dataclass's fields as keyword arguments.
+
+    Args:
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        **config: the fields of `config_class`.
+    """
+
+    config_class: ClassVar[type]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "config_class" in cls.__dict__:
+            # For help() and editors: the dataclass's fields, then what every backbone takes.
+            fields = inspect.signature(cls.config_class).parameters.values()
+            common = [p for p in inspect.signature(Backbone.__init__).parameters.values() if p.kind == p.KEYWORD_ONLY]
+            cls.__signature__ = inspect.Signature([*fields, *common])
+
+    def __init__(
+        self,
+        *,
+        dtype: Any = None,
+        name: str | None = None,
+        trainable: bool = True,
+        **config: Any,
+    ) -> None:
+        try:
+            parsed = self.config_class(**config)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}: {str(error).replace('__init__()', 'the configuration')}") from None
+        policy = keras.dtype_policies.get(dtype)
+        layers, inputs, outputs = self.assemble(parsed, policy)
+        super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
+        self.config = parsed
+        self.dtype_policy = policy
+        for attribute, layer in layers.items():
+            setattr(self, attribute, layer)
+
+    @classmethod
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Builds the graph: returns its layers by attribute name, its symbolic inputs and its outputs."""
+        raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
+
+    def attention_scores(self, inputs: dict[str, Any]) -> list[Any]:
+        """Attention probabilities of every block, outside training.
+
+        Args:
+            inputs: the backbone's inputs, a dict of (B, T) tensors.
+
+        Returns:
+            A list with one float tensor (B, heads, T, T) per block; each row sums to 1 over the real tokens.
+        """
+        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        hidden_states = self(inputs)["hidden_states"]
+        return [
+            block.attention.scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)
+        ]
+
+    def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
+        """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
+
+        Args:
+            rank: int, rank of the updates.
+            target_layer_names: names of the Dense layers to adapt.
+        """
+        self.trainable = True
+        targets = []
+        for layer in self._flatten_layers(include_self=False):
+            if layer.name in target_layer_names and hasattr(layer, "enable_lora"):
+                targets.append(layer)
+            elif not list(layer._flatten_layers(include_self=False)):
+                layer.trainable = False
+        for layer in targets:
+            layer.enable_lora(rank)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments; dtype policies of quantised layers included."""
+        dtype = self.dtype_policy
+        if not isinstance(dtype, keras.dtype_policies.DTypePolicyMap):
+            quantized = {
+                layer.path: layer.dtype_policy
+                for layer in self._flatten_layers(include_self=False)
+                if layer.quantization_mode is not None
+            }
+            if quantized:
+                dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized)
+        return {
+            **dataclasses.asdict(self.config),
+            "dtype": keras.dtype_policies.serialize(dtype),
+            "name": self.name,
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """Builds a backbone from `get_config`'s output."""
+        return cls(**config)
+
+    @classmethod
+    def from_preset(cls, preset: str | Path, load_weights: bool = True, **config_overrides: Any) -> Backbone:
+        """Loads a backbone from a preset.
+
+        On `Backbone` the family is found from the preset; on a family's class the preset must be of that family.
+
+        Args:
+            preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
+            load_weights: False for the architecture with random weights.
+            **config_overrides: constructor arguments to change, such as `dropout=0.2` or `dtype="bfloat16"`.
+
+        Returns:
+            The backbone.
+
+        Raises:
+            ValueError: unknown name (near ones are suggested), altered or missing file, or a preset of another family.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased")
+        ```
+        """
+        return load_backbone(preset, cls, load_weights=load_weights, **config_overrides)
+
+    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
+        """Writes the backbone as a preset: KerasHub's file layout with a manifest of checksums.
+
+        Args:
+            directory: where to. A failure leaves what was there untouched.
+            overwrite: whether an existing directory may be replaced.
+        """
+        save_backbone(self, directory, overwrite=overwrite)
+
+    @classmethod
+    def list_presets(cls) -> dict[str, Any]:
+        """The presets that this class can load: name -> `lmzoo.PresetInfo`."""
+        if cls is Backbone:
+            return list_presets()
+        name = family_of(cls).name
+        return {key: info for key, info in list_presets().items() if info.family == name}

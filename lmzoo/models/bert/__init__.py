@@ -1,0 +1,25 @@
+"""The BERT family."""
+
+from lmzoo.models.bert.backbone import BertBackbone, BertConfig
+from lmzoo.models.family import Family, register_family
+from lmzoo.text.packing import Packing
+from lmzoo.text.wordpiece import WordPieceTokenizer
+
+FAMILY = register_family(
+    Family(
+        name="bert",
+        backbone=BertBackbone,
+        tokenizer=WordPieceTokenizer,
+        packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True),
+        tiny=BertConfig(
+            vocabulary_size=131,
+            num_layers=3,
+            num_heads=5,
+            hidden_dim=35,
+            intermediate_dim=53,
+            max_sequence_length=67,
+        ),
+    )
+)
+
+__all__ = ["FAMILY", "BertBackbone", "BertConfig"]

@@ -1,0 +1,63 @@
+"""The part of a configuration that every Transformer encoder shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lmzoo.layers.activations import get_activation
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """Shape and constants of a Transformer encoder; the one source of validation, defaults and `get_config`.
+
+    Attributes:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: rows of the position table: the longest input in tokens.
+        num_segments: rows of the segment table.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser.
+    """
+
+    vocabulary_size: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    intermediate_dim: int
+    dropout: float = 0.1
+    max_sequence_length: int = 512
+    num_segments: int = 2
+    activation: str = "gelu"
+    layer_norm_epsilon: float = 1e-12
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Checks every field.
+
+        Raises:
+            ValueError: naming the field, its value and what is allowed.
+        """
+        for name in (
+            "vocabulary_size",
+            "num_layers",
+            "num_heads",
+            "hidden_dim",
+            "intermediate_dim",
+            "max_sequence_length",
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"`{name}` must be a positive integer, got {value!r}.")
+        if not isinstance(self.num_segments, int) or self.num_segments < 0:
+            raise ValueError(f"`num_segments` must be an integer of at least 0, got {self.num_segments!r}.")
+        if self.hidden_dim % self.num_heads:
+            raise ValueError(f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `num_heads` ({self.num_heads}).")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"`dropout` must be in [0, 1), got {self.dropout!r}.")
+        get_activation(self.activation)

@@ -1,0 +1,62 @@
+"""What tells one family from another, as data that the shared machinery reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmzoo.text.packing import Packing
+
+if TYPE_CHECKING:
+    from lmzoo.models.backbone import Backbone
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of models.
+
+    Attributes:
+        name: lower-case name, as in `presets/<name>/`.
+        backbone: the `lmzoo.models.Backbone` subclass.
+        tokenizer: the tokenizer's class.
+        packing: how segments become one row of token ids.
+        tiny: configuration of a model small enough for tests; enrols the family in the conformance suite.
+    """
+
+    name: str
+    backbone: type[Backbone]
+    tokenizer: type
+    packing: Packing
+    tiny: Any
+
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def register_family(family: Family) -> Family:
+    """Adds `family` to the registry and returns it.
+
+    Raises:
+        ValueError: if another family has its name.
+    """
+    if _FAMILIES.setdefault(family.name, family) is not family:
+        raise ValueError(f"A family named {family.name!r} is already registered.")
+    return family
+
+
+def families() -> dict[str, Family]:
+    """The registered families by name."""
+    return dict(_FAMILIES)
+
+
+def family_of(backbone: Backbone | type[Backbone]) -> Family:
+    """The family that a backbone, or its class, belongs to.
+
+    Raises:
+        ValueError: if its class belongs to no registered family.
+    """
+    cls = backbone if isinstance(backbone, type) else type(backbone)
+    for family in _FAMILIES.values():
+        if issubclass(cls, family.backbone):
+            return family
+    raise ValueError(f"{cls.__name__} belongs to no registered family ({', '.join(_FAMILIES)}).")

@@ -1,0 +1,15 @@
+"""Presets: finding, fetching, checking and listing them."""
+
+from lmzoo.presets.catalog import PresetInfo, list_presets, open_preset, resolve
+from lmzoo.presets.manifest import verify_manifest, write_manifest
+from lmzoo.presets.store import PresetError
+
+__all__ = [
+    "PresetError",
+    "PresetInfo",
+    "list_presets",
+    "open_preset",
+    "resolve",
+    "verify_manifest",
+    "write_manifest",
+]

@@ -1,0 +1,158 @@
+"""Writing files and directories so that a reader, a crash or a full disk never meets half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Gives a temporary path to write to, with the same suffixes; it takes the place of `path` when the body ends well.
+
+    Any failure leaves what was at `path` untouched and removes the temporary file.
+
+    Raises:
+        OSError: if the file cannot be written; FileNotFoundError if the body has not written it.
+
+    Example:
+
+    ```python
+    from lmzoo.presets.atomic import atomic_file
+
+    with atomic_file("scores.json") as temporary:
+        temporary.write_text("{}")
+    ```
+    """
+    target = Path(path).expanduser().resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
+    try:
+        yield temporary
+        if target.exists():
+            _copy_mode(target, temporary)
+        _sync(temporary)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync(target.parent)
+
+
+@contextlib.contextmanager
+def atomic_directory(
+    path: str | os.PathLike[str], *, marker: str, owns: Collection[str], overwrite: bool = True
+) -> Iterator[Path]:
+    """Gives a temporary directory to fill, which takes the place of `path` when the body ends well.
+
+    Any failure leaves what was at `path` untouched and removes the temporary directory. On Linux and macOS, on file
+    systems that can, old and new are swapped in one step: at every moment, a kill included, `path` is one or the other.
+    Elsewhere (NFS, for one) there is an instant between two renames when the old directory is called
+    `.<name>.<random>.old`. A process that is killed can leave a hidden `.<name>.<random>.tmp` beside `path`.
+
+    Of an existing directory only the entries in `owns` are replaced. Its other entries (README.md, .git) move over
+    unless the body wrote their like.
+
+    Args:
+        path: the directory to write; parents are made.
+        marker: a file that every directory of this kind holds. A directory that holds other names of `owns` but not
+            this one is something else, and is not replaced.
+        owns: the names that directories of this kind may hold at their top.
+        overwrite: whether an existing directory that is not empty may be replaced.
+
+    Raises:
+        FileExistsError: at once, if `path` is a file, may not be overwritten or is a directory of another kind.
+        OSError: if the directory cannot be written.
+
+    Example:
+
+    ```python
+    from lmzoo.presets.atomic import atomic_directory
+
+    with atomic_directory("report", marker="index.html", owns={"index.html", "images"}) as temporary:
+        (temporary / "index.html").write_text("<h1>Report</h1>")
+    ```
+    """
+    target = Path(path).expanduser().resolve()
+    _check_replaceable(target, marker, owns, overwrite)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    name = f".{target.name}.{secrets.token_hex(4)}"
+    temporary, old = target.with_name(f"{name}.tmp"), target.with_name(f"{name}.old")
+    temporary.mkdir()
+    try:
+        yield temporary
+        _check_replaceable(target, marker, owns, overwrite)
+        for folder, _, files in os.walk(temporary, topdown=False):
+            for file in files:
+                _sync(Path(folder, file))
+            _sync(Path(folder))
+        if not target.exists():
+            temporary.rename(target)
+        else:
+            _copy_mode(target, temporary)
+            if _exchange(temporary, target):
+                old = temporary
+            else:
+                target.rename(old)
+                try:
+                    temporary.rename(target)
+                except BaseException:
+                    old.rename(target)
+                    raise
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync(target.parent)
+    if old.exists():
+        for entry in old.iterdir():
+            if entry.name not in owns and not (target / entry.name).exists():
+                entry.rename(target / entry.name)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwrite: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise FileExistsError(f"{target} is a file; give the path of a directory.")
+    present = set(os.listdir(target)) if target.exists() else set()
+    if present and not overwrite:
+        raise FileExistsError(f"{target} exists already; pass `overwrite=True` or another directory.")
+    if marker not in present and (strange := sorted(present.intersection(owns))):
+        raise FileExistsError(f"{target} is left alone: it holds {strange} but no {marker}. Give another directory.")
+    if target.exists() and Path.cwd().is_relative_to(target):
+        raise FileExistsError(f"{target} is the working directory or holds it; give a directory inside or elsewhere.")
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swaps two directories in one step, or returns False where system or file system cannot."""
+    libc, swap = ctypes.CDLL(None), 2
+    try:
+        if sys.platform == "darwin":
+            return libc.renamex_np(os.fsencode(first), os.fsencode(second), swap) == 0
+        here = -100  # AT_FDCWD
+        return libc.renameat2(here, os.fsencode(first), here, os.fsencode(second), swap) == 0
+    except AttributeError:  # an old C library
+        return False
+
+
+def _copy_mode(source: Path, to: Path) -> None:
+    if source.stat().st_mode != to.stat().st_mode:  # some file systems know one mode only, and refuse to be asked
+        shutil.copymode(source, to)
+
+
+def _sync(path: Path) -> None:
+    """Waits until the file or directory is on the disk, on file systems that can say."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)

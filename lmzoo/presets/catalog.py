@@ -1,0 +1,164 @@
+"""Which presets there are, and the directory behind each name or handle."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lmzoo.presets.hubs import fetch
+from lmzoo.presets.manifest import read_manifest, verify_once
+from lmzoo.presets.store import METADATA_FILE, PresetError, read_json
+
+_PACKAGE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class PresetInfo:
+    """What there is to know of a preset before loading it.
+
+    Attributes:
+        name: what to pass to `from_preset`.
+        family: name of the family, such as "bert".
+        parameters: number of parameters of the backbone.
+        languages: language codes.
+        size_bytes: size of its files.
+        licence: licence of the weights.
+        shipped: whether it came with the library.
+        description: one sentence.
+        handle: where its files are: `hf://...` or `kaggle://...`; the name itself if they are on this machine.
+    """
+
+    name: str
+    family: str
+    parameters: int
+    languages: tuple[str, ...]
+    size_bytes: int
+    licence: str
+    shipped: bool
+    description: str
+    handle: str
+
+
+def list_presets() -> dict[str, PresetInfo]:
+    """The presets that `from_preset` knows by name: shipped ones, those in LMZOO_PRESETS, and published ones.
+
+    The environment variable LMZOO_PRESETS names directories laid out as `<family>/<name>/`, separated as in PATH. A
+    preset there cannot take the name of a shipped one, and one that is not readable is left out with a warning.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    for name, info in lmzoo.list_presets().items():
+        print(name, info.family, info.parameters, info.licence)
+    ```
+    """
+    presets = {}
+    for name, directory in _directories().items():
+        shipped = directory.is_relative_to(_shipped_root())
+        try:
+            size = sum(entry["size"] for entry in read_manifest(directory).values())
+            presets[name] = _info(name, read_json(directory, METADATA_FILE), size_bytes=size, shipped=shipped)
+        except PresetError as error:
+            warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
+    for name, entry in _published().items():
+        presets.setdefault(name, _info(name, entry, size_bytes=entry["size_bytes"], handle=entry["handle"]))
+    return presets
+
+
+def resolve(preset: str | os.PathLike[str]) -> Path:
+    """The directory that a preset's name, handle or path stands for; fetched first if it is remote, not yet checked.
+
+    Args:
+        preset: as for `open_preset`.
+
+    Raises:
+        PresetError: unknown name (near ones are suggested), no such directory, or a download that failed.
+        TypeError: neither a string nor a path.
+    """
+    if not isinstance(preset, (str, os.PathLike)):
+        raise TypeError(f"A preset is a name, a handle or a path, got {preset!r:.60} ({type(preset).__name__}).")
+    if isinstance(preset, str):
+        if "://" in preset:
+            return fetch(preset)
+        if directory := _directories().get(preset):
+            return directory
+        if entry := _published().get(preset):
+            return fetch(entry["handle"])
+    path = Path(preset).expanduser()
+    if str(preset) and os.path.isdir(path):
+        return path.resolve()
+    raise PresetError(_unknown(os.fspath(preset), path))
+
+
+def open_preset(preset: str | os.PathLike[str]) -> Path:
+    """The directory of a preset, fetched if need be, its files checked once a process while they do not change.
+
+    Args:
+        preset: a name in `list_presets()`; `hf://org/name`; `kaggle://owner/model/framework/variation[/version]`; or
+            the path of a directory. A known name wins over a directory of that name: write `./name` for the directory.
+
+    Raises:
+        PresetError: unknown name (near ones are suggested), a download that failed, or a file that is missing,
+            truncated or altered.
+        TypeError: neither a string nor a path.
+    """
+    directory = resolve(preset)
+    verify_once(directory)
+    return directory
+
+
+def _shipped_root(package: Path = _PACKAGE) -> Path:
+    """Where shipped presets are: inside the package in a wheel, at the top of the repository in a clone."""
+    inside, repository = package / "shipped", package.parents[1]
+    # Without the second condition an installed package would look at site-packages/presets, somebody else's.
+    return repository / "presets" if not inside.is_dir() and (repository / "pyproject.toml").is_file() else inside
+
+
+def _directories() -> dict[str, Path]:
+    """Presets on this machine by name; hidden directories are unfinished ones."""
+    more = [Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root]
+    found: dict[str, Path] = {}
+    for root in [_shipped_root(), *more]:
+        for metadata in sorted(root.glob(f"*/*/{METADATA_FILE}")):
+            if not any(part.startswith(".") for part in metadata.relative_to(root).parts):
+                found.setdefault(metadata.parent.name, metadata.parent)
+    return found
+
+
+def _published() -> dict[str, dict[str, Any]]:
+    """Presets to fetch by name: in published.json, metadata.json's fields plus `size_bytes` and `handle`."""
+    return read_json(_PACKAGE, "published.json")
+
+
+def _info(name: str, metadata: dict[str, Any], **rest: Any) -> PresetInfo:
+    return PresetInfo(
+        name=name,
+        family=metadata.get("family", "unknown"),
+        parameters=metadata.get("parameter_count", 0),
+        languages=tuple(metadata.get("languages", ())),
+        licence=metadata.get("licence", "unknown"),
+        description=metadata.get("description", ""),
+        **{"shipped": False, "handle": name, **rest},
+    )
+
+
+def _unknown(preset: str, path: Path) -> str:
+    names = [*_directories(), *_published()]
+    near = difflib.get_close_matches(preset.lower(), names)
+    message = f"Unknown preset {preset!r:.200}."
+    if os.path.isfile(path):
+        message += " It is a file, and a preset is a directory (`keras.saving.load_model` reads .keras files)."
+    elif os.sep in preset or preset.startswith(("~", ".")):
+        message += f" There is no directory {path.absolute()}."
+        if preset.count("/") == 1 and preset[0] not in "~./":
+            message += f" Write 'hf://{preset}' for the Hugging Face repository."
+    if near:
+        message += f" Did you mean {' or '.join(map(repr, near))}?"
+    known = ", ".join(names) or "(none)"
+    return f"{message} Expected one of {known}, the path of a directory, hf://org/name or kaggle://..."

@@ -1,0 +1,187 @@
+"""Presets to and from models."""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from lmzoo.presets import PresetError, open_preset, write_manifest
+from lmzoo.presets.atomic import atomic_directory
+from lmzoo.presets.store import (
+    CONFIG_FILE,
+    METADATA_FILE,
+    MODEL_WEIGHTS_FILE,
+    PRESET_ENTRIES,
+    PREPROCESSOR_FILE,
+    TASK_FILE,
+    TASK_WEIGHTS_FILE,
+    TOKENIZER_ASSETS_DIR,
+    TOKENIZER_FILE,
+    read_json,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from lmzoo.models.backbone import Backbone
+    from lmzoo.tasks.task import Task
+
+
+def load_backbone(preset: str | Path, cls: type[Backbone], load_weights: bool = True, **overrides: Any) -> Backbone:
+    """The backbone of a preset; see `Backbone.from_preset`."""
+    directory = open_preset(preset)
+    stored = read_json(directory, CONFIG_FILE)
+    found = keras.saving.get_registered_object(stored.get("registered_name", ""))
+    if not (isinstance(found, type) and issubclass(found, keras.Model) and hasattr(found, "config_class")):
+        raise PresetError(f"{directory / CONFIG_FILE} names no backbone of lmzoo: {stored.get('registered_name')!r}.")
+    if not issubclass(found, cls):
+        raise ValueError(
+            f"The preset {str(preset)!r} holds a {found.__name__}, not a {cls.__name__}. Call "
+            f"`{found.__name__}.from_preset`, or `Backbone.from_preset` for any family."
+        )
+    backbone = found.from_config({**stored["config"], **overrides})
+    if load_weights:
+        backbone.load_weights(directory / MODEL_WEIGHTS_FILE)
+    return backbone
+
+
+def load_task(
+    preset: str | Path,
+    cls: type[Task],
+    load_weights: bool,
+    backbone_overrides: dict[str, Any],
+    sequence_length: int | None,
+    preprocessor: Any,
+    **task_kwargs: Any,
+) -> Task:
+    """A task on the backbone of a preset, with the stored head if it fits; see `Task.from_preset`."""
+    from lmzoo.models.backbone import Backbone
+
+    directory = open_preset(preset)
+    backbone = load_backbone(preset, Backbone, load_weights, **backbone_overrides)
+    if preprocessor is None:
+        preprocessor = _load_preprocessor(directory)
+    if sequence_length is not None:
+        preprocessor.sequence_length = sequence_length
+    stored = read_json(directory, TASK_FILE) if (directory / TASK_FILE).exists() else {}
+    has_head = stored.get("registered_name") == keras.saving.get_registered_name(cls)
+    config = dict(stored["config"]) if has_head else {}
+    if has_head and _new_classes(config, task_kwargs):
+        warnings.warn(f"The head of {str(preset)!r} is not used: other classes were asked for, so it starts anew.", stacklevel=3)
+        has_head = False
+        config.pop("labels", None)
+        config.pop("num_classes", None)
+    task = cls(backbone, preprocessor, **{**config, **task_kwargs})
+    if has_head and load_weights:
+        _read_head(task, directory / TASK_WEIGHTS_FILE)
+    return task
+
+
+def _new_classes(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether the caller asks for other classes than the stored head's."""
+    labels = asked.get("labels")
+    renamed = labels is not None and (
+        len(labels) != stored.get("num_classes") or stored.get("labels") not in (None, list(labels))
+    )
+    return asked.get("num_classes") is not None or renamed
+
+
+def _load_preprocessor(directory: Path) -> Any:
+    if not (directory / PREPROCESSOR_FILE).exists():
+        raise PresetError(
+            f"{directory} holds no tokenizer files ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
+        )
+    preprocessor = keras.saving.deserialize_keras_object(read_json(directory, PREPROCESSOR_FILE))
+    preprocessor.load_assets(directory / TOKENIZER_ASSETS_DIR)
+    return preprocessor
+
+
+def save_backbone(backbone: Backbone, directory: str | Path, overwrite: bool = True, **metadata: Any) -> None:
+    """Writes a backbone; see `Backbone.save_to_preset`."""
+    with _new_preset(directory, overwrite) as target:
+        _write_backbone(backbone, target, metadata)
+
+
+def save_task(task: Task, directory: str | Path, overwrite: bool = True, **metadata: Any) -> None:
+    """Writes backbone, head and preprocessor; see `Task.save_to_preset`.
+
+    Args:
+        task: what to save.
+        directory: where to.
+        overwrite: whether an existing directory may be replaced.
+        **metadata: more entries for `metadata.json`, such as `languages` and `licence`.
+    """
+    with _new_preset(directory, overwrite) as target:
+        _write_backbone(task.backbone, target, metadata)
+        config = {k: v for k, v in task.get_config().items() if k not in ("backbone", "preprocessor")}
+        name = keras.saving.get_registered_name(type(task))
+        write_json(target, TASK_FILE, {"class_name": type(task).__name__, "registered_name": name, "config": config})
+        _write_head(task, target / TASK_WEIGHTS_FILE)
+        if task.preprocessor is not None:
+            preprocessor = keras.saving.serialize_keras_object(task.preprocessor)
+            write_json(target, PREPROCESSOR_FILE, preprocessor)
+            write_json(target, TOKENIZER_FILE, preprocessor["config"]["tokenizer"])
+            (target / TOKENIZER_ASSETS_DIR).mkdir(parents=True)
+            task.preprocessor.save_assets(target / TOKENIZER_ASSETS_DIR)
+
+
+@contextmanager
+def _new_preset(directory: str | Path, overwrite: bool) -> Iterator[Path]:
+    with atomic_directory(directory, marker=CONFIG_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
+        yield target
+        write_manifest(target)
+
+
+def _write_backbone(backbone: Backbone, target: Path, metadata: dict[str, Any]) -> None:
+    import lmzoo
+    from lmzoo.models.family import family_of
+
+    write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
+    backbone.save_weights(target / MODEL_WEIGHTS_FILE)
+    write_json(
+        target,
+        METADATA_FILE,
+        {
+            "family": family_of(backbone).name,
+            "parameter_count": backbone.count_params(),
+            "keras_version": keras.__version__,
+            "lmzoo_version": lmzoo.__version__,
+            "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+            **metadata,
+        },
+    )
+
+
+def _head_weights(task: Task) -> dict[str, Any]:
+    """The weights that are not the backbone's, by path."""
+    backbone = {id(v) for v in task.backbone.variables}
+    return {v.path: v for v in task.weights if id(v) not in backbone}
+
+
+def _write_head(task: Task, path: Path) -> None:
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        for name, weight in _head_weights(task).items():
+            file[name] = keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
+
+
+def _read_head(task: Task, path: Path) -> None:
+    import h5py
+
+    weights = _head_weights(task)
+    with h5py.File(path, "r") as file:
+        stored: dict[str, Any] = {}
+        file.visititems(lambda name, item: stored.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+        if stored.keys() != weights.keys():
+            raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
+        for name, weight in weights.items():
+            if stored[name].shape != tuple(weight.shape):
+                raise PresetError(f"{path}: {name} has shape {stored[name].shape}, expected {tuple(weight.shape)}.")
+            weight.assign(np.asarray(stored[name]))

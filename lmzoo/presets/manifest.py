@@ -1,0 +1,112 @@
+"""The manifest: size and sha256 of every file of a preset, checked before anything is read from it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lmzoo.presets.store import MANIFEST_FILE, PRESET_ENTRIES, PresetError, read_json, write_json
+
+# A file written so recently may change again within one tick of the file system's clock, so a check is not remembered.
+_SETTLED_NS = 2_000_000_000
+
+_verified: dict[Path, tuple[tuple[Any, ...], ...]] = {}
+
+
+def write_manifest(directory: str | os.PathLike[str]) -> None:
+    """Writes manifest.json over every file in `directory` but itself and hidden ones, replacing an earlier one.
+
+    Example:
+
+    ```python
+    from lmzoo.presets import write_manifest
+
+    write_manifest("my_preset")  # after a change on purpose
+    ```
+    """
+    directory = Path(directory)
+    names = [name for name in _files(directory) if name != MANIFEST_FILE]
+    files = {name: {"sha256": _sha256(directory / name), "size": (directory / name).stat().st_size} for name in names}
+    write_json(directory, MANIFEST_FILE, {"format": 1, "files": files})
+
+
+def read_manifest(directory: Path) -> dict[str, dict[str, Any]]:
+    """What the manifest says of each file: relative POSIX path -> {"sha256": str, "size": int}.
+
+    Raises:
+        PresetError: if it is missing or malformed, or a path in it leads out of the directory.
+    """
+    manifest, path = read_json(directory, MANIFEST_FILE), directory / MANIFEST_FILE
+    files = manifest.get("files")
+    if manifest.get("format") != 1 or not isinstance(files, dict):
+        raise PresetError(f'{path} must hold "format": 1 and an object "files"; it may need a newer lmzoo.')
+    for name, entry in files.items():
+        if {"", ".", ".."} & set(name.split("/")) or any(mark in name for mark in "\\:\0"):
+            raise PresetError(f"{path} lists {name!r}: only relative paths inside the preset are allowed.")
+        known = isinstance(entry, dict) and {"sha256": str, "size": int} == {k: type(v) for k, v in entry.items()}
+        if not known:
+            raise PresetError(f'{path}: the entry of {name!r} must be {{"sha256": "...", "size": bytes}}, got {entry}.')
+    return files
+
+
+def verify_manifest(directory: str | os.PathLike[str]) -> bool:
+    """Checks every file of a preset against its manifest.
+
+    Files that the manifest does not list are ignored, unless a preset is read from them (config.json, assets/...).
+
+    Returns:
+        True; False if the directory has no manifest, as presets written by KerasHub.
+
+    Raises:
+        PresetError: naming the first file that is missing, truncated, altered or not listed.
+    """
+    directory = Path(directory)
+    if not (directory / MANIFEST_FILE).is_file():
+        return False
+    listed = read_manifest(directory)
+    advice = (
+        "Fetch or save the preset again; after a change on purpose, run "
+        f"`lmzoo.presets.write_manifest({str(directory)!r})`."
+    )
+    for name, entry in listed.items():
+        path = directory / name
+        if not path.is_file():
+            raise PresetError(f"{path} is missing, although {MANIFEST_FILE} lists it. {advice}")
+        if (size := path.stat().st_size) != entry["size"]:
+            raise PresetError(f"{path} has {size} bytes, expected {entry['size']}: truncated or altered. {advice}")
+        if (digest := _sha256(path)) != entry["sha256"]:
+            raise PresetError(f"{path} was altered: its sha256 is {digest}, expected {entry['sha256']}. {advice}")
+    for name in _files(directory):
+        if name.split("/")[0] in PRESET_ENTRIES and name not in listed and name != MANIFEST_FILE:
+            raise PresetError(f"{directory / name} is not listed in {MANIFEST_FILE}. Remove it if unknown. {advice}")
+    return True
+
+
+def verify_once(directory: Path) -> None:
+    """Runs `verify_manifest` unless this process has already checked the same files, unchanged since."""
+    if not (directory / MANIFEST_FILE).is_file():
+        return
+    stats = [(name, (directory / name).stat()) for name in _files(directory)]
+    state = tuple((name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in stats)
+    if _verified.get(directory) != state:
+        verify_manifest(directory)
+        if time.time_ns() - max(s.st_ctime_ns for _, s in stats) > _SETTLED_NS:
+            _verified[directory] = state
+
+
+def _files(directory: Path) -> Iterator[str]:
+    """The files below `directory` as sorted relative POSIX paths, without hidden ones (.git, .DS_Store)."""
+    for folder, folders, names in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (
+            Path(folder, name).relative_to(directory).as_posix() for name in sorted(names) if not name.startswith(".")
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

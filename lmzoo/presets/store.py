@@ -1,0 +1,52 @@
+"""The files of a preset's directory (KerasHub's layout), and how their JSON is read and written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+CONFIG_FILE = "config.json"  # the backbone, serialised by Keras
+METADATA_FILE = "metadata.json"  # family, parameter count, languages, licence, versions, date
+TOKENIZER_FILE = "tokenizer.json"
+PREPROCESSOR_FILE = "preprocessor.json"
+TASK_FILE = "task.json"  # a task's head; absent from a bare backbone's preset
+MODEL_WEIGHTS_FILE = "model.weights.h5"
+TASK_WEIGHTS_FILE = "task.weights.h5"
+MANIFEST_FILE = "manifest.json"  # size and sha256 of all the others
+ASSETS_DIR = "assets"
+TOKENIZER_ASSETS_DIR = f"{ASSETS_DIR}/tokenizer"
+
+# What belongs to a preset at the top of its directory. Anything else there (README.md, .git) is the user's.
+PRESET_ENTRIES = frozenset({
+    CONFIG_FILE, METADATA_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE, TASK_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE,
+    MANIFEST_FILE, ASSETS_DIR,
+})  # fmt: skip
+
+
+class PresetError(ValueError):
+    """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do."""
+
+
+def read_json(directory: Path, name: str) -> dict[str, Any]:
+    """Reads the JSON object in the file `name` of a preset.
+
+    Raises:
+        PresetError: if the file is missing, unreadable or not a JSON object.
+    """
+    path = Path(directory, name)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PresetError(f"The preset in {directory} has no {name}, which is needed here.") from None
+    except (OSError, ValueError, RecursionError) as error:  # unreadable, not UTF-8, not JSON, nested without end
+        raise PresetError(f"{path} cannot be read as JSON ({error}); fetch or save the preset again.") from error
+    if not isinstance(value, dict):
+        raise PresetError(f"{path} must hold a JSON object, got {type(value).__name__}.")
+    return value
+
+
+def write_json(directory: Path, name: str, value: dict[str, Any]) -> None:
+    """Writes `value` into the file `name` of a preset as indented JSON."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    Path(directory, name).write_text(text + "\n", encoding="utf-8")

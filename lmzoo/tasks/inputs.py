@@ -1,0 +1,67 @@
+"""Telling raw text from model inputs, and bringing it into one form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lmzoo.text import EncodedTexts
+from lmzoo.text.policy import is_text
+
+
+def is_text_stream(x: Any) -> bool:
+    """Whether `x` is a `tf.data.Dataset` whose first component holds strings."""
+    spec = getattr(x, "element_spec", None)
+    while isinstance(spec, tuple):
+        spec = spec[0] if spec else None
+    return getattr(spec, "dtype", None) is not None and spec.dtype.name == "string"
+
+
+def is_raw(x: Any) -> bool:
+    """Whether `x` is text, or rows of encoded text, that the preprocessor still has to turn into model inputs."""
+    if isinstance(x, (EncodedTexts, list, tuple)) or is_text(x):
+        return True
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "USO"
+    return getattr(getattr(x, "dtype", None), "name", None) == "string"
+
+
+def split_segments(x: Any) -> tuple[Sequence[Any], Sequence[Any] | None]:
+    """First and second texts of `x`.
+
+    A tuple holds segments, a list holds examples: `(firsts, seconds)` or `[(first, second), ...]` are pairs, anything
+    else is single texts.
+
+    Raises:
+        TypeError: for a single string.
+        ValueError: for examples of other than two segments.
+    """
+    if is_text(x):
+        raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
+    if isinstance(x, tuple):
+        if len(x) != 2 or any(is_text(part) for part in x):
+            raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {len(x)} entries.")
+        return x
+    if isinstance(x, list) and any(isinstance(item, (tuple, list)) for item in x):
+        for position, item in enumerate(x):
+            if not isinstance(item, (tuple, list)) or len(item) != 2:
+                raise ValueError(f"`x[{position}]` must be a pair (first, second), got {item!r:.60}.")
+        return [item[0] for item in x], [item[1] for item in x]
+    return x, None
+
+
+def split_validation(
+    x: EncodedTexts, arrays: Sequence[np.ndarray | None], share: float
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The first rows for training and the last `share` of them for validation, as Keras does.
+
+    Raises:
+        ValueError: if one of the two would be empty.
+    """
+    cut = int(len(x) * (1 - share))
+    if not 0 < cut < len(x):
+        raise ValueError(f"`validation_split={share}` leaves no rows for training or validation of {len(x)}.")
+    train = (x[:cut], *(a if a is None else a[:cut] for a in arrays))
+    return train, (x[cut:], *(a if a is None else a[cut:] for a in arrays))

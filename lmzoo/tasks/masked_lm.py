@@ -1,0 +1,228 @@
+"""Filling in masked tokens; also the objective of pre-training."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.layers import MaskedLMHead
+from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.inputs import split_segments
+from lmzoo.tasks.task import Task
+from lmzoo.text import EncodedTexts, Masking, Preprocessor
+from lmzoo.text.policy import clean_texts
+
+_COPIES = 1024  # masked copies predicted at once: bounds the logits in memory
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MaskedLM(Task):
+    """Predicts the tokens behind a mask (Devlin et al., 2019, section 3.1).
+
+    Inputs are the backbone's and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit` takes
+    texts without labels and masks them anew in every batch.
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        masking: `lmzoo.text.Masking`, how `fit` corrupts text.
+        name: name of the model.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    model = lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased")
+    model.fill(["The king sat on his [MASK]."], top_k=3)
+    ```
+    """
+
+    default_loss = staticmethod(lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    default_metrics = staticmethod(lambda: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")])
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None = None,
+        masking: Masking | dict[str, Any] | None = None,
+        labels: None = None,
+        name: str = "masked_lm",
+    ) -> None:
+        config = backbone.config
+        head = MaskedLMHead(
+            backbone.embeddings.token_embedding,
+            config.activation,
+            config.layer_norm_epsilon,
+            config.initializer_range,
+            dtype=backbone.dtype_policy,
+            name="masked_lm_head",
+        )
+        inputs = {**backbone.input, "mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
+        sequence = backbone(backbone.input)["sequence_output"]  # (B, T, H)
+        super().__init__(backbone, preprocessor, inputs, head(sequence, inputs["mask_positions"]), None, name)
+        self.head = head
+        self.masking = Masking(**masking) if isinstance(masking, dict) else masking or Masking()
+
+    # The loss does not reach the pooler. Keras would warn of missing gradients at every fit, so here it is not trainable.
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """Weights that training updates; the pooler is not among them."""
+        pooler = self._pooler_variables()
+        return [v for v in super().trainable_variables if id(v) not in pooler]
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        """All other variables, the pooler's included."""
+        pooler = self._pooler_variables()
+        moved = [v for v in super().trainable_variables if id(v) in pooler]
+        return super().non_trainable_variables + moved
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        """Weights that training updates; the pooler is not among them."""
+        pooler = self._pooler_variables()
+        return [v for v in super().trainable_weights if id(v) not in pooler]
+
+    def _pooler_variables(self) -> set[int]:
+        pooler = getattr(getattr(self, "backbone", None), "pooler", None)
+        return set() if pooler is None else {id(v) for v in pooler.variables}
+
+    def _make_batch(
+        self,
+        encoded: EncodedTexts,
+        rows: np.ndarray,
+        width: int,
+        y: np.ndarray | None,
+        sample_weight: np.ndarray | None,
+        rng: np.random.Generator,
+    ) -> tuple[Any, ...]:
+        """Masks the rows: `(features, targets (B, M), weights (B, M))`."""
+        features = self.preprocessor.features(encoded, rows, width)
+        tokenizer, ids = self.preprocessor.tokenizer, features["token_ids"]
+        positions, chosen = self.masking.choose(
+            self._maskable(ids), encoded.lengths[rows], tokenizer.word_starts()[ids], rng
+        )
+        targets = np.take_along_axis(ids, positions, axis=1)  # (B, M)
+        corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
+        row, column = np.nonzero(chosen)
+        ids[row, positions[row, column]] = corrupted[row, column]
+        weights = chosen.astype("float32")
+        if sample_weight is not None:
+            weights *= sample_weight[rows][:, None]
+        return {**features, "mask_positions": positions}, targets, weights
+
+    def _extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
+        """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""
+        row, column = self._masks(encoded)
+        counts = np.bincount(row, minlength=len(encoded))
+        positions = np.zeros((len(encoded), max(1, counts.max(initial=0))), "int32")
+        positions[row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)] = column
+        return {"mask_positions": positions}
+
+    def _masks(self, encoded: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column of every mask token."""
+        flat = np.flatnonzero(encoded.token_ids == self.preprocessor.tokenizer.mask_id)
+        row = np.searchsorted(encoded.row_splits, flat, side="right") - 1
+        return row, flat - encoded.row_splits[row]
+
+    def fill(self, texts: Any, top_k: int = 5, batch_size: int = 32) -> list[Any]:
+        """The likeliest tokens behind each mask.
+
+        Args:
+            texts: a list of strings (or pairs), each holding the mask token at least once.
+            top_k: int, candidates for each mask.
+            batch_size: int.
+
+        Returns:
+            For each text a list of candidates, best first: `{"token": str, "score": float, "text": str}`, the text
+            being the input with the mask replaced. For a text with several masks, one such list for each of them, as
+            transformers' fill-mask does.
+
+        Raises:
+            ValueError: naming the first text without a mask.
+        """
+        encoded = self._encode(texts)
+        counts = np.bincount(self._masks(encoded)[0], minlength=len(encoded))
+        if not counts.all():
+            raise ValueError(
+                f"`texts[{int(np.argmin(counts))}]` holds no {self.preprocessor.tokenizer.mask_token} within its first "
+                f"{self.preprocessor.sequence_length} tokens."
+            )
+        logits = self._predict_rows(encoded, batch_size, verbose=0)  # (n, M, V)
+        firsts, seconds = split_segments(texts)
+        lines = firsts if seconds is None else [f"{a} {b}" for a, b in zip(firsts, seconds, strict=True)]
+        return [
+            self._candidates(line, _log_softmax(row[:count]), top_k)
+            for line, row, count in zip(clean_texts(lines), logits, counts, strict=True)
+        ]
+
+    def _candidates(self, text: str, log_probabilities: np.ndarray, top_k: int) -> list[Any]:
+        tokenizer = self.preprocessor.tokenizer
+        mask, results = tokenizer.mask_token, []
+        pieces = text.split(mask)
+        for k, row in enumerate(log_probabilities):  # (V,)
+            before, after = mask.join(pieces[: k + 1]), mask.join(pieces[k + 1 :])
+            tokens = [(tokenizer.id_to_token(int(i)), row[i]) for i in np.argsort(-row, kind="stable")[:top_k]]
+            results.append(
+                [
+                    {
+                        "token": token,
+                        "score": float(np.exp(score)),
+                        "text": before + token.removeprefix(tokenizer.continuation_prefix) + after,
+                    }
+                    for token, score in tokens
+                ]
+            )
+        return results[0] if len(results) == 1 else results
+
+    def pseudo_perplexity(self, texts: Any, batch_size: int = 32) -> float:
+        """exp of the mean negative log-likelihood of each token given all others (Salazar et al., 2020).
+
+        Every token is masked in turn, so a text of n tokens costs n forward passes.
+
+        Args:
+            texts: a list of strings.
+            batch_size: int.
+
+        Returns:
+            The perplexity over all tokens of all texts, special tokens aside.
+
+        Raises:
+            ValueError: if there is no token to predict, or a text holds a mask itself.
+        """
+        encoded = self._encode(texts)
+        if len(self._masks(encoded)[0]):
+            raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
+        flat = np.flatnonzero(self._maskable(encoded.token_ids))
+        if not len(flat):
+            raise ValueError("`texts` hold no tokens to predict.")
+        nll = 0.0
+        for start in range(0, len(flat), _COPIES):
+            part = flat[start : start + _COPIES]
+            row = np.searchsorted(encoded.row_splits, part, side="right") - 1
+            copies = encoded.select(row)
+            where = copies.row_splits[:-1] + part - encoded.row_splits[row]
+            targets = copies.token_ids[where]
+            copies.token_ids[where] = self.preprocessor.tokenizer.mask_id
+            log_probabilities = _log_softmax(self._predict_rows(copies, batch_size, verbose=0)[:, 0])  # (b, V)
+            nll -= float(log_probabilities[np.arange(len(part)), targets].sum())
+        return float(np.exp(nll / len(flat)))
+
+    def _maskable(self, ids: np.ndarray) -> np.ndarray:
+        """Where `ids` are not special tokens (an unknown word is an ordinary one here)."""
+        tokenizer = self.preprocessor.tokenizer
+        special = [tokenizer.token_to_id(token) for token in tokenizer.special_tokens if token != tokenizer.unk_token]
+        return ~np.isin(ids, special)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "masking": dataclasses.asdict(self.masking)}
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -1,0 +1,136 @@
+"""One label for a text or a pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.layers import ClassificationHead
+from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.task import Task
+from lmzoo.text import Preprocessor
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class TextClassifier(Task):
+    """Assigns one of several classes to a text or a pair of texts (Devlin et al., 2019, section 4.1).
+
+    The model's output is logits, float32 (B, num_classes).
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        num_classes: int; may be left out when `labels` are given.
+        labels: names of the classes. With them `fit` takes string labels and `classify` returns names.
+        dropout: float, rate on the pooled vector in training.
+        name: name of the model.
+
+    Raises:
+        ValueError: if neither `num_classes` nor `labels` are given, or they disagree.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
+    classifier.fit(["A fine film.", "Dull and slow."], ["good", "bad"], epochs=1, verbose=0)
+    classifier.classify(["Lovely."])  # [{"label": ..., "score": ...}]
+    ```
+    """
+
+    default_loss = staticmethod(lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    default_metrics = staticmethod(lambda: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")])
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None = None,
+        num_classes: int | None = None,
+        labels: Sequence[str] | None = None,
+        dropout: float = 0.1,
+        name: str = "text_classifier",
+    ) -> None:
+        if labels is not None:
+            labels = [str(label) for label in labels]
+            if len(set(labels)) != len(labels):
+                raise ValueError(f"`labels` holds a name twice: {labels}.")
+            num_classes = len(labels) if num_classes is None else num_classes
+            if num_classes != len(labels):
+                raise ValueError(f"`num_classes` is {num_classes}, but `labels` names {len(labels)} classes.")
+        if num_classes is None or num_classes < 2:
+            raise ValueError(f"Pass `num_classes` (at least 2) or `labels`; got num_classes={num_classes}.")
+        head = ClassificationHead(num_classes, dropout, dtype=backbone.dtype_policy, name="classifier")
+        inputs = backbone.input
+        super().__init__(backbone, preprocessor, inputs, head(backbone(inputs)["pooled_output"]), labels, name)
+        self.head = head
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.head.num_classes
+
+    def _encode_labels(self, y: Any) -> np.ndarray | None:
+        """Labels as int32, each checked to be a class of this model."""
+        if y is None:
+            return None
+        array = np.asarray(y)
+        if array.dtype.kind in "USO":
+            return self._encode_names(array)
+        if array.dtype.kind not in "iub" and not np.array_equal(array, np.round(array)):
+            raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")
+        wrong = np.flatnonzero((array < 0) | (array >= self.num_classes))
+        if len(wrong):
+            position = int(wrong[0])
+            raise ValueError(
+                f"Label {array.flat[position]} at position {position} is outside [0, {self.num_classes}), the classes "
+                "of this model. Build it with a larger `num_classes`, or number the labels from 0."
+            )
+        return array.astype("int32")
+
+    def _encode_names(self, array: np.ndarray) -> np.ndarray:
+        names = [n.decode() if isinstance(n, bytes) else n for n in array.tolist()]
+        if self.labels is None:
+            raise ValueError(
+                f"Got string labels such as {names[0]!r}, but this model's classes have no names. Pass "
+                f"`labels=[...]` when building it, for example labels={sorted(set(map(str, names)))[:5]}."
+            )
+        index = {label: i for i, label in enumerate(self.labels)}
+        for position, name in enumerate(names):
+            if name not in index:
+                raise ValueError(f"Label {name!r} at position {position} is not one of {list(self.labels)}.")
+        return np.array([index[name] for name in names], "int32")
+
+    def classify(self, texts: Any, batch_size: int = 32, top_k: int = 1) -> list[Any]:
+        """The most probable class of each text.
+
+        Args:
+            texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
+            batch_size: int.
+            top_k: int, how many classes to return for each text.
+
+        Returns:
+            For each text `{"label": str, "score": float}`, the score being the softmax probability; with `top_k` above
+            1, a list of them, best first. A class without a name is called by its number.
+        """
+        logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
+        exp = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        probabilities = exp / exp.sum(axis=-1, keepdims=True)
+        names = self.class_names
+        ranked = [
+            [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:top_k]]
+            for row in probabilities
+        ]
+        return [row[0] for row in ranked] if top_k == 1 else ranked
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes; their numbers as strings where there are none."""
+        return list(self.labels or map(str, range(self.num_classes)))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "num_classes": self.num_classes, "dropout": self.head.dropout.rate}

@@ -1,0 +1,171 @@
+"""Batches of rows of similar length, padded to few different widths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+_WINDOW = 50  # batches that are shuffled together and sorted by length within
+
+
+def fitted_buckets(lengths: np.ndarray, most: int = 7, multiple: int = 8) -> list[int]:
+    """The padded widths, at most `most`, that cost the least padding for rows of these lengths.
+
+    Every row is padded to the smallest width that holds it. The choice is exact over multiples of `multiple`, by
+    dynamic programming.
+
+    Args:
+        lengths: int array (n,).
+        most: int, how many widths at most.
+        multiple: int, widths are multiples of it.
+
+    Returns:
+        Widths in rising order; the last holds the longest row.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.text.batching import fitted_buckets
+
+    fitted_buckets(np.array([5, 6, 7, 60, 61]), most=2)  # [8, 64]
+    ```
+    """
+    units = np.maximum(1, -(-np.asarray(lengths) // multiple))
+    counts = np.bincount(units)
+    below = np.concatenate([[0], np.cumsum(counts)])  # below[u]: rows of fewer than u units
+    top = len(counts) - 1
+    # cost[u]: least padded size of all rows of at most u units when u is itself a width.
+    cost = [np.array([u * below[u + 1] for u in range(top + 1)], "float64")]
+    choice = []
+    for _ in range(most - 1):
+        step = np.array(
+            [[cost[-1][v] + u * (below[u + 1] - below[v + 1]) if v < u else np.inf for v in range(top + 1)]
+             for u in range(top + 1)]
+        )
+        choice.append(step.argmin(axis=1))
+        cost.append(step.min(axis=1))
+    best = int(np.argmin([c[top] for c in cost]))
+    widths = [top]
+    for k in range(best - 1, -1, -1):
+        widths.append(int(choice[k][widths[-1]]))
+    return [u * multiple for u in reversed(widths) if u > 0]
+
+
+def ladder_buckets(limit: int, multiple: int = 8) -> list[int]:
+    """Eight widths up to `limit`, the same for every call, so that repeated predictions share compiled code.
+
+    Args:
+        limit: int, longest row.
+        multiple: int, widths but the last are multiples of it.
+    """
+    steps = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
+    return sorted({min(limit, max(multiple, -(-round(limit * s) // multiple) * multiple)) for s in steps} | {limit})
+
+
+class LengthBatches(keras.utils.PyDataset):
+    """Batches of packed rows, each padded to the smallest bucket that holds its longest row.
+
+    Args:
+        lengths: int array (n,), length of every row.
+        make_batch: `(rows, width, rng) -> batch`; `rows` int array (b,), `rng` a numpy generator that depends only on
+            the seed, the epoch and the batch.
+        batch_size: int.
+        buckets: allowed widths, rising.
+        order: `"shuffle"` (a new order each epoch; rows of similar length share a batch), `"sorted"` (by length) or
+            `"given"`.
+        seed: int.
+        round_up: whether to fill a last, smaller batch up to a power of two by repeating a row of it.
+    """
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        make_batch: Callable[[np.ndarray, int, np.random.Generator], Any],
+        batch_size: int,
+        buckets: list[int],
+        order: str = "shuffle",
+        seed: int = 0,
+        round_up: bool = False,
+    ) -> None:
+        super().__init__()
+        self.lengths = np.asarray(lengths)
+        self.make_batch = make_batch
+        self.batch_size = batch_size
+        self.buckets = np.asarray(buckets)
+        self.order = order
+        self.seed = seed
+        self.round_up = round_up
+        self.epoch = 0
+        self.plan = self._plan()
+
+    def _plan(self) -> list[np.ndarray]:
+        count, size = len(self.lengths), self.batch_size
+        if self.order == "given":
+            index = np.arange(count)
+        elif self.order == "sorted":
+            index = np.argsort(self.lengths, kind="stable")
+        else:
+            rng = np.random.default_rng((self.seed, self.epoch))
+            index = rng.permutation(count)
+            window = _WINDOW * size
+            pieces = [index[i : i + window] for i in range(0, count, window)]
+            index = np.concatenate([p[np.argsort(self.lengths[p], kind="stable")] for p in pieces] or [index])
+        batches = [index[i : i + size] for i in range(0, count, size)]
+        if self.order == "shuffle":
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+        if self.round_up and batches:
+            last = batches[-1]
+            target = min(size, 1 << (len(last) - 1).bit_length())
+            batches[-1] = np.concatenate([last, np.repeat(last[:1], target - len(last))])
+        return batches
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an epoch."""
+        return len(self.plan)
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self.plan)
+
+    def __getitem__(self, index: int) -> Any:
+        """The batch at `index` of the current epoch."""
+        rows = self.plan[index]
+        longest = self.lengths[rows].max()
+        width = int(self.buckets[np.searchsorted(self.buckets, longest)])
+        return self.make_batch(rows, width, np.random.default_rng((self.seed, self.epoch, index)))
+
+    def on_epoch_end(self) -> None:
+        """Draws the next epoch's order."""
+        self.epoch += 1
+        if self.order == "shuffle":
+            self.plan = self._plan()
+
+    @property
+    def row_order(self) -> np.ndarray:
+        """Int array: the row behind each output of a pass over the current epoch."""
+        return np.concatenate(self.plan)
+
+
+def keras_input(batches: LengthBatches) -> Any:
+    """`batches` in the form that Keras' trainers take most cheaply on the current backend.
+
+    On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would fix them from the first two batches); elsewhere
+    the `PyDataset` itself.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return batches
+    import tensorflow as tf
+
+    def generate() -> Any:
+        for index in range(len(batches)):
+            yield batches[index]
+        batches.on_epoch_end()
+
+    signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), batches[0])
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    return dataset.apply(tf.data.experimental.assert_cardinality(len(batches))).prefetch(2)

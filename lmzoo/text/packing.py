@@ -1,0 +1,116 @@
+"""From token ids of one or two segments to one row with special tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a family joins segments: `start A end`, or `start A between B end`.
+
+    Attributes:
+        start: token before the first segment.
+        end: token after the last one.
+        between: tokens between two segments.
+        segments: whether the family tells the segments apart by `segment_ids`; `between` belongs to the first.
+    """
+
+    start: str
+    end: str
+    between: tuple[str, ...]
+    segments: bool
+
+    def overhead(self, pair: bool) -> int:
+        """How many special tokens a row of one segment, or of a pair, holds."""
+        return 2 + (len(self.between) if pair else 0)
+
+
+def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths after removing tokens from the end of the longer segment, the second on ties, until both fit.
+
+    This is the closed form of the one-token-at-a-time loop of BERT's fine-tuning code.
+
+    Args:
+        len_a: int array (n,), lengths of the first segments.
+        len_b: int array (n,), lengths of the second segments.
+        budget: int, tokens for both together.
+
+    Returns:
+        Two int arrays (n,).
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.text.packing import truncate_pair
+
+    truncate_pair(np.array([7]), np.array([9]), 5)  # ([3], [2])
+    ```
+    """
+    over = len_a + len_b > budget
+    half = (budget + 1) // 2
+    short_a = np.minimum(len_a, np.maximum(budget - len_b, half))
+    return np.where(over, short_a, len_a), np.where(over, budget - short_a, len_b)
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Packed rows of different lengths, stored without padding.
+
+    Attributes:
+        token_ids: int32 (total,), all rows one after another.
+        row_splits: int64 (n + 1,), row i is `token_ids[row_splits[i]:row_splits[i + 1]]`.
+        second: int32 (n,), index within the row of the second segment's first token; the row's length if there is none.
+        truncated: number of texts that were cut to fit.
+    """
+
+    token_ids: np.ndarray
+    row_splits: np.ndarray
+    second: np.ndarray
+    truncated: int = 0
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.row_splits) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Int64 (n,), tokens of each row."""
+        return np.diff(self.row_splits)
+
+    def __getitem__(self, rows: slice) -> EncodedTexts:
+        """The rows of a slice."""
+        return self.select(np.arange(len(self))[rows])
+
+    def select(self, rows: Any) -> EncodedTexts:
+        """The given rows, in the given order.
+
+        Args:
+            rows: int array (m,).
+        """
+        rows = np.asarray(rows, dtype="int64")
+        lengths = self.lengths[rows]
+        splits = np.concatenate([[0], np.cumsum(lengths)])
+        index = np.repeat(self.row_splits[rows] - splits[:-1], lengths) + np.arange(splits[-1])
+        return EncodedTexts(self.token_ids[index], splits, self.second[rows])
+
+    def padded(self, rows: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """Some rows as a rectangle.
+
+        Args:
+            rows: int array (b,).
+            length: int, width of the rectangle; no row is longer.
+            pad_id: int, id at padding.
+
+        Returns:
+            `token_ids` and `padding_mask`, both int32 (b, length).
+        """
+        lengths = self.lengths[rows]
+        mask = np.arange(length) < lengths[:, None]  # (b, length)
+        ids = np.full(mask.shape, pad_id, "int32")
+        ids[mask] = self.select(rows).token_ids
+        return ids, mask.astype("int32")

@@ -1,0 +1,139 @@
+"""From strings to the backbone's inputs: tokenise, pack, pad."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.text.packing import EncodedTexts, Packing, truncate_pair
+from lmzoo.text.policy import TextNotice
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Preprocessor:
+    """Tokenizer, packing rule and longest row: everything between a string and the model.
+
+    Args:
+        tokenizer: a tokenizer of `lmzoo.text`.
+        packing: `lmzoo.text.Packing`, the family's rule.
+        sequence_length: int, longest row in tokens, special tokens included. Settable.
+
+    Example:
+
+    ```python
+    from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
+
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "good", "film"])
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(tokenizer, packing, sequence_length=8)
+    preprocessor(["good film"])["token_ids"]  # [[2, 5, 6, 3]]
+    ```
+    """
+
+    def __init__(self, tokenizer: Any, packing: Packing | dict[str, Any], sequence_length: int = 512) -> None:
+        self.tokenizer = tokenizer
+        if isinstance(packing, dict):
+            packing = Packing(**{**packing, "between": tuple(packing["between"])})
+        self.packing = packing
+        self.sequence_length = sequence_length
+
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
+        """Tokenises and packs texts, without padding.
+
+        Over-long rows are cut, with one notice per call: a single text at its end, a pair by removing from the end of
+        the longer text, the second on ties.
+
+        Args:
+            texts: n strings.
+            pairs: n strings to join to them, or None.
+
+        Returns:
+            n packed rows.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: if `texts` and `pairs` differ in number.
+        """
+        first = self.tokenizer.tokenize(texts)
+        second = self.tokenizer.tokenize(pairs) if pairs is not None else None
+        if second is not None and len(first) != len(second):
+            raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
+        token_id = self.tokenizer.token_to_id
+        start, end = [token_id(self.packing.start)], [token_id(self.packing.end)]
+        between = [token_id(token) for token in self.packing.between]
+        budget = self.sequence_length - self.packing.overhead(second is not None)
+        lengths = np.array([len(ids) for ids in first], "int64")
+        if second is None:
+            kept = np.minimum(lengths, budget)
+            truncated = int(np.sum(kept < lengths))
+            rows = [start + ids[:n] + end for ids, n in zip(first, kept.tolist(), strict=True)]
+            boundary = kept + 2
+        else:
+            second_lengths = np.array([len(ids) for ids in second], "int64")
+            kept, second_kept = truncate_pair(lengths, second_lengths, budget)
+            truncated = int(np.sum((kept < lengths) | (second_kept < second_lengths)))
+            rows = [
+                start + a[:n] + between + b[:m] + end
+                for a, b, n, m in zip(first, second, kept.tolist(), second_kept.tolist(), strict=True)
+            ]
+            boundary = kept + 1 + len(between)
+        if truncated:
+            warnings.warn(
+                f"{truncated} of {len(rows)} texts were cut to {self.sequence_length} tokens (`sequence_length`).",
+                TextNotice,
+                stacklevel=2,
+            )
+        splits = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype="int64")])
+        flat = np.fromiter(itertools.chain.from_iterable(rows), "int32", count=splits[-1])
+        return EncodedTexts(flat, splits.astype("int64"), boundary.astype("int32"), truncated)
+
+    def features(self, encoded: EncodedTexts, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """The backbone's inputs for some rows, padded.
+
+        Args:
+            encoded: packed rows.
+            rows: int array (b,), which of them.
+            length: int, padded width.
+
+        Returns:
+            Dict of int32 arrays (b, length): `token_ids`, `padding_mask` and, if the family has them, `segment_ids`.
+        """
+        ids, mask = encoded.padded(rows, length, self.tokenizer.pad_id)
+        features = {"token_ids": ids, "padding_mask": mask}
+        if self.packing.segments:
+            after = np.arange(length) >= encoded.second[rows][:, None]  # (b, length)
+            features["segment_ids"] = after.astype("int32") * mask
+        return features
+
+    def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Encodes texts and pads them to the longest among them; see `encode` and `features`."""
+        encoded = self.encode(texts, pairs)
+        return self.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max(initial=1)))
+
+    def save_assets(self, directory: str | Path) -> None:
+        """Writes the tokenizer's files into `directory`."""
+        self.tokenizer.save_assets(directory)
+
+    def load_assets(self, directory: str | Path) -> None:
+        """Reads what `save_assets` wrote."""
+        self.tokenizer.load_assets(directory)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
+            "packing": dataclasses.asdict(self.packing),
+            "sequence_length": self.sequence_length,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Preprocessor:
+        """Builds a preprocessor whose tokenizer has no vocabulary yet."""
+        return cls(**{**config, "tokenizer": keras.saving.deserialize_keras_object(config["tokenizer"])})

@@ -1,0 +1,92 @@
+"""From documents to pre-training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from lmzoo.text import EncodedTexts, Preprocessor, WordPieceTokenizer
+
+
+def train_wordpiece(
+    texts: Iterable[str], vocabulary_size: int, lowercase: bool = True, min_frequency: int = 2, verbose: bool = True
+) -> WordPieceTokenizer:
+    """Learns a WordPiece vocabulary with Hugging Face's trainer.
+
+    Args:
+        texts: lines or documents.
+        vocabulary_size: int, tokens including the special ones.
+        lowercase: whether to lower-case and strip accents.
+        min_frequency: int, rarer pieces are not learnt.
+        verbose: whether to show progress.
+
+    Returns:
+        The tokenizer; the special tokens have ids 0 to 4.
+
+    Example:
+
+    ```python
+    from lmzoo.training import train_wordpiece
+
+    tokenizer = train_wordpiece(["a fine film, a fine day"], vocabulary_size=60, min_frequency=1, verbose=False)
+    ```
+    """
+    from tokenizers import trainers
+
+    seed = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase=lowercase)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=min_frequency,
+        special_tokens=list(WordPieceTokenizer.special_tokens),
+        limit_alphabet=1000,
+        show_progress=verbose,
+    )
+    seed.backend.train_from_iterator(texts, trainer)
+    learnt = seed.backend.get_vocab()
+    return WordPieceTokenizer(sorted(learnt, key=learnt.__getitem__), lowercase=lowercase)
+
+
+def pack_documents(documents: Iterable[str], preprocessor: Preprocessor, batch: int = 256) -> EncodedTexts:
+    """Packs running text into full rows: `start`, pieces, `end`.
+
+    Documents follow one another, separated by the end token, and rows are cut wherever they are full, so that there is
+    no padding (FULL-SENTENCES of Liu et al., 2019, without regard to sentence ends). A last, shorter row is dropped.
+
+    Args:
+        documents: strings.
+        preprocessor: says how long a row is.
+        batch: int, documents tokenised at once.
+
+    Returns:
+        Rows of exactly `preprocessor.sequence_length` tokens.
+    """
+    tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
+    start, end = tokenizer.token_to_id(packing.start), tokenizer.token_to_id(packing.end)
+    flat = np.concatenate(
+        [
+            np.array([*ids, end], "int32")
+            for group in _groups(documents, batch)
+            for ids in tokenizer.tokenize(group)
+        ]
+        or [np.zeros(0, "int32")]
+    )
+    length, room = preprocessor.sequence_length, preprocessor.sequence_length - 2
+    count = len(flat) // room
+    rows = np.full((count, length), end, "int32")
+    rows[:, 0] = start
+    rows[:, 1:-1] = flat[: count * room].reshape(count, room)
+    splits = np.arange(count + 1, dtype="int64") * length
+    return EncodedTexts(rows.reshape(-1), splits, np.full(count, length, "int32"))
+
+
+def _groups(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    group: list[Any] = []
+    for item in items:
+        group.append(item)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,145 @@
+"""AdamW with its warm-up and decay kept as optimizer state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class AdamW(keras.optimizers.Optimizer):
+    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a linear warm-up and decay that can be re-sized.
+
+    The schedule multiplies `learning_rate`, which stays an ordinary variable: `ReduceLROnPlateau` and its kin can set it,
+    and a second `fit` can start a new ramp without recompiling. On TensorFlow one fused kernel updates a weight and both
+    of its moments.
+
+    Args:
+        learning_rate: float, the peak.
+        weight_decay: float; not applied to variables whose path contains an entry of `exclude_from_decay`.
+        beta_1: float, decay of the first moment.
+        beta_2: float, decay of the second moment.
+        epsilon: float, added to the root of the second moment.
+        bias_correction: False for the form of BERT's own code (SPEC: no correction).
+        exclude_from_decay: substrings of variable paths.
+        name: name of the optimizer.
+        **kwargs: of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
+
+    Example:
+
+    ```python
+    from lmzoo.training import AdamW
+
+    optimizer = AdamW(3e-4, global_clipnorm=1.0)
+    ```
+    """
+
+    def __init__(
+        self,
+        learning_rate: float = 5e-5,
+        weight_decay: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        bias_correction: bool = True,
+        exclude_from_decay: Sequence[str] = ("bias", "layer_norm"),
+        name: str = "adamw",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.decay = weight_decay
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.bias_correction = bias_correction
+        self.exclude_from_decay = tuple(exclude_from_decay)
+
+    def build(self, variables: list[Any]) -> None:
+        """Creates the moments and the schedule's state."""
+        if self.built:
+            return
+        super().build(variables)
+        self._first, self._second = self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
+        self._decayed = [not any(part in v.path for part in self.exclude_from_decay) for v in variables]
+        # [first step, warm-up steps, total steps]; zeros mean none.
+        self._schedule = self.add_variable(shape=(3,), dtype="float32", name="schedule")
+
+    def start_schedule(self, warmup_steps: int = 0, total_steps: int = 0, elapsed: int = 0) -> None:
+        """Begins a new ramp at the current iteration.
+
+        Args:
+            warmup_steps: int, steps of linear growth from 0 to `learning_rate`.
+            total_steps: int, step at which the rate has fallen linearly to 0; 0 keeps it constant after the warm-up.
+            elapsed: int, steps of the ramp that lie behind already, when training is resumed.
+
+        Raises:
+            ValueError: before `build`.
+        """
+        if not self.built:
+            raise ValueError("Build the optimizer (`optimizer.build(model.trainable_variables)`) before its schedule.")
+        start = int(ops.convert_to_numpy(self.iterations)) - elapsed
+        self._schedule.assign([float(start), float(warmup_steps), float(total_steps)])
+
+    def _factor(self) -> Any:
+        schedule = ops.convert_to_tensor(self._schedule)
+        start, warmup, total = schedule[0], schedule[1], schedule[2]
+        step = ops.cast(self.iterations, "float32") - start
+        rise = ops.where(warmup > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup, 1.0)), 1.0)
+        fall = (total - step) / ops.maximum(total - warmup, 1.0)
+        return rise * ops.where(total > 0, ops.clip(fall, 0.0, 1.0), 1.0)
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Clips the gradients and updates every variable once."""
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            # Embedding gradients arrive as slices with repeated rows, whose norm is not that of the gradient.
+            grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Updates one variable and its moments."""
+        index = self._get_variable_index(variable)
+        first, second = self._first[index], self._second[index]
+        rate = ops.cast(learning_rate, "float32") * self._factor()
+        if self._decayed[index] and self.decay:
+            self.assign_sub(variable, ops.multiply(variable, ops.cast(rate * self.decay, variable.dtype)))
+        step = ops.cast(self.iterations + 1, "float32")
+        power_1 = ops.power(self.beta_1, step) if self.bias_correction else 0.0
+        power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.handle,
+                m=first.value.handle,
+                v=second.value.handle,
+                beta1_power=tf.cast(power_1, variable.dtype),
+                beta2_power=tf.cast(power_2, variable.dtype),
+                lr=tf.cast(rate, variable.dtype),
+                beta1=tf.cast(self.beta_1, variable.dtype),
+                beta2=tf.cast(self.beta_2, variable.dtype),
+                epsilon=tf.cast(self.epsilon, variable.dtype),
+                grad=tf.cast(gradient, variable.dtype),
+            )
+            return
+        gradient = ops.cast(gradient, variable.dtype)
+        self.assign(first, self.beta_1 * first + (1 - self.beta_1) * gradient)
+        self.assign(second, self.beta_2 * second + (1 - self.beta_2) * ops.square(gradient))
+        scale = ops.cast(rate * ops.sqrt(1 - power_2) / (1 - power_1), variable.dtype)
+        self.assign_sub(variable, scale * first / (ops.sqrt(second) + self.epsilon))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **{k: v for k, v in super().get_config().items() if k != "weight_decay"},
+            "weight_decay": self.decay,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "bias_correction": self.bias_correction,
+            "exclude_from_decay": list(self.exclude_from_decay),
+        }

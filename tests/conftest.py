@@ -1,0 +1,57 @@
+"""What every test shares: the backend's name, a fixed seed, the optional development data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BACKEND = keras.backend.backend()
+# Data sets that are not part of the repository. Tests that use them are skipped where they are absent.
+SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
+
+
+def pytest_report_header() -> str:
+    return f"keras {keras.version()}, {BACKEND} backend, shared data: {'yes' if SHARED.is_dir() else 'no'}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if BACKEND != "tensorflow":
+        for item in items:
+            if item.get_closest_marker("tf_only"):
+                item.add_marker(pytest.mark.skip(reason=f"needs the TensorFlow backend, this is {BACKEND}"))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    keras.utils.set_random_seed(1301)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's top folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def backend() -> str:
+    """Name of the Keras backend: tensorflow, jax or torch."""
+    return BACKEND
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """Path of a file or folder below the shared development data; skips the test where there is none."""
+
+    def path_of(relative: str) -> Path:
+        if not (path := SHARED / relative).exists():
+            pytest.skip(f"{path} is not here")
+        return path
+
+    return path_of

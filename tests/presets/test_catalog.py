@@ -1,0 +1,176 @@
+"""Names, handles and paths of presets."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import lmzoo
+from lmzoo.presets import PresetError, catalog, hubs, list_presets, open_preset, resolve, write_manifest
+
+METADATA = {
+    "family": "bert",
+    "parameter_count": 4_386_178,
+    "languages": ["en", "de"],
+    "licence": "CC0-1.0",
+    "description": "A small one.",
+    "lmzoo_version": "0.1.0",
+    "keras_version": "3.15.1",
+    "date_saved": "2026-01-01",
+}
+
+SHIPPED_ROOT = catalog._shipped_root  # the fixture below replaces it
+
+
+def make(root: Path, family: str, name: str, **metadata) -> Path:
+    directory = root / family / name
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text("{}")
+    (directory / "metadata.json").write_text(json.dumps({**METADATA, "family": family, **metadata}))
+    write_manifest(directory)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def shipped(tmp_path, monkeypatch):
+    """A repository of two presets instead of the real one."""
+    root = tmp_path / "repository" / "presets"
+    make(root, "bert", "bert_nano_en_uncased")
+    make(root, "albert", "albert_micro_en", parameter_count=1_000_003, languages=["en"])
+    monkeypatch.setattr(catalog, "_shipped_root", lambda: root)
+    monkeypatch.delenv("LMZOO_PRESETS", raising=False)
+    return root
+
+
+def test_list(shipped):
+    presets = list_presets()
+    assert list(presets) == ["albert_micro_en", "bert_nano_en_uncased"]
+    directory = shipped / "bert" / "bert_nano_en_uncased"
+    size = (directory / "config.json").stat().st_size + (directory / "metadata.json").stat().st_size
+    assert presets["bert_nano_en_uncased"] == lmzoo.PresetInfo(
+        name="bert_nano_en_uncased",
+        family="bert",
+        parameters=4_386_178,
+        languages=("en", "de"),
+        size_bytes=size,
+        licence="CC0-1.0",
+        shipped=True,
+        description="A small one.",
+        handle="bert_nano_en_uncased",
+    )
+    assert lmzoo.list_presets is list_presets
+
+
+def test_more_directories(shipped, tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    mine = make(first, "bert", "mine")
+    make(second, "bert", "mine")
+    make(second, "bert", "bert_nano_en_uncased")
+    make(second, "bert", ".unfinished.12ab.tmp")
+    other = make(second, "elmo", "other")
+    monkeypatch.setenv("LMZOO_PRESETS", os.pathsep.join([str(first), "", str(tmp_path / "absent"), str(second)]))
+    assert resolve("mine") == mine
+    assert resolve("other") == other
+    assert resolve("bert_nano_en_uncased") == shipped / "bert" / "bert_nano_en_uncased"
+    presets = list_presets()
+    assert sorted(presets) == ["albert_micro_en", "bert_nano_en_uncased", "mine", "other"]
+    assert presets["bert_nano_en_uncased"].shipped
+    assert not presets["mine"].shipped
+    assert presets["mine"].handle == "mine"
+
+
+def test_saved_presets_need_not_say_everything(tmp_path, monkeypatch):
+    directory = make(tmp_path / "more", "bert", "mine")
+    (directory / "metadata.json").write_text('{"parameter_count": 7}')
+    monkeypatch.setenv("LMZOO_PRESETS", str(tmp_path / "more"))
+    info = list_presets()["mine"]
+    assert (info.parameters, info.licence, info.languages) == (7, "unknown", ())
+
+
+@pytest.mark.parametrize("broken", ["metadata.json", "manifest.json"])
+def test_one_broken_preset_does_not_hide_the_others(shipped, broken):
+    (shipped / "bert" / "bert_nano_en_uncased" / broken).write_text("{")
+    with pytest.warns(UserWarning, match=rf"'bert_nano_en_uncased' is left out.*{broken}"):
+        assert list(list_presets()) == ["albert_micro_en"]
+    with pytest.raises(PresetError, match=broken):
+        open_preset("bert_nano_en_uncased")
+
+
+def test_wheel_and_clone(tmp_path):
+    root = tmp_path / "site-packages"
+    package = root / "lmzoo" / "presets"
+    inside, beside = package / "shipped", root / "presets"
+    (beside / "bert").mkdir(parents=True)
+    package.mkdir(parents=True)
+    assert SHIPPED_ROOT(package) == inside  # somebody else's site-packages/presets is not ours
+    (root / "pyproject.toml").write_text("")
+    assert SHIPPED_ROOT(package) == beside
+    inside.mkdir()
+    assert SHIPPED_ROOT(package) == inside
+
+
+def test_this_checkout(root):
+    assert SHIPPED_ROOT() in (root / "presets", Path(catalog.__file__).parent / "shipped")
+
+
+def test_paths(shipped, tmp_path, monkeypatch):
+    directory = shipped / "bert" / "bert_nano_en_uncased"
+    assert resolve(directory) == resolve(str(directory)) == resolve(f"{directory}/") == directory
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(shipped))
+    assert resolve("~/bert/bert_nano_en_uncased") == directory
+    assert resolve("repository/presets/bert/bert_nano_en_uncased") == directory
+    (tmp_path / "bert_nano_en_uncased").mkdir()
+    assert resolve("bert_nano_en_uncased") == directory
+    assert resolve("./bert_nano_en_uncased") == tmp_path / "bert_nano_en_uncased"
+    assert resolve(Path("bert_nano_en_uncased")) == tmp_path / "bert_nano_en_uncased"
+
+
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [
+        ("bert_nano_en_uncase", "Did you mean 'bert_nano_en_uncased'?"),
+        ("BERT-Nano-en-uncased", "Did you mean 'bert_nano_en_uncased'?"),
+        ("zzz", "Expected one of albert_micro_en, bert_nano_en_uncased, the path"),
+        ("", "Unknown preset ''"),
+        ("\0", "Unknown preset"),
+        ("x" * 5000, "Unknown preset"),
+        ("./albert_micro_en", "There is no directory"),
+        ("~/nowhere/at/all", "nowhere/at/all. Expected"),
+        ("google-bert/bert-base-uncased", "Write 'hf://google-bert/bert-base-uncased'"),
+        ("s3://bucket/preset", "unknown scheme; known are hf://, kaggle://"),
+    ],
+)
+def test_unknown(preset, message):
+    with pytest.raises(ValueError, match=r"preset|scheme") as caught:
+        open_preset(preset)
+    assert isinstance(caught.value, PresetError)
+    assert message in str(caught.value)
+
+
+def test_a_file_is_not_a_preset(tmp_path):
+    (tmp_path / "model.keras").write_text("")
+    with pytest.raises(PresetError, match=r"It is a file.*load_model"):
+        resolve(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("preset", [None, 3, ["bert_nano_en_uncased"], b"bert"])
+def test_not_a_name(preset):
+    with pytest.raises(TypeError, match="name, a handle or a path, got"):
+        resolve(preset)
+
+
+def test_published_presets_are_data(shipped, monkeypatch):
+    entry = {**METADATA, "size_bytes": 17, "handle": "hf://org/bert_big"}
+    taken = {**entry, "handle": "hf://somebody/else"}
+    monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": entry, "bert_nano_en_uncased": taken})
+    monkeypatch.setitem(hubs._HUBS, "hf", (lambda name: shipped / "bert" if name == "org/bert_big" else "", "", ""))
+    info = list_presets()["bert_big"]
+    assert (info.shipped, info.size_bytes, info.handle) == (False, 17, "hf://org/bert_big")
+    assert list_presets()["bert_nano_en_uncased"].shipped
+    assert resolve("bert_big") == shipped / "bert"
+    with pytest.raises(PresetError, match="Did you mean 'bert_big'"):
+        resolve("bert_bigg")

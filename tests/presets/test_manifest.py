@@ -1,0 +1,165 @@
+"""The manifest notices every change to a preset's files."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from lmzoo.presets import PresetError, manifest, open_preset, verify_manifest, write_manifest
+
+FILES = {
+    "config.json": '{"registered_name": "x"}',
+    "metadata.json": "{}",
+    "model.weights.h5": "weights" * 331,
+    "README.md": "# A preset",
+    "assets/tokenizer/vocabulary.txt": "[PAD]\n[UNK]\nstraße\n",
+}
+
+
+@pytest.fixture
+def preset(tmp_path):
+    directory = tmp_path / "preset"
+    for name, text in FILES.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text, encoding="utf-8")
+    write_manifest(directory)
+    return directory
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """Names of the files that were hashed."""
+    hashed = []
+    original = manifest._sha256
+    monkeypatch.setattr(manifest, "_sha256", lambda path: hashed.append(path.name) or original(path))
+    return hashed
+
+
+def rewrite(preset: Path, **changes) -> None:
+    path = preset / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_format(preset):
+    written = json.loads((preset / "manifest.json").read_text())
+    assert written["format"] == 1
+    assert written["files"].keys() == FILES.keys()
+    assert written["files"]["metadata.json"] == {
+        "sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",  # of "{}"
+        "size": 2,
+    }
+    assert verify_manifest(preset) is True
+    assert verify_manifest(str(preset)) is True
+
+
+def test_rewriting_leaves_itself_and_hidden_files_out(preset):
+    before = (preset / "manifest.json").read_bytes()
+    (preset / ".git").mkdir()
+    (preset / ".git" / "HEAD").write_text("ref")
+    (preset / ".DS_Store").write_text("")
+    write_manifest(preset)
+    assert (preset / "manifest.json").read_bytes() == before
+
+
+def test_no_manifest(preset):
+    (preset / "manifest.json").unlink()
+    assert verify_manifest(preset) is False
+    assert open_preset(preset) == preset
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_changed_file_is_named(preset, name):
+    path = preset / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(PresetError, match=rf"{path} was altered.*write_manifest"):
+        verify_manifest(preset)
+    path.write_bytes(data[:-1])
+    with pytest.raises(PresetError, match=rf"{path} has {len(data) - 1} bytes, expected {len(data)}"):
+        verify_manifest(preset)
+    path.unlink()
+    with pytest.raises(PresetError, match=rf"{path} is missing"):
+        open_preset(preset)
+
+
+@pytest.mark.parametrize("name", ["task.json", "task.weights.h5", "assets/tokenizer/merges.txt"])
+def test_unlisted_preset_file(preset, name):
+    (preset / name).write_text("{}")
+    with pytest.raises(PresetError, match=rf"{name} is not listed"):
+        verify_manifest(preset)
+
+
+def test_other_unlisted_files_are_ignored(preset):
+    (preset / "notes.txt").write_text("mine")
+    (preset / "assets" / ".DS_Store").write_text("")
+    assert verify_manifest(preset) is True
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.txt", "/etc/hostname", "assets/../../secret.txt", "a//b", "./config.json", "C:\\x", "..\\x", ""]
+)
+def test_paths_that_lead_out(preset, name):
+    (preset.parent / "secret.txt").write_text("secret")
+    rewrite(preset, files={name: {"sha256": "0" * 64, "size": 6}})
+    with pytest.raises(PresetError, match=r"manifest\.json lists .*only relative paths inside"):
+        verify_manifest(preset)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": 2},
+        {"files": ["config.json"]},
+        {"files": {"config.json": "44136f"}},
+        {"files": {"config.json": {"sha256": "44136f"}}},
+        {"files": {"config.json": {"sha256": 3, "size": 2}}},
+        {"files": {"config.json": {"sha256": "44136f", "size": True}}},
+    ],
+)
+def test_malformed(preset, changes):
+    rewrite(preset, **changes)
+    with pytest.raises(PresetError, match=r"manifest\.json"):
+        verify_manifest(preset)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\udcff", "[" * 100_000])
+def test_not_json(preset, text):
+    (preset / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(PresetError, match=r"manifest\.json"):
+        verify_manifest(preset)
+
+
+def test_checked_once_until_something_changes(preset, count, monkeypatch):
+    monkeypatch.setattr(manifest, "_SETTLED_NS", -1)
+    open_preset(preset)
+    assert sorted(count) == sorted(Path(name).name for name in FILES)
+    count.clear()
+    open_preset(str(preset))
+    assert count == []
+
+    path = preset / "model.weights.h5"
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    time.sleep(0.02)
+    path.write_text("Weights" + "weights" * 330)
+    os.utime(path, ns=times)  # same size, and a modification time that lies
+    with pytest.raises(PresetError, match=r"model\.weights\.h5 was altered"):
+        open_preset(preset)
+    with pytest.raises(PresetError, match=r"model\.weights\.h5 was altered"):
+        open_preset(preset)
+    path.write_text(FILES["model.weights.h5"])
+    assert open_preset(preset) == preset
+
+    (preset / "task.json").write_text("{}")
+    with pytest.raises(PresetError, match=r"task\.json is not listed"):
+        open_preset(preset)
+
+
+def test_fresh_files_are_checked_again(preset, count):
+    open_preset(preset)
+    open_preset(preset)
+    assert len(count) == 2 * len(FILES)
