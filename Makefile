@@ -11,7 +11,7 @@ QUICKSTART_STAMP := $(VENV)/.installed-quickstart
 DEV_STAMP := $(VENV)/.installed-dev
 
 # What the second backend runs again: whatever computes with tensors. The rest does not depend on the backend.
-JAX_TESTS ?= tests/conformance tests/layers tests/tasks
+JAX_TESTS ?= tests/conformance tests/layers tests/models tests/tasks
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
@@ -62,7 +62,7 @@ test-tf: $(DEV_STAMP)  ## the whole suite on TensorFlow; PYTEST_ARGS="-m 'not sl
 	@echo "== tests, TensorFlow backend"
 	@KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-jax: $(DEV_STAMP)  ## layers, tasks and conformance on JAX
+test-jax: $(DEV_STAMP)  ## layers, models, tasks and conformance on JAX
 	@echo "== tests, JAX backend"
 	@KERAS_BACKEND=jax $(BIN)/python -m pytest $(PYTEST_ARGS) $(JAX_TESTS)
 

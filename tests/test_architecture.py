@@ -177,7 +177,8 @@ def public_objects() -> Iterator[tuple[str, object]]:
                 yield f"{module.__name__}.{name}", value
                 for member, content in vars(value).items():
                     content = content.fget if isinstance(content, property) else getattr(value, member)
-                    if not member.startswith("_") and inspect.isroutine(content):
+                    is_lambda = getattr(content, "__name__", "") == "<lambda>"  # a value, as far as readers care
+                    if not member.startswith("_") and inspect.isroutine(content) and not is_lambda:
                         yield f"{module.__name__}.{name}.{member}", content
 
 

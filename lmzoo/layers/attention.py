@@ -74,7 +74,10 @@ def attention_probabilities(query: Any, key: Any, padding_mask: Any) -> Any:
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.einsum("btnd,bsnd->bnts", query, key), "float32")  # (B, N, T, T)
     bias = ops.where(padding_mask, 0.0, _MASKED)[:, None, None, :]  # (B, 1, 1, T)
-    return ops.cast(ops.softmax(scores + ops.cast(bias, "float32")), query.dtype)
+    scores = scores + ops.cast(bias, "float32")
+    # Keras' softmax warns where there is but one key.
+    probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
+    return ops.cast(probabilities, query.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import warnings
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ from lmzoo.presets.store import (
     CONFIG_FILE,
     METADATA_FILE,
     MODEL_WEIGHTS_FILE,
-    PRESET_ENTRIES,
     PREPROCESSOR_FILE,
+    PRESET_ENTRIES,
     TASK_FILE,
     TASK_WEIGHTS_FILE,
     TOKENIZER_ASSETS_DIR,
@@ -68,12 +69,17 @@ def load_task(
     if preprocessor is None:
         preprocessor = _load_preprocessor(directory)
     if sequence_length is not None:
+        preprocessor = copy.copy(preprocessor)
         preprocessor.sequence_length = sequence_length
     stored = read_json(directory, TASK_FILE) if (directory / TASK_FILE).exists() else {}
     has_head = stored.get("registered_name") == keras.saving.get_registered_name(cls)
     config = dict(stored["config"]) if has_head else {}
+    if "dropout" in backbone_overrides:
+        config.pop("dropout", None)  # The head follows the backbone.
     if has_head and _new_classes(config, task_kwargs):
-        warnings.warn(f"The head of {str(preset)!r} is not used: other classes were asked for, so it starts anew.", stacklevel=3)
+        warnings.warn(
+            f"The head of {str(preset)!r} is not used: other classes were asked for, so it starts anew.", stacklevel=3
+        )
         has_head = False
         config.pop("labels", None)
         config.pop("num_classes", None)

@@ -23,9 +23,14 @@ def write_manifest(directory: str | os.PathLike[str]) -> None:
     Example:
 
     ```python
-    from lmzoo.presets import write_manifest
+    from pathlib import Path
 
-    write_manifest("my_preset")  # after a change on purpose
+    from lmzoo.presets import verify_manifest, write_manifest
+
+    Path("my_preset").mkdir()
+    Path("my_preset", "config.json").write_text("{}")
+    write_manifest("my_preset")  # also after a change on purpose
+    verify_manifest("my_preset")  # True
     ```
     """
     directory = Path(directory)

@@ -7,25 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.text import EncodedTexts
+from lmzoo.models.backbone import Backbone
+from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.policy import is_text
+
+
+def leading_spec(x: Any) -> Any:
+    """The `tf.TensorSpec` of a `tf.data.Dataset`'s first component; None for anything else."""
+    spec = getattr(x, "element_spec", None)
+    while isinstance(spec, tuple):
+        spec = spec[0] if spec else None
+    return spec
 
 
 def is_text_stream(x: Any) -> bool:
     """Whether `x` is a `tf.data.Dataset` whose first component holds strings."""
-    spec = getattr(x, "element_spec", None)
-    while isinstance(spec, tuple):
-        spec = spec[0] if spec else None
-    return getattr(spec, "dtype", None) is not None and spec.dtype.name == "string"
+    return getattr(getattr(leading_spec(x), "dtype", None), "name", None) == "string"
 
 
 def is_raw(x: Any) -> bool:
     """Whether `x` is text, or rows of encoded text, that the preprocessor still has to turn into model inputs."""
     if isinstance(x, (EncodedTexts, list, tuple)) or is_text(x):
         return True
-    if isinstance(x, np.ndarray):
-        return x.dtype.kind in "USO"
-    return getattr(getattr(x, "dtype", None), "name", None) == "string"
+    dtype = getattr(x, "dtype", None)  # of numpy, pandas or TensorFlow
+    return getattr(dtype, "kind", None) in ("U", "S", "O", "T") or getattr(dtype, "name", None) == "string"
 
 
 def split_segments(x: Any) -> tuple[Sequence[Any], Sequence[Any] | None]:
@@ -53,9 +58,9 @@ def split_segments(x: Any) -> tuple[Sequence[Any], Sequence[Any] | None]:
 
 
 def split_validation(
-    x: EncodedTexts, arrays: Sequence[np.ndarray | None], share: float
+    x: EncodedTexts, *arrays: np.ndarray | None, share: float
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The first rows for training and the last `share` of them for validation, as Keras does.
+    """The first rows of all for training and the last `share` of them for validation, as Keras does.
 
     Raises:
         ValueError: if one of the two would be empty.
@@ -65,3 +70,22 @@ def split_validation(
         raise ValueError(f"`validation_split={share}` leaves no rows for training or validation of {len(x)}.")
     train = (x[:cut], *(a if a is None else a[:cut] for a in arrays))
     return train, (x[cut:], *(a if a is None else a[cut:] for a in arrays))
+
+
+def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
+    """Checks that a model can take what a preprocessor makes.
+
+    Raises:
+        ValueError: if its rows are too long, or its ids too high, for the model.
+    """
+    config, length, tokens = backbone.config, preprocessor.sequence_length, preprocessor.tokenizer.vocabulary_size
+    if length > config.max_sequence_length:
+        raise ValueError(
+            f"`sequence_length` is {length}, but the model has positions for {config.max_sequence_length} tokens. "
+            f"Choose at most {config.max_sequence_length}."
+        )
+    if tokens > config.vocabulary_size:
+        raise ValueError(
+            f"The tokenizer has {tokens} tokens, but the model has embeddings for {config.vocabulary_size}: they do "
+            "not belong together."
+        )

@@ -13,7 +13,7 @@ from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.inputs import split_segments
 from lmzoo.tasks.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
-from lmzoo.text.policy import clean_texts
+from lmzoo.text.policy import clean_columns
 
 _COPIES = 1024  # masked copies predicted at once: bounds the logits in memory
 
@@ -43,6 +43,7 @@ class MaskedLM(Task):
 
     default_loss = staticmethod(lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     default_metrics = staticmethod(lambda: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")])
+    needs_labels = False
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class MaskedLM(Task):
         self.head = head
         self.masking = Masking(**masking) if isinstance(masking, dict) else masking or Masking()
 
-    # The loss does not reach the pooler. Keras would warn of missing gradients at every fit, so here it is not trainable.
+    # The loss does not reach the pooler. Keras would warn of missing gradients at every fit, so it is not trained here.
     @property
     def trainable_variables(self) -> list[Any]:
         """Weights that training updates; the pooler is not among them."""
@@ -91,7 +92,7 @@ class MaskedLM(Task):
         pooler = getattr(getattr(self, "backbone", None), "pooler", None)
         return set() if pooler is None else {id(v) for v in pooler.variables}
 
-    def _make_batch(
+    def make_batch(
         self,
         encoded: EncodedTexts,
         rows: np.ndarray,
@@ -115,7 +116,7 @@ class MaskedLM(Task):
             weights *= sample_weight[rows][:, None]
         return {**features, "mask_positions": positions}, targets, weights
 
-    def _extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
+    def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
         """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""
         row, column = self._masks(encoded)
         counts = np.bincount(row, minlength=len(encoded))
@@ -145,19 +146,20 @@ class MaskedLM(Task):
         Raises:
             ValueError: naming the first text without a mask.
         """
-        encoded = self._encode(texts)
+        firsts, seconds = split_segments(texts)
+        columns = clean_columns({"texts": firsts} if seconds is None else {"texts": firsts, "pairs": seconds})
+        encoded = self.encode_inputs(columns[0] if seconds is None else tuple(columns))
         counts = np.bincount(self._masks(encoded)[0], minlength=len(encoded))
         if not counts.all():
             raise ValueError(
                 f"`texts[{int(np.argmin(counts))}]` holds no {self.preprocessor.tokenizer.mask_token} within its first "
                 f"{self.preprocessor.sequence_length} tokens."
             )
-        logits = self._predict_rows(encoded, batch_size, verbose=0)  # (n, M, V)
-        firsts, seconds = split_segments(texts)
-        lines = firsts if seconds is None else [f"{a} {b}" for a, b in zip(firsts, seconds, strict=True)]
+        logits = self.predict(encoded, batch_size, verbose=0)  # (n, M, V)
+        lines = [" ".join(segments) for segments in zip(*columns, strict=True)]
         return [
             self._candidates(line, _log_softmax(row[:count]), top_k)
-            for line, row, count in zip(clean_texts(lines), logits, counts, strict=True)
+            for line, row, count in zip(lines, logits, counts, strict=True)
         ]
 
     def _candidates(self, text: str, log_probabilities: np.ndarray, top_k: int) -> list[Any]:
@@ -180,7 +182,7 @@ class MaskedLM(Task):
         return results[0] if len(results) == 1 else results
 
     def pseudo_perplexity(self, texts: Any, batch_size: int = 32) -> float:
-        """exp of the mean negative log-likelihood of each token given all others (Salazar et al., 2020).
+        """Exponential of the mean negative log-likelihood of each token given all others (Salazar et al.).
 
         Every token is masked in turn, so a text of n tokens costs n forward passes.
 
@@ -194,7 +196,7 @@ class MaskedLM(Task):
         Raises:
             ValueError: if there is no token to predict, or a text holds a mask itself.
         """
-        encoded = self._encode(texts)
+        encoded = self.encode_inputs(texts)
         if len(self._masks(encoded)[0]):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
         flat = np.flatnonzero(self._maskable(encoded.token_ids))
@@ -208,7 +210,7 @@ class MaskedLM(Task):
             where = copies.row_splits[:-1] + part - encoded.row_splits[row]
             targets = copies.token_ids[where]
             copies.token_ids[where] = self.preprocessor.tokenizer.mask_id
-            log_probabilities = _log_softmax(self._predict_rows(copies, batch_size, verbose=0)[:, 0])  # (b, V)
+            log_probabilities = _log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
             nll -= float(log_probabilities[np.arange(len(part)), targets].sum())
         return float(np.exp(nll / len(flat)))
 

@@ -13,21 +13,31 @@ import numpy as np
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family, family_of
 from lmzoo.presets.loading import load_task, save_task
-from lmzoo.tasks.inputs import is_raw, is_text_stream, split_segments, split_validation
+from lmzoo.tasks.feeding import (
+    BATCH_SIZE,
+    as_array,
+    encode_examples,
+    is_batched,
+    prediction_batches,
+    prediction_stream,
+    steps_in,
+    training_input,
+)
+from lmzoo.tasks.inputs import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
-from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets
+from lmzoo.text.batching import keras_input
+from lmzoo.text.policy import notify
 from lmzoo.training import AdamW
 
-_BATCH_SIZE = 32
 _WARMUP_OF_UNKNOWN = 100  # steps, where the length of the training is not known
 
 
 class Task(keras.Model):
     """A backbone, a head and a preprocessor in one Functional model.
 
-    `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list of
-    2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. Text is tokenised once and
-    batched by length.
+    `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
+    of 2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. Text is tokenised once
+    and batched by length.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -40,6 +50,7 @@ class Task(keras.Model):
 
     default_loss: ClassVar[Callable[[], Any]]
     default_metrics: ClassVar[Callable[[], list[Any]]]
+    needs_labels: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -52,7 +63,7 @@ class Task(keras.Model):
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         if preprocessor is not None:
-            _check_preprocessor(backbone, preprocessor)
+            check_preprocessor(backbone, preprocessor)
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.labels = None if labels is None else tuple(labels)
@@ -67,7 +78,12 @@ class Task(keras.Model):
     # === Compile and fit ===
 
     def compile(
-        self, optimizer: Any = "auto", loss: Any = "auto", metrics: Any = "auto", **kwargs: Any
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        metrics: Any = "auto",
+        weighted_metrics: Any = None,
+        **kwargs: Any,
     ) -> None:
         """Configures training as `keras.Model.compile` does; `"auto"` takes the task's default.
 
@@ -78,7 +94,8 @@ class Task(keras.Model):
         Args:
             optimizer: `"auto"` or a Keras optimizer.
             loss: `"auto"` or a Keras loss.
-            metrics: `"auto"` or a list of Keras metrics.
+            metrics: `"auto"` or a list of Keras metrics. They take the weights of the examples into account.
+            weighted_metrics: more of them.
             **kwargs: of `keras.Model.compile`, such as `jit_compile`.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
@@ -87,7 +104,8 @@ class Task(keras.Model):
             loss = type(self).default_loss()
         if isinstance(metrics, str) and metrics == "auto":
             metrics = type(self).default_metrics()
-        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=metrics, **kwargs)
+        weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
+        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
@@ -139,42 +157,37 @@ class Task(keras.Model):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that the model does not have, before the first step.
         """
-        batch_size = batch_size or _BATCH_SIZE
-        if is_raw(x):
-            x, y, sample_weight = self._encode(x), self._encode_labels(y), _as_array(sample_weight)
-            _check_lengths(x, y, sample_weight)
-            if validation_split and validation_data is None:
-                (x, y, sample_weight), validation_data = split_validation(x, (y, sample_weight), validation_split)
-                validation_split = 0.0
-            x = self._batches(
-                x, y, sample_weight, batch_size, fitted_buckets(x.lengths), "shuffle" if shuffle else "given", seed
-            )
-            y = sample_weight = None
-        elif is_text_stream(x):
-            x = self._stream(x, batch_size)
-        elif y is not None:
-            y = self._encode_labels(y)
+        batch_size = batch_size or BATCH_SIZE
+        if validation_split and validation_data is None and is_raw(x):
+            examples = encode_examples(self, x, y, sample_weight)
+            (x, y, sample_weight), validation_data = split_validation(*examples, share=validation_split)
+            validation_split = 0.0
+        # A later fit draws anew; the same model draws the same.
+        draw = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
+        order = "shuffle" if shuffle else "given"
+        x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size, order, draw)
         if isinstance(validation_data, tuple):
-            val_x, val_y, *val_weight = validation_data
-            if is_raw(val_x):
-                validation_data = self._evaluation_input(val_x, val_y, *val_weight, batch_size=batch_size)
+            validation_x, *rest = training_input(self, *validation_data, batch_size=batch_size)
+            validation_data = (keras_input(validation_x), *rest)
         elif is_text_stream(validation_data):
-            validation_data = self._stream(validation_data, batch_size)
+            validation_data, *_ = training_input(self, validation_data, batch_size=batch_size)
         if class_weight is not None:
-            class_weight = {int(self._encode_labels([k])[0]): v for k, v in class_weight.items()}
-        self._start_schedule(x, steps_per_epoch, epochs, initial_epoch, batch_size, callbacks)
-        # Keras warns if told to shuffle or batch what comes in batches already.
-        in_batches = isinstance(x, keras.utils.PyDataset) or hasattr(x, "element_spec")
+            class_weight = {int(self.encode_labels([k])[0]): v for k, v in class_weight.items()}
+        callbacks = _as_list(callbacks)
+        steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
+        self._start_schedule(steps, epochs, initial_epoch, callbacks)
+        if isinstance(x, LengthBatches):
+            callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
         return super().fit(
-            x=keras_input(x) if isinstance(x, LengthBatches) else x,
+            x=keras_input(x),
             y=y,
-            batch_size=None if in_batches else batch_size,
+            batch_size=None if is_batched(x) else batch_size,
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
             validation_split=validation_split,
             validation_data=validation_data,
-            shuffle=shuffle and not in_batches,
+            shuffle=shuffle and not is_batched(x),
             class_weight=class_weight,
             sample_weight=sample_weight,
             initial_epoch=initial_epoch,
@@ -183,34 +196,30 @@ class Task(keras.Model):
         )
 
     def _start_schedule(
-        self, x: Any, steps: int | None, epochs: int, initial_epoch: int, batch_size: int, callbacks: Any
+        self, steps: int | None, epochs: int, initial_epoch: int, callbacks: list[keras.callbacks.Callback]
     ) -> None:
         """Fits the default schedule to the coming training, from the current iteration on."""
         if not isinstance(self.optimizer, AdamW):
             return
         self.optimizer.build(self.trainable_variables)
-        listed = getattr(callbacks, "callbacks", callbacks) or []
-        listed = listed if isinstance(listed, (list, tuple)) else [listed]
-        steps = steps or _steps(x, batch_size)
-        if any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in listed):
+        if any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks):
             self.optimizer.start_schedule()  # The callback says what the rate is.
         elif steps is None:
             self.optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
         else:
             total, elapsed = steps * epochs, steps * initial_epoch
-            plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in listed)
+            plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
             self.optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
 
     # === Evaluate and predict ===
 
-    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
+    def evaluate(
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
         """Loss and metrics; takes what `fit` takes. See `keras.Model.evaluate`."""
-        if is_raw(x):
-            x = self._evaluation_input(x, y, kwargs.pop("sample_weight", None), batch_size=batch_size or _BATCH_SIZE)
-            return super().evaluate(x, **kwargs)
-        if is_text_stream(x):
-            return super().evaluate(self._stream(x, batch_size or _BATCH_SIZE), **kwargs)
-        return super().evaluate(x, y, batch_size=batch_size, **kwargs)
+        x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size or BATCH_SIZE)
+        batch_size = None if is_batched(x) else batch_size
+        return super().evaluate(keras_input(x), y, batch_size=batch_size, sample_weight=sample_weight, **kwargs)
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
         """The model's outputs (logits) in the order of `x`; see `keras.Model.predict`.
@@ -221,48 +230,43 @@ class Task(keras.Model):
             **kwargs: of `keras.Model.predict`.
         """
         if is_text_stream(x):
-            return super().predict(self._stream(x, batch_size or _BATCH_SIZE, labelled=False), **kwargs)
+            return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
         if not is_raw(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
-        return self._predict_rows(self._encode(x), batch_size or _BATCH_SIZE, **kwargs)
-
-    def _predict_rows(self, encoded: EncodedTexts, batch_size: int, **kwargs: Any) -> Any:
+        encoded = self.encode_inputs(x)
         if not len(encoded):
             return np.zeros((0, *(d or 0 for d in self.output_shape[1:])), "float32")
-        extra = self._extra_features(encoded)
-
-        def make_batch(rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
-            features = self.preprocessor.features(encoded, rows, width)
-            return ({**features, **{name: values[rows] for name, values in extra.items()}},)
-
-        buckets = ladder_buckets(max(self.preprocessor.sequence_length, int(encoded.lengths.max())))
-        batches = LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
+        batches = prediction_batches(self, encoded, batch_size or BATCH_SIZE)
         outputs = super().predict(keras_input(batches), **kwargs)
         result = np.empty((len(encoded), *outputs.shape[1:]), outputs.dtype)
         result[batches.row_order] = outputs
         return result
 
-    def _extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
-        """Inputs beside the backbone's that predictions need, one row each."""
-        return {}
+    # === What subclasses say about their examples ===
 
-    # === From text to batches ===
+    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> EncodedTexts:
+        """Texts as packed rows of token ids.
 
-    def _encode(self, x: Any) -> EncodedTexts:
-        if isinstance(x, EncodedTexts):
-            return x
+        Args:
+            x: texts or pairs of texts; rows that are encoded already are returned as they are.
+            notify: what to do with notices; see `Preprocessor.encode`.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: if there is no preprocessor.
+        """
         if self.preprocessor is None:
             raise ValueError(
                 f"This {type(self).__name__} has no preprocessor, so it takes token features (a dict of arrays), not "
                 "text. Pass `preprocessor=` when building it, or load it with `from_preset`."
             )
-        return self.preprocessor.encode(*split_segments(x))
+        return x if isinstance(x, EncodedTexts) else self.preprocessor.encode(*split_segments(x), notify=notify)
 
-    def _encode_labels(self, y: Any) -> np.ndarray | None:
-        """Labels as the array that the loss takes; subclasses check them."""
-        return _as_array(y)
+    def encode_labels(self, y: Any) -> np.ndarray | None:
+        """Labels as the array that the loss takes, each checked to be one; None stays None."""
+        return as_array(y)
 
-    def _make_batch(
+    def make_batch(
         self,
         encoded: EncodedTexts,
         rows: np.ndarray,
@@ -271,61 +275,25 @@ class Task(keras.Model):
         sample_weight: np.ndarray | None,
         rng: np.random.Generator,
     ) -> tuple[Any, ...]:
-        """One batch for Keras: `(features,)`, `(features, y)` or `(features, y, sample_weight)`."""
-        batch = (self.preprocessor.features(encoded, rows, width),)
-        if y is not None:
-            batch += (y[rows],)
-            if sample_weight is not None:
-                batch += (sample_weight[rows],)
-        return batch
+        """A batch to train on or to evaluate.
 
-    def _batches(
-        self,
-        encoded: EncodedTexts,
-        y: np.ndarray | None,
-        sample_weight: np.ndarray | None,
-        batch_size: int,
-        buckets: list[int],
-        order: str,
-        seed: int = 0,
-    ) -> LengthBatches:
-        def make_batch(rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
-            return self._make_batch(encoded, rows, width, y, sample_weight, rng)
+        Args:
+            encoded: all examples.
+            rows: int array (b,), which of them.
+            width: int, padded length.
+            y: labels of all examples, or None.
+            sample_weight: weights of all examples, or None.
+            rng: for whatever is drawn at random.
 
-        return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, order, seed)
+        Returns:
+            `(features,)`, `(features, y)` or `(features, y, sample_weight)`.
+        """
+        arrays = [a[rows] for a in (y, sample_weight) if a is not None]
+        return (self.preprocessor.features(encoded, rows, width), *arrays)
 
-    def _evaluation_input(self, x: Any, y: Any, sample_weight: Any = None, batch_size: int = _BATCH_SIZE) -> Any:
-        encoded, y, sample_weight = self._encode(x), self._encode_labels(y), _as_array(sample_weight)
-        _check_lengths(encoded, y, sample_weight)
-        buckets = fitted_buckets(encoded.lengths)
-        return keras_input(self._batches(encoded, y, sample_weight, batch_size, buckets, "sorted"))
-
-    def _stream(self, dataset: Any, batch_size: int, labelled: bool = True) -> Any:
-        """A `tf.data.Dataset` of strings as one of features, batch by batch, in its own order."""
-        import tensorflow as tf
-
-        flat = dataset.element_spec
-        while isinstance(flat, tuple):
-            flat = flat[0]
-        if flat.shape.rank == 0:
-            dataset = dataset.batch(batch_size)
-
-        def generate() -> Any:
-            for element in dataset.as_numpy_iterator():
-                x, y, *weight = element if isinstance(dataset.element_spec, tuple) else (element, None)
-                x = tuple(part.tolist() for part in x) if isinstance(x, tuple) else x
-                encoded = self._encode(x)
-                buckets = ladder_buckets(self.preprocessor.sequence_length)
-                width = buckets[int(np.searchsorted(buckets, encoded.lengths.max()))]
-                labels = self._encode_labels(y) if labelled else None
-                rows = np.arange(len(encoded))
-                rng = np.random.default_rng(int(encoded.token_ids[: 2**10].sum()))
-                yield self._make_batch(encoded, rows, width, labels, _as_array(weight[0]) if weight else None, rng)
-
-        first = next(generate())
-        signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), first)
-        stream = tf.data.Dataset.from_generator(generate, output_signature=signature)
-        return stream.apply(tf.data.experimental.assert_cardinality(dataset.cardinality())).prefetch(2)
+    def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
+        """Inputs beside the backbone's that predictions need: arrays of one row per example."""
+        return {}
 
     # === Saving ===
 
@@ -416,34 +384,6 @@ class Task(keras.Model):
         save_task(self, directory, overwrite=overwrite)
 
 
-def _as_array(values: Any) -> np.ndarray | None:
-    return None if values is None else np.asarray(values)
-
-
-def _check_lengths(x: EncodedTexts, *arrays: np.ndarray | None) -> None:
-    for array in arrays:
-        if array is not None and len(array) != len(x):
-            raise ValueError(f"Got {len(x)} texts but {len(array)} labels or weights.")
-
-
-def _check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
-    limit = backbone.config.max_sequence_length
-    if preprocessor.sequence_length > limit:
-        raise ValueError(
-            f"`sequence_length` is {preprocessor.sequence_length}, but the model has positions for {limit} tokens. "
-            f"Choose at most {limit}."
-        )
-
-
-def _steps(x: Any, batch_size: int) -> int | None:
-    """Batches of an epoch over `x`, if that can be known."""
-    if isinstance(x, LengthBatches):
-        return len(x)
-    if hasattr(x, "cardinality"):
-        count = int(x.cardinality())
-        return count if count > 0 else None
-    if isinstance(x, keras.utils.PyDataset):
-        return x.num_batches
-    if isinstance(x, dict):
-        return math.ceil(len(next(iter(x.values()))) / batch_size)
-    return None
+def _as_list(callbacks: Any) -> list[keras.callbacks.Callback]:
+    callbacks = getattr(callbacks, "callbacks", callbacks) or []
+    return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]

@@ -25,7 +25,7 @@ class TextClassifier(Task):
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         num_classes: int; may be left out when `labels` are given.
         labels: names of the classes. With them `fit` takes string labels and `classify` returns names.
-        dropout: float, rate on the pooled vector in training.
+        dropout: float, rate on the pooled vector in training; the backbone's by default.
         name: name of the model.
 
     Raises:
@@ -51,7 +51,7 @@ class TextClassifier(Task):
         preprocessor: Preprocessor | None = None,
         num_classes: int | None = None,
         labels: Sequence[str] | None = None,
-        dropout: float = 0.1,
+        dropout: float | None = None,
         name: str = "text_classifier",
     ) -> None:
         if labels is not None:
@@ -63,21 +63,27 @@ class TextClassifier(Task):
                 raise ValueError(f"`num_classes` is {num_classes}, but `labels` names {len(labels)} classes.")
         if num_classes is None or num_classes < 2:
             raise ValueError(f"Pass `num_classes` (at least 2) or `labels`; got num_classes={num_classes}.")
-        head = ClassificationHead(num_classes, dropout, dtype=backbone.dtype_policy, name="classifier")
+        rate = backbone.config.dropout if dropout is None else dropout
+        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier")
         inputs = backbone.input
         super().__init__(backbone, preprocessor, inputs, head(backbone(inputs)["pooled_output"]), labels, name)
         self.head = head
+        self._dropout = dropout
 
     @property
     def num_classes(self) -> int:
         """Number of classes."""
         return self.head.num_classes
 
-    def _encode_labels(self, y: Any) -> np.ndarray | None:
+    def encode_labels(self, y: Any) -> np.ndarray | None:
         """Labels as int32, each checked to be a class of this model."""
         if y is None:
             return None
         array = np.asarray(y)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim != 1:
+            raise ValueError(f"Expected one class for each text, got labels of shape {array.shape}.")
         if array.dtype.kind in "USO":
             return self._encode_names(array)
         if array.dtype.kind not in "iub" and not np.array_equal(array, np.round(array)):
@@ -131,6 +137,14 @@ class TextClassifier(Task):
         """Names of the classes; their numbers as strings where there are none."""
         return list(self.labels or map(str, range(self.num_classes)))
 
+    served_outputs = ("label", "score", "probabilities", "truncated")
+
+    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+        """The exported model's answers, as TensorFlow ops."""
+        from lmzoo.serving.export import class_answers
+
+        return class_answers(self(features, training=False), self.class_names)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "num_classes": self.num_classes, "dropout": self.head.dropout.rate}
+        return {**super().get_config(), "num_classes": self.num_classes, "dropout": self._dropout}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -11,7 +11,7 @@ import numpy as np
 _WINDOW = 50  # batches that are shuffled together and sorted by length within
 
 
-def fitted_buckets(lengths: np.ndarray, most: int = 7, multiple: int = 8) -> list[int]:
+def fitted_buckets(lengths: np.ndarray, limit: int, most: int = 7, multiple: int = 8) -> list[int]:
     """The padded widths, at most `most`, that cost the least padding for rows of these lengths.
 
     Every row is padded to the smallest width that holds it. The choice is exact over multiples of `multiple`, by
@@ -19,11 +19,15 @@ def fitted_buckets(lengths: np.ndarray, most: int = 7, multiple: int = 8) -> lis
 
     Args:
         lengths: int array (n,).
+        limit: int, no width exceeds it, except for a row that does; the positions that a model has.
         most: int, how many widths at most.
-        multiple: int, widths are multiples of it.
+        multiple: int, widths are multiples of it, but for one cut to the limit.
 
     Returns:
         Widths in rising order; the last holds the longest row.
+
+    Raises:
+        ValueError: if there are no rows.
 
     Example:
 
@@ -31,9 +35,11 @@ def fitted_buckets(lengths: np.ndarray, most: int = 7, multiple: int = 8) -> lis
     import numpy as np
     from lmzoo.text.batching import fitted_buckets
 
-    fitted_buckets(np.array([5, 6, 7, 60, 61]), most=2)  # [8, 64]
+    fitted_buckets(np.array([5, 6, 7, 60, 61]), limit=62, most=2)  # [8, 62]
     ```
     """
+    if not len(lengths):
+        raise ValueError("There are no examples: got an empty list of texts.")
     units = np.maximum(1, -(-np.asarray(lengths) // multiple))
     counts = np.bincount(units)
     below = np.concatenate([[0], np.cumsum(counts)])  # below[u]: rows of fewer than u units
@@ -43,8 +49,10 @@ def fitted_buckets(lengths: np.ndarray, most: int = 7, multiple: int = 8) -> lis
     choice = []
     for _ in range(most - 1):
         step = np.array(
-            [[cost[-1][v] + u * (below[u + 1] - below[v + 1]) if v < u else np.inf for v in range(top + 1)]
-             for u in range(top + 1)]
+            [
+                [cost[-1][v] + u * (below[u + 1] - below[v + 1]) if v < u else np.inf for v in range(top + 1)]
+                for u in range(top + 1)
+            ]
         )
         choice.append(step.argmin(axis=1))
         cost.append(step.min(axis=1))
@@ -52,7 +60,8 @@ def fitted_buckets(lengths: np.ndarray, most: int = 7, multiple: int = 8) -> lis
     widths = [top]
     for k in range(best - 1, -1, -1):
         widths.append(int(choice[k][widths[-1]]))
-    return [u * multiple for u in reversed(widths) if u > 0]
+    limit = max(limit, int(np.max(lengths)))
+    return [min(limit, u * multiple) for u in reversed(widths) if u > 0]
 
 
 def ladder_buckets(limit: int, multiple: int = 8) -> list[int]:
@@ -69,6 +78,8 @@ def ladder_buckets(limit: int, multiple: int = 8) -> list[int]:
 class LengthBatches(keras.utils.PyDataset):
     """Batches of packed rows, each padded to the smallest bucket that holds its longest row.
 
+    A pass begins with the batch at index 0 and belongs to the epoch begun last (`begin_epoch`).
+
     Args:
         lengths: int array (n,), length of every row.
         make_batch: `(rows, width, rng) -> batch`; `rows` int array (b,), `rng` a numpy generator that depends only on
@@ -77,7 +88,7 @@ class LengthBatches(keras.utils.PyDataset):
         buckets: allowed widths, rising.
         order: `"shuffle"` (a new order each epoch; rows of similar length share a batch), `"sorted"` (by length) or
             `"given"`.
-        seed: int.
+        seed: ints.
         round_up: whether to fill a last, smaller batch up to a power of two by repeating a row of it.
     """
 
@@ -88,7 +99,7 @@ class LengthBatches(keras.utils.PyDataset):
         batch_size: int,
         buckets: list[int],
         order: str = "shuffle",
-        seed: int = 0,
+        seed: tuple[int, ...] = (0,),
         round_up: bool = False,
     ) -> None:
         super().__init__()
@@ -100,72 +111,90 @@ class LengthBatches(keras.utils.PyDataset):
         self.seed = seed
         self.round_up = round_up
         self.epoch = 0
-        self.plan = self._plan()
+        self._pass = (0, self._plan(0))
 
-    def _plan(self) -> list[np.ndarray]:
+    def _plan(self, epoch: int) -> list[np.ndarray]:
         count, size = len(self.lengths), self.batch_size
         if self.order == "given":
             index = np.arange(count)
         elif self.order == "sorted":
             index = np.argsort(self.lengths, kind="stable")
         else:
-            rng = np.random.default_rng((self.seed, self.epoch))
+            rng = np.random.default_rng((*self.seed, epoch))
             index = rng.permutation(count)
             window = _WINDOW * size
             pieces = [index[i : i + window] for i in range(0, count, window)]
-            index = np.concatenate([p[np.argsort(self.lengths[p], kind="stable")] for p in pieces] or [index])
+            index = np.concatenate([p[np.argsort(self.lengths[p], kind="stable")] for p in pieces])
         batches = [index[i : i + size] for i in range(0, count, size)]
         if self.order == "shuffle":
             batches = [batches[i] for i in rng.permutation(len(batches))]
-        if self.round_up and batches:
+        if self.round_up:
             last = batches[-1]
             target = min(size, 1 << (len(last) - 1).bit_length())
             batches[-1] = np.concatenate([last, np.repeat(last[:1], target - len(last))])
         return batches
 
+    def _batch(self, rows: np.ndarray, epoch: int, index: int) -> Any:
+        longest = self.lengths[rows].max()
+        if len(rows) < self.batch_size and not self.round_up:
+            longest = self.lengths.max()  # one shape for the partial batches of all epochs
+        width = int(self.buckets[np.searchsorted(self.buckets, longest)])
+        return self.make_batch(rows, width, np.random.default_rng((*self.seed, epoch, index)))
+
     @property
     def num_batches(self) -> int:
         """Batches of an epoch."""
-        return len(self.plan)
+        return len(self)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
-        return len(self.plan)
+        return -(-len(self.lengths) // self.batch_size)
 
     def __getitem__(self, index: int) -> Any:
-        """The batch at `index` of the current epoch."""
-        rows = self.plan[index]
-        longest = self.lengths[rows].max()
-        width = int(self.buckets[np.searchsorted(self.buckets, longest)])
-        return self.make_batch(rows, width, np.random.default_rng((self.seed, self.epoch, index)))
+        """The batch at `index` of the current pass."""
+        if index == 0 and self._pass[0] != self.epoch:
+            self._pass = (self.epoch, self._plan(self.epoch))
+        epoch, plan = self._pass
+        return self._batch(plan[index], epoch, index)
 
-    def on_epoch_end(self) -> None:
-        """Draws the next epoch's order."""
-        self.epoch += 1
-        if self.order == "shuffle":
-            self.plan = self._plan()
+    def begin_epoch(self, epoch: int, logs: Any = None) -> None:
+        """Says what epoch the next pass belongs to; the signature of a Keras callback."""
+        self.epoch = epoch
+
+    def batches(self) -> Iterator[Any]:
+        """One pass, in the order of the epoch begun last."""
+        epoch = self.epoch
+        for index, rows in enumerate(self._plan(epoch)):
+            yield self._batch(rows, epoch, index)
 
     @property
     def row_order(self) -> np.ndarray:
         """Int array: the row behind each output of a pass over the current epoch."""
-        return np.concatenate(self.plan)
+        return np.concatenate(self._plan(self.epoch))
 
 
-def keras_input(batches: LengthBatches) -> Any:
-    """`batches` in the form that Keras' trainers take most cheaply on the current backend.
+def keras_input(x: Any) -> Any:
+    """`x`, a `LengthBatches`, in the form that Keras' trainers take most cheaply on the current backend.
 
-    On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would fix them from the first two batches); elsewhere
-    the `PyDataset` itself.
+    On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would fix them from the first two batches);
+    elsewhere the `PyDataset` itself. Anything else is returned as it is.
     """
-    if keras.backend.backend() != "tensorflow":
-        return batches
+    if keras.backend.backend() == "tensorflow" and isinstance(x, LengthBatches):
+        return stream(x.batches, len(x))
+    return x
+
+
+def stream(passes: Callable[[], Iterator[Any]], cardinality: int) -> Any:
+    """A `tf.data.Dataset` of open shapes over what each call of `passes` yields.
+
+    Args:
+        passes: begins a pass: an iterator over batches, equal in structure and dtypes.
+        cardinality: batches of a pass, or one of `tf.data`'s negative constants.
+    """
     import tensorflow as tf
 
-    def generate() -> Any:
-        for index in range(len(batches)):
-            yield batches[index]
-        batches.on_epoch_end()
-
-    signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), batches[0])
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    return dataset.apply(tf.data.experimental.assert_cardinality(len(batches))).prefetch(2)
+    signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), next(passes()))
+    dataset = tf.data.Dataset.from_generator(passes, output_signature=signature)
+    if cardinality != tf.data.UNKNOWN_CARDINALITY:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
+    return dataset.prefetch(2)

@@ -6,7 +6,6 @@ Importing this module imports tensorflow and tensorflow_text; nothing else in `l
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -181,8 +180,8 @@ class PackerGraph(tf.Module):
             second_kept = tf.minimum(second_length, budget - kept)
             truncated = (kept < length) | (second_kept < second_length)
             rows = tf.concat([start, _head(first, kept), between, _head(second, second_kept), end], axis=1)
-        token_ids = rows.to_tensor(self._pad_id)  # (n, t)
-        width = tf.shape(token_ids, tf.int64)[1]
+        width = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)  # t; 1 if there are no rows
+        token_ids = rows.to_tensor(self._pad_id, shape=tf.stack([-1, width]))  # (n, t)
         padding_mask = tf.sequence_mask(rows.row_lengths(), width, tf.int32)
         features = {"token_ids": token_ids, "padding_mask": padding_mask, "truncated": truncated}
         if packing.segments:
@@ -193,7 +192,7 @@ class PackerGraph(tf.Module):
 
     def _tokens(self, like: tf.Tensor, *tokens: str) -> tf.Tensor:
         """The ids of some tokens, int32 (n, k), for as many rows as `like` has."""
-        return tf.tile([[self._id_of(token) for token in tokens]], [tf.size(like), 1])
+        return tf.tile(tf.constant([[self._id_of(token) for token in tokens]], tf.int32), [tf.size(like), 1])
 
 
 def _head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:

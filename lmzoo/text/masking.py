@@ -82,7 +82,7 @@ def _pick_words(candidates: np.ndarray, starts: np.ndarray, wanted: int, rng: np
         return picked
     # A continuation opens a group of its own where no candidate precedes it.
     opens = starts[places] | (np.diff(places, prepend=-2) != 1)
-    words = np.split(places, np.flatnonzero(opens)[1:] if opens[0] else np.flatnonzero(opens))
+    words = np.split(places, np.flatnonzero(opens)[1:])
     left = wanted
     for index in rng.permutation(len(words)):
         if len(words[index]) <= left:

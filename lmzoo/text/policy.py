@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,18 @@ class TextNotice(UserWarning):
     """A text was changed before use: invalid UTF-8 replaced, or cut to the sequence length. One notice a call."""
 
 
+def notify(message: str) -> None:
+    """Gives a `TextNotice`."""
+    warnings.warn(message, TextNotice, stacklevel=4)
+
+
 def is_text(value: Any) -> bool:
     """Whether `value` is one text: a string or UTF-8 bytes."""
     return isinstance(value, (str, bytes))
 
 
 def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
-    """Checks a batch of texts and makes each a valid Unicode string.
+    r"""Checks a batch of texts and makes each a valid Unicode string.
 
     Bytes are read as UTF-8. Invalid bytes and lone surrogates become U+FFFD, with one notice per call. The empty string
     is a text like any other.
@@ -42,28 +47,54 @@ def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
     ```python
     from lmzoo.text.policy import clean_texts
 
-    clean_texts(["a café", b"caf\\xc3\\xa9", ""])  # ["a café", "café", ""]
+    clean_texts(["a café", b"caf\xc3\xa9", ""])  # ["a café", "café", ""]
     ```
     """
-    if is_text(texts):
-        raise TypeError(f"`{what}` must be a list of strings, got one string; write [{texts!r:.40}].")
+    return clean_columns({what: texts})[0]
+
+
+def clean_columns(columns: dict[str, Iterable[Any]], notify: Callable[[str], None] = notify) -> list[list[str]]:
+    """`clean_texts` for several arguments of one call, such as the two sides of pairs: one notice for all of them.
+
+    Args:
+        columns: batches of texts by what to call them in messages.
+        notify: what to do with the notice.
+
+    Returns:
+        One list of strings per batch.
+
+    Raises:
+        TypeError: as `clean_texts`.
+    """
+    cleaned = {what: [_clean(text, what, i) for i, text in enumerate(_listed(t, what))] for what, t in columns.items()}
+    replaced = sum(changed for column in cleaned.values() for _, changed in column)
+    if replaced:
+        count = sum(map(len, cleaned.values()))
+        notify(f"{replaced} of {count} texts held invalid UTF-8; it was read as U+FFFD.")
+    return [[text for text, _ in column] for column in cleaned.values()]
+
+
+def _listed(texts: Any, what: str) -> Iterable[Any]:
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
     if isinstance(texts, np.ndarray):
         texts = texts.tolist()
-    cleaned, replaced = [], 0
-    for position, text in enumerate(texts):
-        if isinstance(text, bytes):
-            decoded = text.decode("utf-8", errors="replace")
-            replaced += "\ufffd" in decoded and "\ufffd".encode() not in text
-            text = decoded
-        elif isinstance(text, str):
-            if not text.isascii() and _SURROGATE.search(text):
-                text = _SURROGATE.sub("\ufffd", text)
-                replaced += 1
-        else:
-            raise TypeError(f"`{what}[{position}]` must be a string, got {text!r:.60} ({type(text).__name__}).")
-        cleaned.append(text)
-    if replaced:
-        warnings.warn(f"{replaced} of {len(cleaned)} texts held invalid UTF-8; it was read as U+FFFD.", TextNotice, 2)
-    return cleaned
+    if is_text(texts):
+        raise TypeError(f"`{what}` must be a list of strings, got one string; write [{texts!r:.40}].")
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"`{what}` must be a list of strings, got {texts!r:.60} ({type(texts).__name__}).")
+    return texts
+
+
+def _clean(text: Any, what: str, position: int) -> tuple[str, bool]:
+    """The text as a valid string, and whether it was changed."""
+    if isinstance(text, bytes):
+        try:
+            return text.decode(), False
+        except UnicodeDecodeError:
+            return text.decode(errors="replace"), True
+    if not isinstance(text, str):
+        raise TypeError(f"`{what}[{position}]` must be a string, got {text!r:.60} ({type(text).__name__}).")
+    if not text.isascii() and _SURROGATE.search(text):
+        return _SURROGATE.sub("\ufffd", text), True
+    return text, False

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.packing import EncodedTexts, Packing, truncate_pair
-from lmzoo.text.policy import TextNotice
+from lmzoo.text.policy import clean_columns, notify
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -44,7 +43,9 @@ class Preprocessor:
         self.packing = packing
         self.sequence_length = sequence_length
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
+    def encode(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, notify: Callable[[str], None] = notify
+    ) -> EncodedTexts:
         """Tokenises and packs texts, without padding.
 
         Over-long rows are cut, with one notice per call: a single text at its end, a pair by removing from the end of
@@ -53,22 +54,29 @@ class Preprocessor:
         Args:
             texts: n strings.
             pairs: n strings to join to them, or None.
+            notify: what to do with notices; by default they are `TextNotice` warnings.
 
         Returns:
             n packed rows.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
-            ValueError: if `texts` and `pairs` differ in number.
+            ValueError: if `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text.
         """
-        first = self.tokenizer.tokenize(texts)
-        second = self.tokenizer.tokenize(pairs) if pairs is not None else None
+        columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
+        first, second = ([self.tokenizer.tokenize(column) for column in clean_columns(columns, notify)] + [None])[:2]
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
         token_id = self.tokenizer.token_to_id
         start, end = [token_id(self.packing.start)], [token_id(self.packing.end)]
         between = [token_id(token) for token in self.packing.between]
-        budget = self.sequence_length - self.packing.overhead(second is not None)
+        overhead = self.packing.overhead(second is not None)
+        budget = self.sequence_length - overhead
+        if budget < 1:
+            raise ValueError(
+                f"`sequence_length` is {self.sequence_length}, but a row holds {overhead} special tokens: it must be "
+                f"at least {overhead + 1}."
+            )
         lengths = np.array([len(ids) for ids in first], "int64")
         if second is None:
             kept = np.minimum(lengths, budget)
@@ -85,11 +93,7 @@ class Preprocessor:
             ]
             boundary = kept + 1 + len(between)
         if truncated:
-            warnings.warn(
-                f"{truncated} of {len(rows)} texts were cut to {self.sequence_length} tokens (`sequence_length`).",
-                TextNotice,
-                stacklevel=2,
-            )
+            notify(f"{truncated} of {len(rows)} texts were cut to {self.sequence_length} tokens (`sequence_length`).")
         splits = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype="int64")])
         flat = np.fromiter(itertools.chain.from_iterable(rows), "int32", count=splits[-1])
         return EncodedTexts(flat, splits.astype("int64"), boundary.astype("int32"), truncated)

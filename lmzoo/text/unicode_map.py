@@ -23,8 +23,8 @@ _LAST_MARK = 0x345  # the combining mark that sorts after all others
 class CharacterMap(NamedTuple):
     """What becomes of every code point, in runs of code points that are treated alike.
 
-    Code point c of run r becomes the W values `base[r] + step[r] * c`: a code point (plus `RANK_UNIT` times its rank, for
-    a combining mark), `NOTHING` or `BLOCKER`. Punctuation and ideographs come with spaces around them.
+    Code point c of run r becomes the W values `base[r] + step[r] * c`. Each is a code point (for a combining mark plus
+    `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Punctuation and ideographs come with spaces around them.
 
     Attributes:
         starts: int32 (R,), first code point of each run, rising from 0.

@@ -23,7 +23,8 @@ def train_wordpiece(
         verbose: whether to show progress.
 
     Returns:
-        The tokenizer; the special tokens have ids 0 to 4.
+        The tokenizer; the special tokens have ids 0 to 4. Among equally frequent pieces the trainer's choice and order
+        are not the same in every run: keep the vocabulary, not the recipe.
 
     Example:
 
@@ -33,9 +34,12 @@ def train_wordpiece(
     tokenizer = train_wordpiece(["a fine film, a fine day"], vocabulary_size=60, min_frequency=1, verbose=False)
     ```
     """
-    from tokenizers import trainers
+    from tokenizers import Tokenizer, models, trainers
 
-    seed = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase=lowercase)
+    # Cleans and splits as the result will, but reads a special token in the text as text and not as a word to learn.
+    rules = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase=lowercase).backend
+    learner = Tokenizer(models.WordPiece(unk_token=WordPieceTokenizer.unk_token))
+    learner.normalizer, learner.pre_tokenizer = rules.normalizer, rules.pre_tokenizer
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary_size,
         min_frequency=min_frequency,
@@ -43,8 +47,8 @@ def train_wordpiece(
         limit_alphabet=1000,
         show_progress=verbose,
     )
-    seed.backend.train_from_iterator(texts, trainer)
-    learnt = seed.backend.get_vocab()
+    learner.train_from_iterator(texts, trainer)
+    learnt = learner.get_vocab()
     return WordPieceTokenizer(sorted(learnt, key=learnt.__getitem__), lowercase=lowercase)
 
 
@@ -65,11 +69,7 @@ def pack_documents(documents: Iterable[str], preprocessor: Preprocessor, batch: 
     tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
     start, end = tokenizer.token_to_id(packing.start), tokenizer.token_to_id(packing.end)
     flat = np.concatenate(
-        [
-            np.array([*ids, end], "int32")
-            for group in _groups(documents, batch)
-            for ids in tokenizer.tokenize(group)
-        ]
+        [np.array([*ids, end], "int32") for group in _groups(documents, batch) for ids in tokenizer.tokenize(group)]
         or [np.zeros(0, "int32")]
     )
     length, room = preprocessor.sequence_length, preprocessor.sequence_length - 2

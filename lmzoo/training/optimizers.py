@@ -110,7 +110,8 @@ class AdamW(keras.optimizers.Optimizer):
         step = ops.cast(self.iterations + 1, "float32")
         power_1 = ops.power(self.beta_1, step) if self.bias_correction else 0.0
         power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
-        if keras.backend.backend() == "tensorflow":
+        # The fused kernel takes the decays in the weight's dtype, and 0.999 is 1 in bfloat16.
+        if keras.backend.backend() == "tensorflow" and variable.dtype == "float32":
             import tensorflow as tf
 
             tf.raw_ops.ResourceApplyAdam(
@@ -127,8 +128,8 @@ class AdamW(keras.optimizers.Optimizer):
             )
             return
         gradient = ops.cast(gradient, variable.dtype)
-        self.assign(first, self.beta_1 * first + (1 - self.beta_1) * gradient)
-        self.assign(second, self.beta_2 * second + (1 - self.beta_2) * ops.square(gradient))
+        self.assign_add(first, (gradient - first) * (1 - self.beta_1))
+        self.assign_add(second, (ops.square(gradient) - second) * (1 - self.beta_2))
         scale = ops.cast(rate * ops.sqrt(1 - power_2) / (1 - power_1), variable.dtype)
         self.assign_sub(variable, scale * first / (ops.sqrt(second) + self.epsilon))
 

@@ -71,6 +71,8 @@ def test_more_directories(shipped, tmp_path, monkeypatch):
     make(second, "bert", "bert_nano_en_uncased")
     make(second, "bert", ".unfinished.12ab.tmp")
     other = make(second, "elmo", "other")
+    make(tmp_path / "here", "bert", "not_asked_for")
+    monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("LMZOO_PRESETS", os.pathsep.join([str(first), "", str(tmp_path / "absent"), str(second)]))
     assert resolve("mine") == mine
     assert resolve("other") == other
@@ -133,7 +135,7 @@ def test_paths(shipped, tmp_path, monkeypatch):
     ("preset", "message"),
     [
         ("bert_nano_en_uncase", "Did you mean 'bert_nano_en_uncased'?"),
-        ("BERT-Nano-en-uncased", "Did you mean 'bert_nano_en_uncased'?"),
+        ("BERT_NANO_EN_UNCASED", "Did you mean 'bert_nano_en_uncased'?"),
         ("zzz", "Expected one of albert_micro_en, bert_nano_en_uncased, the path"),
         ("", "Unknown preset ''"),
         ("\0", "Unknown preset"),

@@ -142,5 +142,10 @@ def test_a_slow_download_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(hubs, "_IMPATIENT_AFTER", 0.01)
     monkeypatch.setattr(hubs, "_TIMEOUT", 0.3)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "data:,there")  # answers at once
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: time.sleep(0.6) or str(tmp_path))
+
+    def download(name, etag_timeout, ignore_patterns):
+        time.sleep(0.6)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert resolve("hf://org/slow") == tmp_path

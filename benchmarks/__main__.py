@@ -1,0 +1,38 @@
+"""Runs the benchmarks one after the other: `python -m benchmarks [--quick] [NAME ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from benchmarks.common import ROOT, console
+
+QUICK = {
+    "train_step": "--size small --batch-size 4 --length 64 --rounds 3",
+    "finetune_epoch": "--size nano --sentences 512 --rounds 2",
+    "fit_overhead": "--steps 60 --rounds 3",
+    "startup": "--size nano --rounds 2",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(QUICK)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="small models and few rounds: minutes instead of an hour")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(QUICK):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(QUICK)}")
+    failed = []
+    for name in arguments.names or QUICK:
+        console.rule(name)
+        extra = [*QUICK[name].split(), "--name", f"{name}_quick"] if arguments.quick else []
+        if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *extra], cwd=ROOT, check=False).returncode:
+            failed.append(name)
+    if failed:
+        console.print(f"[red]failed:[/] {', '.join(failed)}")
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

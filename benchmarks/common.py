@@ -1,0 +1,237 @@
+"""The harness: one process per peer, taking turns, so that a busy second on the machine hits all of them alike.
+
+A benchmark is a module with `PEERS`, a dict from a peer's name to its environment, and `prepare(peer, options)`, which
+runs in the peer's own process and returns a function; each call of it is one round and returns a dict of numbers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).with_name("results")
+SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
+TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
+JAX = {"KERAS_BACKEND": "jax"}
+TORCH = {"KERAS_BACKEND": "torch"}
+PACKAGES = (
+    "keras",
+    "tensorflow",
+    "tensorflow-text",
+    "jax",
+    "keras-hub",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+)
+
+Rows = dict[str, list[dict[str, float]]]
+console = Console()
+
+
+class Worker:
+    """A peer's process: prepares itself, then does one round each time it is asked to.
+
+    Args:
+        module: name of the benchmark's module.
+        peer: name of the peer.
+        options: passed to the module's `prepare`.
+        environment: variables to set.
+    """
+
+    def __init__(self, module: str, peer: str, options: dict[str, Any], environment: dict[str, str]) -> None:
+        self.log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.common", module, peer, json.dumps(options)],
+            cwd=ROOT,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """What the process says next; `{"skip": reason}` if it has died."""
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self.process.wait()
+        self.log.seek(0)
+        lines = [line for line in self.log.read().splitlines() if line.strip()]
+        return {"skip": f"exit status {self.process.returncode}: " + "\n".join(lines[-12:])}
+
+    def round(self) -> dict[str, Any]:
+        """Asks for a round and waits for its numbers."""
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # `answer` says why
+        return self.answer()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.log.close()
+
+
+def interleave(module: str, peers: dict[str, dict[str, str]], options: dict[str, Any], rounds: int) -> Rows:
+    """Runs `rounds` rounds of each peer, one peer after the other within a round, and returns all their numbers.
+
+    Peers that cannot start, or fail, are left out with a message.
+    """
+    rows: Rows = {}
+    workers: dict[str, Worker] = {}
+    columns = (TextColumn("{task.description:<44}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        bar = progress.add_task(module, total=len(peers) * (rounds + 1))
+
+        def take(peer: str, reply: dict[str, Any]) -> bool:
+            progress.advance(bar)
+            if "skip" in reply:
+                console.print(f"[yellow]{peer} left out:[/] {reply['skip']}", highlight=False)
+                workers.pop(peer).close()
+            return "skip" not in reply
+
+        try:
+            for peer, environment in peers.items():
+                progress.update(bar, description=f"{module}: starting {peer}")
+                workers[peer] = Worker(module, peer, options, environment)
+                take(peer, workers[peer].answer())
+            for _ in range(rounds):
+                for peer in list(workers):
+                    progress.update(bar, description=f"{module}: {peer}")
+                    reply = workers[peer].round()
+                    if take(peer, reply):
+                        rows.setdefault(peer, []).append(reply)
+        finally:
+            for worker in workers.values():
+                worker.close()
+    return rows
+
+
+def summarise(rows: Rows, measure: str, skip: int = 0) -> dict[str, dict[str, float]]:
+    """Median of a measure for each peer, and the median over rounds of its ratio to the first peer's.
+
+    Args:
+        rows: numbers of each round of each peer.
+        measure: which of them.
+        skip: rounds to leave out at the start.
+    """
+    values = {peer: [row[measure] for row in rounds[skip:] if measure in row] for peer, rounds in rows.items()}
+    values = {peer: numbers for peer, numbers in values.items() if numbers}
+    first = next(iter(values.values()), [])
+    return {
+        peer: {
+            "median": statistics.median(numbers),
+            "low": min(numbers),
+            "high": max(numbers),
+            "ratio": statistics.median(n / base for n, base in zip(numbers, first, strict=False)),
+        }
+        for peer, numbers in values.items()
+    }
+
+
+def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict[str, Any]:
+    """Prints one table of medians and ratios for each measure, and returns what it says."""
+    said = {}
+    for measure in measures:
+        said[measure] = summary = summarise(rows, measure, skip)
+        if not summary:
+            continue
+        first = next(iter(summary))
+        table = Table("peer", "median", "lowest to highest", f"ratio to {first}", "rounds", title=f"{title}: {measure}")
+        for peer, line in summary.items():
+            spread = f"{line['low']:.4g} to {line['high']:.4g}"
+            numbers = " ".join(f"{row[measure]:.4g}" for row in rows[peer] if measure in row)
+            table.add_row(peer, f"{line['median']:.4g}", spread, f"{line['ratio']:.2f}", numbers)
+        console.print(table)
+    return said
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    installed = {d.metadata["Name"].lower(): d.version for d in importlib.metadata.distributions()}
+    return {
+        "processor": names[0] if names else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "amx": any("amx_bf16" in line for line in lines),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        **{name: installed[name] for name in PACKAGES if name in installed},
+    }
+
+
+def save(name: str, options: dict[str, Any], **results: Any) -> None:
+    """Writes `results/<name>.json`: the options, all rows, the summary and the machine."""
+    RESULTS.mkdir(exist_ok=True)
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    content = {"benchmark": name, "date": date, "machine": machine(), "options": options, **results}
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    console.print(f"written to {path.relative_to(ROOT)}", highlight=False)
+
+
+def warn_if_busy() -> None:
+    """Says so if something else is using the machine."""
+    if (load := os.getloadavg()[0]) > 0.5:
+        console.print(f"[yellow]The load average is {load:.1f}: the machine is not quiet.[/]")
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Seconds that a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _serve() -> None:
+    """The worker's side: replies go to the real standard output, what libraries print goes to the log."""
+    module, peer, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def reply(message: dict[str, Any]) -> None:
+        out.write(json.dumps(message) + "\n")
+
+    try:
+        step = importlib.import_module(f"benchmarks.{module}").prepare(peer, options)
+    except ImportError as error:
+        reply({"skip": f"{error}"})
+        return
+    reply({})
+    for _ in sys.stdin:
+        numbers = step()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+        reply({**numbers, "peak memory GiB": round(peak, 2)})
+
+
+if __name__ == "__main__":
+    _serve()

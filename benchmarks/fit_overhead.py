@@ -1,0 +1,121 @@
+"""(c) What `fit()` adds to the bare compiled train step, for lmzoo on both backends.
+
+The same model, optimizer and batches: first as a loop over a hand-written `tf.function` or `jax.jit` step, then through
+`fit()`: on rows of encoded text, and on raw strings, which adds the tokeniser.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import JAX, TENSORFLOW, interleave, save, show, timed, warn_if_busy
+from benchmarks.models import SIZES, lmzoo_classifier
+
+PEERS = {"lmzoo-tf": TENSORFLOW, "lmzoo-jax": JAX}
+MEASURES = ("bare step ms", "fit step ms", "fit from strings step ms", "fit overhead %", "fit from strings overhead %")
+
+
+def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Builds texts of one length, so that every batch has the same shape, and both ways of training on them."""
+    words = [f"w{i}" for i in range(997)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    rng = random.Random(1)
+    count, size = options["steps"] * options["batch_size"], options["batch_size"]
+    texts = [" ".join(rng.choices(words, k=options["length"] - 2)) for _ in range(count)]
+    labels = np.array([rng.randrange(2) for _ in range(count)], "int32")
+    model = lmzoo_classifier(options["size"], len(vocabulary), vocabulary=vocabulary)
+    encoded = model.preprocessor.encode(texts)
+    batches = [
+        (model.preprocessor.features(encoded, np.arange(i, i + size), options["length"]), labels[i : i + size])
+        for i in range(0, count, size)
+    ]
+    model.fit(encoded[: 2 * size], labels[: 2 * size], batch_size=size, verbose=0)
+    bare = (_tensorflow_loop if peer.endswith("tf") else _jax_loop)(model, batches)
+    bare()
+
+    def round() -> dict[str, float]:
+        start = time.perf_counter()
+        bare()
+        seconds = [time.perf_counter() - start]
+        seconds.append(timed(lambda: model.fit(encoded, labels, batch_size=size, verbose=0)))
+        seconds.append(timed(lambda: model.fit(texts, labels, batch_size=size, verbose=0)))
+        steps = [1000 * s / options["steps"] for s in seconds]
+        return dict(zip(MEASURES, (*steps, *(100 * (s / steps[0] - 1) for s in steps[1:])), strict=True))
+
+    return round
+
+
+def _tensorflow_loop(model: Any, batches: list) -> Callable[[], None]:
+    import tensorflow as tf
+
+    variables = model.trainable_variables
+
+    @tf.function(reduce_retracing=True)
+    def step(features: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = model.loss(labels, model(features, training=True))
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        model.optimizer.apply(gradients, variables)
+        return loss
+
+    batches = [tf.nest.map_structure(tf.constant, batch) for batch in batches]
+
+    def loop() -> None:
+        for batch in batches:
+            loss = step(*batch)
+        loss.numpy()
+
+    return loop
+
+
+def _jax_loop(model: Any, batches: list) -> Callable[[], None]:
+    import jax
+
+    def loss_of(trainable: Any, rest: Any, features: Any, labels: Any) -> Any:
+        logits, rest = model.stateless_call(trainable, rest, features, training=True)
+        return model.loss(labels, logits), rest
+
+    @jax.jit
+    def step(state: Any, features: Any, labels: Any) -> Any:
+        trainable, rest, slots = state
+        (loss, rest), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable, rest, features, labels)
+        trainable, slots = model.optimizer.stateless_apply(slots, gradients, trainable)
+        return (trainable, rest, slots), loss
+
+    parts = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
+    start = tuple([jax.numpy.array(v.value, copy=True) for v in part] for part in parts)
+
+    def loop() -> None:
+        state = start
+        for batch in batches:
+            state, loss = step(state, *batch)
+        loss.block_until_ready()
+
+    return loop
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, default="nano")
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--name", default="fit_overhead", help="name of the result file")
+    options = vars(parser.parse_args())
+    warn_if_busy()
+    chosen = {peer: PEERS[peer] for peer in PEERS if peer in options["peers"]}
+    rows = interleave("fit_overhead", chosen, options, options["rounds"])
+    title = f"{options['steps']} steps of {options['batch_size']} x {options['length']}, {options['size']}"
+    save(options["name"], options, rows=rows, summary=show(title, rows, MEASURES))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The same BERT classifier from each library, with random weights and no tokenizer unless one is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SIZES = {  # layers, heads, width, inner width
+    "tiny": (2, 2, 32, 64),
+    "nano": (4, 2, 128, 512),
+    "small": (4, 4, 256, 1024),
+    "base": (12, 12, 768, 3072),
+}
+
+
+def lmzoo_classifier(
+    size: str, vocabulary_size: int, dtype: str = "float32", vocabulary: list[str] | None = None, positions: int = 512
+) -> Any:
+    """`lmzoo.models.TextClassifier`, compiled with its defaults."""
+    import lmzoo
+    from lmzoo.models.family import families
+    from lmzoo.text import Preprocessor, WordPieceTokenizer
+
+    layers, heads, width, inner = SIZES[size]
+    backbone = lmzoo.models.BertBackbone(
+        vocabulary_size=vocabulary_size,
+        num_layers=layers,
+        num_heads=heads,
+        hidden_dim=width,
+        intermediate_dim=inner,
+        max_sequence_length=positions,
+        dtype=dtype,
+    )
+    preprocessor = None
+    if vocabulary is not None:
+        preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), families()["bert"].packing, positions)
+    return lmzoo.models.TextClassifier(backbone, preprocessor, num_classes=2)
+
+
+def keras_hub_classifier(
+    size: str,
+    vocabulary_size: int,
+    dtype: str = "float32",
+    vocabulary: list[str] | None = None,
+    sequence_length: int | None = None,
+) -> Any:
+    """`keras_hub.models.BertTextClassifier`; None as `sequence_length` keeps its default."""
+    import keras_hub
+
+    layers, heads, width, inner = SIZES[size]
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=vocabulary_size,
+        num_layers=layers,
+        num_heads=heads,
+        hidden_dim=width,
+        intermediate_dim=inner,
+        max_sequence_length=512,
+        dtype=dtype,
+    )
+    preprocessor = None
+    if vocabulary is not None:
+        tokenizer = keras_hub.models.BertTokenizer(vocabulary=vocabulary, lowercase=True)
+        length = {} if sequence_length is None else {"sequence_length": sequence_length}
+        preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, **length)
+    return keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor)
+
+
+def transformers_classifier(size: str, vocabulary_size: int) -> Any:
+    """`transformers.BertForSequenceClassification`, in training mode."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    layers, heads, width, inner = SIZES[size]
+    config = BertConfig(
+        vocab_size=vocabulary_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_labels=2,
+    )
+    return BertForSequenceClassification(config).train()

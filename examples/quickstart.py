@@ -1,0 +1,120 @@
+"""From a pre-trained model to a served classifier, in one go.
+
+Run with `make quickstart` or `python examples/quickstart.py [--output FOLDER]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+import lmzoo
+
+PRESET = "bert_nano_en_uncased"
+REVIEWS = Path(__file__).parent / "data" / "reviews.csv"
+EPOCHS, LEARNING_RATE = 12, 5e-4
+
+# What a serving process runs: TensorFlow and its text ops, and nothing of lmzoo.
+SERVE = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+assert "lmzoo" not in sys.modules
+model = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+answers = model(text=tf.constant(json.loads(sys.argv[2])))
+print(json.dumps({"label": [x.decode() for x in answers["label"].numpy()], "score": answers["score"].numpy().tolist()}))
+"""
+
+
+def read_reviews(split: str) -> tuple[list[str], list[str]]:
+    """Texts and labels of one part of the reviews."""
+    with open(REVIEWS, newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["split"] == split]
+    return [row["text"] for row in rows], [row["label"] for row in rows]
+
+
+def fine_tune(texts: list[str], labels: list[str], pretrained: bool) -> lmzoo.models.TextClassifier:
+    """Trains a classifier from the preset's weights, or the same architecture from random ones."""
+    keras.utils.set_random_seed(1)
+    classifier = lmzoo.models.TextClassifier.from_preset(
+        PRESET, labels=["negative", "positive"], load_weights=pretrained
+    )
+    classifier.compile(optimizer=lmzoo.training.AdamW(LEARNING_RATE, global_clipnorm=1.0))
+    classifier.fit(texts, labels, epochs=EPOCHS, batch_size=16, verbose=1 if pretrained else 0)
+    return classifier
+
+
+def accuracy(predicted: list[str], labels: list[str]) -> float:
+    """Share of equal entries."""
+    return float(np.mean(np.array(predicted) == np.array(labels)))
+
+
+def predict(classifier: lmzoo.models.TextClassifier, texts: list[str]) -> list[str]:
+    """The label of each text."""
+    return [answer["label"] for answer in classifier.classify(texts)]
+
+
+def main() -> None:
+    """Runs the tour."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("quickstart_output"), help="where files go")
+    output = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
+
+    print(f"\n1. Fill a mask with {PRESET}")
+    masked_lm = lmzoo.models.MaskedLM.from_preset(PRESET)
+    for text in ("He opened the [MASK] and went in.", "The heart pumps [MASK] through the body."):
+        guesses = ", ".join(f"{g['token']} {g['score']:.2f}" for g in masked_lm.fill([text], top_k=4)[0])
+        print(f"   {text:45s} -> {guesses}")
+
+    texts, labels = read_reviews("train")
+    test_texts, test_labels = read_reviews("test")
+    print(f"\n2. Fine-tune a sentiment classifier on {len(texts)} reviews ({REVIEWS.name})")
+    classifier = fine_tune(texts, labels, pretrained=True)
+    print("   ... and the same architecture from random weights, for comparison")
+    untrained = fine_tune(texts, labels, pretrained=False)
+    words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)).fit(texts, labels)
+    print(f"\n   accuracy on {len(test_texts)} held-out reviews")
+    for name, predicted in (
+        ("majority class", [max(set(labels), key=labels.count)] * len(test_texts)),
+        ("same network, random weights", predict(untrained, test_texts)),
+        ("bag of words, logistic regression", list(words.predict(test_texts))),
+        (f"{PRESET}, fine-tuned", predict(classifier, test_texts)),
+    ):
+        print(f"   {name:40s} {accuracy(predicted, test_labels):.2f}")
+
+    print("\n3. Ask it")
+    questions = ["Not a single dull moment, I would go again.", "Hardly worth the ticket.", ""]
+    for text, answer in zip(questions, classifier.classify(questions), strict=True):
+        print(f"   {text!r:50s} -> {answer['label']} ({answer['score']:.2f})")
+
+    print("\n4. Save, reload, compare")
+    classifier.save(output / "sentiment.keras")
+    reloaded = keras.saving.load_model(output / "sentiment.keras")
+    before, after = (model.predict(test_texts, verbose=0) for model in (classifier, reloaded))
+    print(f"   {output / 'sentiment.keras'}: largest difference of {before.size} logits {np.abs(before - after).max():.1e}")
+
+    print("\n5. Export for TF Serving and run in a process with only tensorflow and tensorflow_text")
+    classifier.export(output / "serving" / "sentiment" / "1")
+    command = [sys.executable, "-c", SERVE, str(output / "serving" / "sentiment" / "1"), json.dumps(test_texts)]
+    served = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    answers = classifier.classify(test_texts)
+    differences = [abs(a["score"] - s) for a, s in zip(answers, served["score"], strict=True)]
+    agree = [a["label"] == label for a, label in zip(answers, served["label"], strict=True)]
+    print(f"   {sum(agree)} of {len(agree)} labels equal, largest difference of a score {max(differences):.1e}")
+    if not all(agree) or max(differences) > 1e-5:
+        sys.exit("The served model does not agree with the one in memory.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Serving: task models as SavedModels that take raw strings."""

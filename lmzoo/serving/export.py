@@ -1,0 +1,113 @@
+"""A task as a SavedModel that takes strings and returns named answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from lmzoo.presets.atomic import atomic_directory
+
+if TYPE_CHECKING:
+    from lmzoo.tasks.task import Task
+
+_SAVED_MODEL = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "keras_metadata.pb")
+
+_EXPORT_ELSEWHERE = """
+import sys, keras, lmzoo
+keras.saving.load_model(sys.argv[1], compile=False).export(sys.argv[2], verbose=False)
+"""
+
+
+def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
+    """Writes `task` as a SavedModel; see `Task.export`.
+
+    Args:
+        task: a task whose `serve` says what it answers.
+        path: directory of the SavedModel, such as `serving/sentiment/1`.
+        verbose: whether to say where it went.
+
+    Raises:
+        ValueError: if the task has no preprocessor.
+        RuntimeError: if the TensorFlow process that exports for another backend fails.
+    """
+    if task.preprocessor is None:
+        raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
+    with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
+        if keras.backend.backend() == "tensorflow":
+            _write(task, target)
+        else:
+            _write_with_tensorflow(task, target)
+    if verbose:
+        print(f"Exported {type(task).__name__} to {path}: strings in, {', '.join(task.served_outputs)} out.")
+
+
+def _write(task: Task, target: Path) -> None:
+    import tensorflow as tf
+
+    from lmzoo.text.graph import graph_packer
+
+    module = tf.Module()
+    module.pack = graph_packer(task.preprocessor)
+    module.variables_of_model = [v.value for v in task.variables]
+
+    def answer(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return task.serve({name: tensor for name, tensor in features.items() if name != "truncated"})
+
+    def named(name: str, dtype: tf.DType, rank: int = 1) -> tf.TensorSpec:
+        return tf.TensorSpec([None] * rank, dtype, name=name)
+
+    @tf.function(input_signature=[named("text", tf.string)])
+    def single(text: tf.Tensor) -> dict[str, tf.Tensor]:
+        features = module.pack(text)
+        return {**answer(features), "truncated": features["truncated"]}
+
+    @tf.function(input_signature=[named("text", tf.string), named("text_pair", tf.string)])
+    def pair(text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
+        features = module.pack(text, text_pair)
+        return {**answer(features), "truncated": features["truncated"]}
+
+    token_inputs = {name: named(name, tf.int32, rank=2) for name in task.input}
+
+    @tf.function(input_signature=[token_inputs])
+    def tokens(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return answer(inputs)
+
+    signatures = {"serving_default": single, "pair": pair, "tokens": tokens}
+    module.single, module.pair, module.tokens = single, pair, tokens
+    tf.saved_model.save(module, str(target), signatures={n: f.get_concrete_function() for n, f in signatures.items()})
+
+
+def _write_with_tensorflow(task: Task, target: Path) -> None:
+    """Exports in a process of its own, since a process has one backend."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "task.keras")
+        task.save(file)
+        result = subprocess.run(
+            [sys.executable, "-c", _EXPORT_ELSEWHERE, str(file), str(Path(folder, "export"))],
+            env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode:
+            raise RuntimeError(f"Exporting needs TensorFlow, and its process failed:\n{result.stderr[-2000:]}")
+        for entry in Path(folder, "export").iterdir():
+            entry.rename(target / entry.name)
+
+
+def class_answers(logits: Any, names: list[str]) -> dict[str, Any]:
+    """What a classifier serves for logits (B, C): `label` string (B,), `score` (B,), `probabilities` (B, C)."""
+    import tensorflow as tf
+
+    probabilities = tf.nn.softmax(logits)  # (B, C)
+    return {
+        "label": tf.gather(tf.constant(names), tf.argmax(logits, axis=-1)),
+        "score": tf.reduce_max(probabilities, axis=-1),
+        "probabilities": probabilities,
+    }

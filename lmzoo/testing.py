@@ -1,0 +1,331 @@
+"""What every family and every task must hold: the conformance kit.
+
+A check is a function that raises `AssertionError`. Those in `FAMILY_CHECKS` take a `Family`, those in `TASK_CHECKS` a
+task's class and a family. Models and tokenizer are built from the family's record (`Family.tiny`), so a family that
+lives outside of this package is tested like those within:
+
+```python
+import pytest
+from lmzoo.models import TextClassifier
+from lmzoo.models.bert import FAMILY  # yours
+from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS
+
+
+@pytest.mark.parametrize("check", FAMILY_CHECKS)
+def test_family(check):
+    check(FAMILY)
+
+
+@pytest.mark.parametrize("check", TASK_CHECKS)
+def test_classifier(check):
+    check(TextClassifier, FAMILY)
+```
+
+The tokenizer's class must take a list of tokens; `tiny` should hold distinct primes, so that no swapped axes pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.models.backbone import Backbone
+from lmzoo.models.family import Family
+from lmzoo.tasks import Task
+from lmzoo.text import Preprocessor
+
+TOLERANCE = 1e-5  # between results in float32 that must be equal
+WORDS = ("good", "bad", "film", "plot", "the", "a", "was", "is", "very", "never", "dull", "fine", ".", "!")
+_SEED = 1709
+
+
+# === Small models ===
+
+
+def tiny_preprocessor(family: Family) -> Preprocessor:
+    """A preprocessor whose vocabulary is the special tokens, `WORDS` and as many more as `family.tiny` has."""
+    tokens = [*family.tokenizer.special_tokens, *WORDS]
+    tokens += [f"filler{i}" for i in range(family.tiny.vocabulary_size - len(tokens))]
+    return Preprocessor(family.tokenizer(tokens), family.packing, family.tiny.max_sequence_length)
+
+
+def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
+    """A backbone as `family.tiny` says, without dropout, every weight random (biases and scales, too).
+
+    Sets the random seed, so that all calls give the same weights.
+
+    Args:
+        family: the family's record.
+        **overrides: constructor arguments to change.
+    """
+    keras.utils.set_random_seed(_SEED)
+    backbone = family.backbone(**{**dataclasses.asdict(family.tiny), "dropout": 0.0, **overrides})
+    _shake(backbone)
+    return backbone
+
+
+def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
+    """A task on a tiny backbone; of three classes, if it has classes.
+
+    Args:
+        task_class: a subclass of `Task`.
+        family: the family's record.
+        **arguments: of the task's constructor.
+    """
+    if "num_classes" in inspect.signature(task_class).parameters:
+        arguments = {"num_classes": 3, **arguments}
+    task = task_class(tiny_backbone(family), tiny_preprocessor(family), **arguments)
+    _shake(task)
+    return task
+
+
+def tiny_texts(count: int = 7, seed: int = _SEED) -> list[str]:
+    """Texts of two to nine of `WORDS`."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(2, 10))) for _ in range(count)]
+
+
+def _shake(model: keras.Model) -> None:
+    rng = np.random.default_rng(_SEED)
+    for variable in model.trainable_variables:
+        noise = rng.normal(scale=0.1, size=variable.shape)
+        variable.assign(ops.convert_to_numpy(variable) + noise)
+
+
+def _features(family: Family, texts: Sequence[str], extra_width: int = 0) -> dict[str, np.ndarray]:
+    """Padded inputs; what stands at padding is not zero, since it must not matter."""
+    preprocessor = tiny_preprocessor(family)
+    encoded = preprocessor.encode(texts)
+    features = preprocessor.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max()) + extra_width)
+    real = features["padding_mask"].astype(bool)
+    for name, values in features.items():
+        if name != "padding_mask":
+            values[~real] = 1
+    return features
+
+
+def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, Any]:
+    outputs = backbone({name: ops.convert_to_tensor(values) for name, values in features.items()})
+    return keras.tree.map_structure(ops.convert_to_numpy, dict(outputs))
+
+
+def _close(actual: Any, expected: Any, what: str, tolerance: float = TOLERANCE) -> None:
+    for a, b in zip(keras.tree.flatten(actual), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+def _weights(model: keras.Model) -> list[np.ndarray]:
+    return [np.array(ops.convert_to_numpy(weight)) for weight in model.weights]
+
+
+# === Checks of a family ===
+
+
+def check_config(family: Family) -> None:
+    """The configuration survives `get_config`, JSON and Keras' serialisation; an unknown argument is an error."""
+    backbone = tiny_backbone(family, dropout=0.17)
+    config = json.loads(json.dumps(backbone.get_config()))
+    assert family.backbone.from_config(config).get_config() == backbone.get_config()
+    clone = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(backbone))
+    assert type(clone) is family.backbone
+    assert clone.config == backbone.config
+    try:
+        family.backbone.from_config({**config, "no_such_argument": 1})
+    except TypeError:
+        return
+    raise AssertionError("An unknown configuration key was ignored.")
+
+
+def check_shapes(family: Family) -> None:
+    """Outputs have the shapes, names and dtypes that every backbone promises."""
+    backbone, features = tiny_backbone(family), _features(family, tiny_texts(3))
+    outputs, (batch, length) = _outputs(backbone, features), features["padding_mask"].shape
+    hidden = family.tiny.hidden_dim
+    assert outputs.keys() == {"sequence_output", "pooled_output", "hidden_states"}
+    assert outputs["sequence_output"].shape == (batch, length, hidden)
+    assert outputs["pooled_output"].shape == (batch, hidden)
+    assert {state.shape for state in outputs["hidden_states"]} == {(batch, length, hidden)}
+    assert all(array.dtype == "float32" for array in keras.tree.flatten(outputs))
+    assert isinstance(backbone.input, dict)
+    assert isinstance(backbone.output, dict)
+
+
+def check_padding(family: Family) -> None:
+    """More padding, whatever ids stand there, and rows that are all padding change nothing and stay finite."""
+    backbone, texts = tiny_backbone(family), tiny_texts()
+    narrow, wide = (_features(family, texts, extra) for extra in (0, 5))
+    real, width = narrow["padding_mask"].astype(bool), narrow["padding_mask"].shape[1]
+    expected, padded = _outputs(backbone, narrow), _outputs(backbone, wide)
+    _close(padded["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
+    for before, after in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
+        _close(after[:, :width][real], before[real], "hidden_states depend on padding")
+    wide["padding_mask"][0] = 0
+    blank = _outputs(backbone, wide)
+    assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding row is not finite"
+    _close(blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding row changes its neighbours")
+
+
+def check_batches(family: Family) -> None:
+    """A row's result does not depend on its neighbours, nor on when it is computed."""
+    backbone, features = tiny_backbone(family), _features(family, tiny_texts())
+    together = _outputs(backbone, features)
+    _close(_outputs(backbone, features), together, "the same call twice", tolerance=0)
+    for row in (0, 4):
+        alone = _outputs(backbone, {name: values[row : row + 1] for name, values in features.items()})
+        expected = keras.tree.map_structure(lambda array, row=row: array[row : row + 1], together)
+        _close(alone, expected, "a row alone and in a batch")
+
+
+def _trainer(family: Family, **compile_arguments: Any) -> tuple[keras.Model, dict[str, np.ndarray], list[np.ndarray]]:
+    backbone, features = tiny_backbone(family), _features(family, tiny_texts())
+    outputs = [backbone.output["sequence_output"], backbone.output["pooled_output"]]
+    model = keras.Model(backbone.input, outputs)
+    model.compile(keras.optimizers.SGD(0.5), loss="mse", **compile_arguments)
+    rng, (batch, length) = np.random.default_rng(_SEED), features["padding_mask"].shape
+    hidden = family.tiny.hidden_dim
+    return model, features, [rng.normal(size=shape) for shape in ((batch, length, hidden), (batch, hidden))]
+
+
+def check_gradients(family: Family) -> None:
+    """A step of training moves every trainable weight."""
+    model, features, targets = _trainer(family)
+    _check_all_move(model, lambda: model.train_on_batch(features, targets))
+
+
+def check_compiled(family: Family) -> None:
+    """A forward pass and a training step are the same eagerly and under `jit_compile=True`."""
+    results = []
+    for arguments in ({"run_eagerly": True}, {"jit_compile": True}):
+        model, features, targets = _trainer(family, **arguments)
+        results.append((model.predict_on_batch(features), model.train_on_batch(features, targets), _weights(model)))
+    _close(results[1][0], results[0][0], "outputs, compiled and eager")
+    _close(results[1][1:], results[0][1:], "a training step, compiled and eager", tolerance=1e-4)
+
+
+def check_seed(family: Family) -> None:
+    """`keras.utils.set_random_seed` makes weights and dropout reproducible."""
+    config, runs = {**tiny_backbone(family).get_config(), "dropout": 0.3}, []
+    features = {name: ops.convert_to_tensor(v) for name, v in _features(family, tiny_texts()).items()}
+    for _ in range(2):
+        keras.utils.set_random_seed(_SEED)
+        backbone = family.backbone(**config)
+        noisy = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
+        runs.append([ops.convert_to_numpy(array) for array in noisy])
+    _close(runs[1], runs[0], "the same seed twice")
+    assert np.abs(runs[0][0] - runs[0][1]).max() > 1e-3, "dropout repeats its mask"
+
+
+def check_backbone_files(family: Family) -> None:
+    """A `.keras` file and a preset give the backbone back, bit by bit."""
+    backbone = tiny_backbone(family)
+    with tempfile.TemporaryDirectory() as folder:
+        backbone.save(f"{folder}/backbone.keras")
+        backbone.save_to_preset(f"{folder}/preset")
+        clones = [keras.saving.load_model(f"{folder}/backbone.keras"), Backbone.from_preset(f"{folder}/preset")]
+    for clone in clones:
+        assert type(clone) is family.backbone
+        assert clone.config == backbone.config
+        _close(_weights(clone), _weights(backbone), "weights after loading", tolerance=0)
+
+
+# === Checks of a task on a family ===
+
+
+def _labels(task: Task, count: int) -> np.ndarray | None:
+    return np.arange(count) % 3 if task.needs_labels else None
+
+
+def _task_batch(task: Task) -> tuple[Any, ...]:
+    texts = tiny_texts()
+    encoded, rows = task.encode_inputs(texts), np.arange(len(texts))
+    labels = task.encode_labels(_labels(task, len(texts)))
+    return task.make_batch(encoded, rows, int(encoded.lengths.max()), labels, None, np.random.default_rng(_SEED))
+
+
+def check_task_predictions(task_class: type[Task], family: Family) -> None:
+    """Raw texts give the same predictions in every order and batch size."""
+    task, texts = tiny_task(task_class, family), tiny_texts(11)
+    expected = task.predict(texts, batch_size=11, verbose=0)
+    _close(task.predict(texts[::-1], batch_size=4, verbose=0)[::-1], expected, "predictions by batch")
+    assert len(expected) == len(texts)
+
+
+def check_task_gradients(task_class: type[Task], family: Family) -> None:
+    """A step of training moves every trainable weight."""
+    task = tiny_task(task_class, family)
+    task.compile(keras.optimizers.SGD(0.5))
+    _check_all_move(task, lambda: task.train_on_batch(*_task_batch(task)))
+
+
+def check_task_compiled(task_class: type[Task], family: Family) -> None:
+    """A training step is the same eagerly and under `jit_compile=True`."""
+    results = []
+    for arguments in ({"run_eagerly": True}, {"jit_compile": True}):
+        task = tiny_task(task_class, family)
+        task.compile(keras.optimizers.SGD(0.5), **arguments)
+        results.append((task.train_on_batch(*_task_batch(task)), _weights(task)))
+    _close(results[1], results[0], "a training step, compiled and eager", tolerance=1e-4)
+
+
+def check_task_fit(task_class: type[Task], family: Family) -> None:
+    """`fit` on raw texts lowers the loss, and does the same again from the same start."""
+    task, texts = tiny_task(task_class, family), tiny_texts(8)
+    task.compile(keras.optimizers.Adam(0.01))
+    task.optimizer.build(task.trainable_variables)
+    variables = [*task.variables, *task.optimizer.variables]
+    start, losses = [np.array(ops.convert_to_numpy(variable)) for variable in variables], []
+    for _ in range(2):
+        for variable, value in zip(variables, start, strict=True):
+            variable.assign(value)
+        losses.append(task.fit(texts, _labels(task, 8), batch_size=8, epochs=12, verbose=0).history["loss"])
+    _close(losses[1], losses[0], "two runs of fit")
+    assert np.mean(losses[0][-3:]) < np.mean(losses[0][:3])
+
+
+def check_task_files(task_class: type[Task], family: Family) -> None:
+    """A `.keras` file and a preset give the task back with its vocabulary; the file also its optimizer."""
+    task, batch = tiny_task(task_class, family), _task_batch(tiny_task(task_class, family))
+    task.train_on_batch(*batch)
+    with tempfile.TemporaryDirectory() as folder:
+        task.save(Path(folder, "task.keras"))
+        task.save_to_preset(Path(folder, "preset"))
+        saved = keras.saving.load_model(Path(folder, "task.keras"))
+        preset = task_class.from_preset(Path(folder, "preset"))
+    for clone in (saved, preset):
+        assert clone.get_config() == task.get_config()
+        assert clone.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
+        _close(_weights(clone), _weights(task), "weights after loading", tolerance=0)
+    _close(saved.train_on_batch(*batch), task.train_on_batch(*batch), "the step after loading", tolerance=0)
+    _close(_weights(saved), _weights(task), "weights after the step after loading")
+
+
+def _check_all_move(model: keras.Model, step: Callable[[], Any]) -> None:
+    before = _weights(model)
+    step()
+    after = _weights(model)
+    assert all(np.isfinite(array).all() for array in after), "a gradient is not finite"
+    trained = {id(weight) for weight in model.trainable_weights}
+    still = [
+        weight.path
+        for weight, was, now in zip(model.weights, before, after, strict=True)
+        # Softmax does not see what is added to all scores of a query: the bias of the keys has no gradient but noise.
+        if id(weight) in trained and np.array_equal(was, now) and not weight.path.endswith("key/bias")
+    ]
+    assert not still, f"no gradient reaches {still}"
+
+
+def _checks(prefix: str) -> Iterator[Callable[..., None]]:
+    return (value for name, value in globals().items() if name.startswith(prefix))
+
+
+TASK_CHECKS: tuple[Callable[[type[Task], Family], None], ...] = tuple(_checks("check_task_"))
+FAMILY_CHECKS: tuple[Callable[[Family], None], ...] = tuple(c for c in _checks("check_") if c not in TASK_CHECKS)

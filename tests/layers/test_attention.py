@@ -1,0 +1,135 @@
+"""Self-attention: the mask, the precision, and what is not materialised."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers import SelfAttention, attention_probabilities
+from tests.reference.weights import difference, padded_batch, tiny_backbone, to_numpy
+
+B, T, N, D = 3, 11, 5, 7
+H = N * D
+LENGTHS = np.array([11, 6, 0])
+RIGHT_PADDED = np.arange(T) < LENGTHS[:, None]
+WITH_HOLES = RIGHT_PADDED & (np.arange(T) != 2)
+
+jax_only = pytest.mark.skipif(keras.backend.backend() != "jax", reason="needs the JAX backend")
+
+
+def heads(seed=0, dtype="float32"):
+    rng = np.random.default_rng(seed)
+    return [keras.ops.cast(rng.normal(size=(B, T, N, D)).astype("float32"), dtype) for _ in range(3)]
+
+
+def layer_and_input(**kwargs):
+    layer = SelfAttention(N, H, **kwargs)
+    layer.build((None, None, H))
+    rng = np.random.default_rng(3)
+    for weight in layer.weights:
+        weight.assign(rng.normal(0, 0.3, weight.shape).astype("float32"))
+    return layer, rng.normal(size=(B, T, H)).astype("float32")
+
+
+@pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES], ids=["right_padded", "with_holes"])
+def test_probabilities_sum_to_one_over_real_tokens_and_are_zero_elsewhere(mask):
+    query, key, _ = heads()
+    got = to_numpy(attention_probabilities(query, key, mask))
+    assert got.shape == (B, N, T, T)
+    np.testing.assert_allclose(got.sum(-1), 1.0, atol=1e-6)
+    some = mask.any(1)
+    assert (got[some] * ~mask[some, None, None, :] == 0.0).all()
+    np.testing.assert_allclose(got[~some], 1 / T, atol=1e-7)  # nothing to attend to: uniform and finite
+
+
+def test_scores_of_a_backbone_are_of_its_real_tokens():
+    batch = padded_batch()
+    scores = tiny_backbone().attention_scores(batch)
+    assert [tuple(s.shape) for s in scores] == [(3, 5, 19, 19)] * 3
+    for got in to_numpy(scores):
+        np.testing.assert_allclose((got * batch["padding_mask"][:, None, None, :]).sum(-1), 1.0, atol=1e-6)
+        assert (got * (1 - batch["padding_mask"][:, None, None, :]) == 0.0).all()
+
+
+def test_scores_are_what_call_uses():
+    layer, x = layer_and_input()
+    probabilities = to_numpy(layer.scores(x, RIGHT_PADDED))
+    value = to_numpy(layer.value(x)).reshape(B, T, N, D)
+    context = np.einsum("bnts,bsnd->btnd", probabilities, value).reshape(B, T, H)
+    assert difference(to_numpy(layer(x, RIGHT_PADDED)), to_numpy(layer.output_dense(context))) <= 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_softmax_is_computed_in_float32(dtype):
+    query, key, _ = heads(dtype=dtype)
+    # Products of these few values are exact in float32, and their sums differ by less than a step of bfloat16.
+    query, key = keras.ops.round(query * 4) / 4, keras.ops.round(key * 4) / 4
+    query, key = query * 8, key
+    exact = to_numpy(attention_probabilities(*(keras.ops.cast(x, "float32") for x in (query, key)), RIGHT_PADDED))
+    got = attention_probabilities(query, key, RIGHT_PADDED)
+    assert keras.backend.standardize_dtype(got.dtype) == dtype
+    assert np.abs(to_numpy(got).sum(-1) - 1).max() < 0.01
+    assert exact.max() > 0.9
+
+
+def shapes_in_graph(function, *arguments):
+    """(shape, dtype) of every tensor that `function` makes, inner calls included."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        specs = [tf.TensorSpec(a.shape, a.dtype) for a in arguments]
+        graph = tf.function(function).get_concrete_function(*specs).graph
+        graphs = [graph, *(f.graph for f in graph._functions.values() if hasattr(f, "graph"))]
+        return [(tuple(t.shape), t.dtype.name) for g in graphs for op in g.get_operations() for t in op.outputs]
+    if keras.backend.backend() == "jax":
+        import jax
+
+        def walk(jaxpr):
+            for equation in jaxpr.eqns:
+                yield from (v.aval for v in equation.outvars)
+                for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")):
+                    inner = getattr(inner, "jaxpr", inner)
+                    if hasattr(inner, "eqns"):
+                        yield from walk(inner)
+
+        return [(tuple(a.shape), a.dtype.name) for a in walk(jax.make_jaxpr(function)(*arguments).jaxpr)]
+    return pytest.skip(f"graphs of {keras.backend.backend()} are not looked into")
+
+
+def test_no_mask_of_every_pair_of_positions_is_made():
+    layer, x = layer_and_input()
+    made = shapes_in_graph(lambda x, mask: layer(x, mask), x, RIGHT_PADDED)
+    square = {shape for shape, _ in made if shape[-2:] == (T, T)}
+    assert square == {(B, N, T, T)}  # the scores; a mask would be (B, T, T) or (B, 1, T, T)
+    assert not [shape for shape, dtype in made if dtype == "bool" and len(shape) > 2 and shape.count(T) > 1]
+
+
+def test_a_mask_of_every_pair_would_be_found():
+    def with_mask(x, mask):
+        return x * keras.ops.cast(mask[:, :, None] & mask[:, None, :], "float32")
+
+    made = shapes_in_graph(with_mask, np.ones((B, 1, 1), "float32"), RIGHT_PADDED)
+    assert ((B, T, T), "bool") in made
+
+
+@jax_only
+@pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES], ids=["right_padded", "with_holes"])
+def test_attention_by_length_equals_the_ordinary_form(mask):
+    import jax
+
+    from lmzoo.layers.attention import attention_by_length
+
+    query, key, value = heads()
+    got = np.asarray(jax.jit(attention_by_length)(query, key, value, mask))
+    expected = np.einsum("bnts,bsnd->btnd", to_numpy(attention_probabilities(query, key, mask)), to_numpy(value))
+    assert np.isfinite(got).all()
+    some = mask.any(1)
+    assert difference(got[some], expected[some]) <= 1e-5
+    slopes = jax.grad(lambda q: jax.numpy.sum(attention_by_length(q, key, value, mask) ** 2))(query)
+    assert np.isfinite(slopes).all()
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ValueError, match=r"hidden_dim.*36.*multiple.*num_heads.*5"):
+        SelfAttention(5, 36)

@@ -1,0 +1,102 @@
+"""Frozen backbones, LoRA and int8."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import TextClassifier
+from lmzoo.training import AdamW
+from tests.reference.weights import difference, padded_batch, randomise, run, tiny_backbone, to_numpy
+
+LABELS = np.array([0, 1, 2])
+# Keras says of each layer without an int8 form that it has none.
+quantizes = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
+
+
+def classifier(backbone):
+    model = TextClassifier(backbone, num_classes=3, dropout=0.0)
+    model.compile(AdamW(0.01))
+    return model
+
+
+def values(weights):
+    return {w.path: to_numpy(w.value) for w in weights}
+
+
+def step(model):
+    """Trains once and tells which weights moved."""
+    before = values(model.weights)
+    model.train_on_batch(padded_batch(), LABELS)
+    return {path for path, value in values(model.weights).items() if not np.array_equal(value, before[path])}
+
+
+def test_a_frozen_backbone_keeps_its_weights():
+    backbone = tiny_backbone()
+    backbone.trainable = False
+    model = classifier(backbone)
+    assert {w.path for w in model.trainable_weights} == {"classifier/logits/kernel", "classifier/logits/bias"}
+    assert step(model) == {"classifier/logits/kernel", "classifier/logits/bias"}
+
+
+def test_trainable_is_a_constructor_argument():
+    assert not tiny_backbone(trainable=False).trainable_weights
+
+
+def test_lora_trains_the_low_rank_updates_and_nothing_else():
+    backbone, batch = tiny_backbone(), padded_batch()
+    before = run(backbone, batch)
+    backbone.enable_lora(2)
+    assert difference(run(backbone, batch), before) <= 1e-6  # the updates start at 0
+    adapted = {
+        f"block_{i}/attention/{name}/lora_kernel_{part}"
+        for i in range(3)
+        for name in ("query", "value")
+        for part in "ab"
+    }
+    assert {w.path for w in backbone.trainable_weights} == adapted
+    model = classifier(backbone)
+    moved = step(model) | step(model)  # the first step moves one factor, the other's gradient being 0 still
+    assert moved == adapted | {"classifier/logits/kernel", "classifier/logits/bias"}
+    assert difference(run(backbone, batch), before) > 1e-3
+
+
+def test_lora_takes_other_targets():
+    backbone = tiny_backbone(num_layers=1)
+    backbone.enable_lora(3, target_layer_names=("intermediate_dense",))
+    assert {w.path: w.shape for w in backbone.trainable_weights} == {
+        "block_0/intermediate_dense/lora_kernel_a": (35, 3),
+        "block_0/intermediate_dense/lora_kernel_b": (3, 53),
+    }
+
+
+@quantizes
+def test_int8_backbone_is_saved_and_loaded(tmp_path):
+    backbone, batch = tiny_backbone(num_layers=2), padded_batch()
+    exact = run(backbone, batch)
+    backbone.quantize("int8")
+    got = run(backbone, batch)
+    kernels = [w for w in backbone.weights if w.path.endswith(("/kernel", "/embeddings"))]
+    assert len(kernels) == 16
+    assert {w.dtype for w in kernels} == {"int8"}
+    a, b = exact["sequence_output"], got["sequence_output"]
+    cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+    assert 0.98 <= cosine.min() < 1
+    backbone.save(tmp_path / "int8.keras")
+    copy = keras.saving.load_model(tmp_path / "int8.keras")
+    assert difference(run(copy, batch), got) == 0.0
+    assert copy.get_config() == backbone.get_config()
+    copy.save(tmp_path / "again.keras")
+    assert difference(run(keras.saving.load_model(tmp_path / "again.keras"), batch), got) == 0.0
+
+
+@quantizes
+@pytest.mark.parametrize("part", ["backbone", "model"])
+def test_int8_classifier_is_saved_and_loaded(part, tmp_path):
+    model, batch = TextClassifier(tiny_backbone(num_layers=1), num_classes=3), padded_batch()
+    randomise(model)
+    (model if part == "model" else model.backbone).quantize("int8")
+    got = run(model, batch)
+    model.save(tmp_path / "int8.keras")
+    assert difference(run(keras.saving.load_model(tmp_path / "int8.keras"), batch), got) == 0.0

@@ -1,0 +1,127 @@
+"""Tiny random BERTs with known weights: the bridge between the product's variables and published names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.models import BertBackbone, MaskedLM
+
+# Distinct primes (a width is heads * width of a head): swapped axes cannot pass.
+TINY = {
+    "vocabulary_size": 131,
+    "num_layers": 3,
+    "num_heads": 5,
+    "hidden_dim": 35,
+    "intermediate_dim": 53,
+    "max_sequence_length": 67,
+    "dropout": 0.0,
+}
+LENGTHS = (19, 7, 1)  # real tokens of the rows of `padded_batch`
+MASK_POSITIONS = np.array([[3, 11, 18], [1, 6, 0], [0, 0, 0]], "int32")
+
+# name in the first TensorFlow release -> path inside the product; `{}` is the number of the layer
+ENCODER = {
+    "bert/embeddings/word_embeddings": "embeddings/token_embedding/embeddings",
+    "bert/embeddings/position_embeddings": "embeddings/position_embedding/embeddings",
+    "bert/embeddings/token_type_embeddings": "embeddings/segment_embedding/embeddings",
+    "bert/embeddings/LayerNorm/gamma": "embeddings/layer_norm/gamma",
+    "bert/embeddings/LayerNorm/beta": "embeddings/layer_norm/beta",
+    "bert/pooler/dense/kernel": "pooler/dense/kernel",
+    "bert/pooler/dense/bias": "pooler/dense/bias",
+}
+BLOCK = {
+    f"bert/encoder/layer_{{}}/{theirs}/{part}": f"block_{{}}/{ours}/{part}"
+    for parts, layers in {
+        ("kernel", "bias"): {
+            "attention/self/query": "attention/query",
+            "attention/self/key": "attention/key",
+            "attention/self/value": "attention/value",
+            "attention/output/dense": "attention/output_dense",
+            "intermediate/dense": "intermediate_dense",
+            "output/dense": "output_dense",
+        },
+        ("gamma", "beta"): {
+            "attention/output/LayerNorm": "attention_layer_norm",
+            "output/LayerNorm": "output_layer_norm",
+        },
+    }.items()
+    for theirs, ours in layers.items()
+    for part in parts
+}
+MASKED_LM = {
+    "cls/predictions/transform/dense/kernel": "masked_lm_head/dense/kernel",
+    "cls/predictions/transform/dense/bias": "masked_lm_head/dense/bias",
+    "cls/predictions/transform/LayerNorm/gamma": "masked_lm_head/layer_norm/gamma",
+    "cls/predictions/transform/LayerNorm/beta": "masked_lm_head/layer_norm/beta",
+    "cls/predictions/output_bias": "masked_lm_head/output_bias",
+}
+
+
+def randomise(model: keras.Model, seed: int = 17) -> None:
+    """Fills every weight; biases and normalisations too, which would hide mistakes at 0 and 1."""
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        centre = 1.0 if weight.path.endswith("gamma") else 0.0
+        weight.assign(rng.normal(centre, 0.2, weight.shape).astype("float32"))
+
+
+def tiny_backbone(seed: int = 17, **overrides: Any) -> BertBackbone:
+    backbone = BertBackbone(**{**TINY, **overrides})
+    randomise(backbone, seed)
+    return backbone
+
+
+def tiny_masked_lm(seed: int = 17, **overrides: Any) -> MaskedLM:
+    model = MaskedLM(BertBackbone(**{**TINY, **overrides}))
+    randomise(model, seed)
+    return model
+
+
+def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
+    """The arrays of a backbone or a masked LM by their published names, each used exactly once."""
+    arrays = {weight.path: keras.ops.convert_to_numpy(weight.value) for weight in model.weights}
+    layers = len({path.split("/")[0] for path in arrays if path.startswith("block_")})
+    names = dict(ENCODER)
+    for i in range(layers):
+        names |= {theirs.format(i): ours.format(i) for theirs, ours in BLOCK.items()}
+    if any(path.startswith("masked_lm_head") for path in arrays):
+        names |= MASKED_LM
+    assert sorted(names.values()) == sorted(arrays)
+    return {theirs: arrays[ours] for theirs, ours in names.items()}
+
+
+def padded_batch(lengths: tuple[int, ...] = LENGTHS, width: int | None = None, seed: int = 23) -> dict[str, np.ndarray]:
+    """Rows of different lengths. What stands in the padding is arbitrary, as it must not matter."""
+    rng = np.random.default_rng(seed)
+    shape = (len(lengths), width or max(lengths))
+    mask = np.arange(shape[1]) < np.array(lengths)[:, None]
+    return {
+        "token_ids": rng.integers(0, TINY["vocabulary_size"], shape).astype("int32"),
+        "padding_mask": mask.astype("int32"),
+        "segment_ids": rng.integers(0, 2, shape).astype("int32"),
+    }
+
+
+def run(model: keras.Model, inputs: dict[str, np.ndarray]) -> Any:
+    """The model's outputs as arrays. (JAX compiles operation by operation outside `jit`, which takes far longer.)"""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return to_numpy(jax.jit(model)(inputs))
+    return to_numpy(model(inputs))
+
+
+def to_numpy(outputs: Any) -> Any:
+    """A structure of tensors as float arrays (bfloat16 as float32)."""
+    return keras.tree.map_structure(lambda t: keras.ops.convert_to_numpy(keras.ops.cast(t, "float32")), outputs)
+
+
+def difference(a: Any, b: Any) -> float:
+    """Largest absolute difference of two structures of arrays of equal shapes; NaN if there is one."""
+    pairs = list(zip(keras.tree.flatten(a), keras.tree.flatten(b), strict=True))
+    assert pairs
+    assert [np.shape(x) for x, _ in pairs] == [np.shape(y) for _, y in pairs]
+    return float(np.max([np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) for x, y in pairs]))

@@ -1,0 +1,127 @@
+"""Exported SavedModels, run where lmzoo is not."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import BertBackbone, TextClassifier
+from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
+
+TEXTS = ["good film", "", "Bad, bad FILM!", "a film " * 1500, "zzz unknown é", "good"]
+SERVE = """
+import sys
+for name in ("lmzoo", "keras_hub", "keras_nlp"):
+    sys.modules[name] = None
+import json
+import tensorflow as tf
+import tensorflow_text
+signature, inputs = sys.argv[2], json.loads(sys.argv[3])
+model = tf.saved_model.load(sys.argv[1]).signatures[signature]
+inputs = {k: tf.constant([bytes.fromhex(t) for t in v]) if isinstance(v[0], str) else tf.constant(v, tf.int32)
+          for k, v in inputs.items()}
+outputs = {k: v.numpy() for k, v in model(**inputs).items()}
+print(json.dumps({k: [x.decode() for x in v] if v.dtype == object else v.tolist() for k, v in outputs.items()}))
+"""
+
+
+def hexed(texts):
+    return [(text if isinstance(text, bytes) else text.encode()).hex() for text in texts]
+
+
+def serve(path, signature, **inputs):
+    command = [sys.executable, "-c", SERVE, str(path), signature, json.dumps(inputs)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def classifier(**kwargs):
+    keras.utils.set_random_seed(3)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = [*WordPieceTokenizer.special_tokens, *letters, *(f"##{c}" for c in letters), "good", "bad", "film", "!"]
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), packing, sequence_length=23)
+    # A wide initialiser, so that different texts get visibly different scores.
+    backbone = BertBackbone(
+        vocabulary_size=len(vocabulary), num_layers=2, num_heads=3, hidden_dim=15, intermediate_dim=31,
+        max_sequence_length=29, initializer_range=0.7,
+    )  # fmt: skip
+    return TextClassifier(backbone, preprocessor, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    model = classifier(labels=["no", "maybe", "yes"])
+    path = tmp_path_factory.mktemp("serving") / "reviews" / "1"
+    model.export(path, verbose=False)
+    return model, path
+
+
+def check(model, served, *texts):
+    inputs = texts[0] if len(texts) == 1 else texts
+    answers = model.classify(inputs)
+    assert len({round(a["score"], 4) for a in answers}) > 1
+    assert served["label"] == [a["label"] for a in answers]
+    np.testing.assert_allclose(served["score"], [a["score"] for a in answers], atol=1e-5)
+    np.testing.assert_allclose(np.sum(served["probabilities"], axis=1), 1, atol=1e-5)
+
+
+def test_strings_are_served_without_lmzoo(exported, tmp_path):
+    model, path = exported
+    # Another place: nothing in the artifact may point to where it was written.
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(path, moved)
+    served = serve(moved, "serving_default", text=hexed(TEXTS))
+    with pytest.warns(TextNotice, match="1 of 6"):
+        check(model, served, TEXTS)
+    assert served["truncated"] == [False, False, False, True, False, False]
+
+
+def test_invalid_utf8_is_served_as_it_is_classified(exported):
+    model, path = exported
+    texts = [b"good \xff film", b"\xc3", "bad film"]
+    with pytest.warns(TextNotice):
+        check(model, serve(path, "serving_default", text=hexed(texts)), texts)
+
+
+def test_pairs_are_served(exported):
+    model, path = exported
+    firsts, seconds = ["good", "bad film", ""], ["film", "", "good good"]
+    check(model, serve(path, "pair", text=hexed(firsts), text_pair=hexed(seconds)), firsts, seconds)
+
+
+def test_token_ids_are_served(exported):
+    model, path = exported
+    texts = ["good film", "bad"]
+    features = {name: value.tolist() for name, value in model.preprocessor(texts).items()}
+    check(model, serve(path, "tokens", **features), texts)
+
+
+def test_a_task_without_a_preprocessor_is_refused(exported, tmp_path):
+    model, _ = exported
+    with pytest.raises(ValueError, match="preprocessor"):
+        TextClassifier(model.backbone, num_classes=2).export(tmp_path / "1")
+
+
+def test_a_failed_export_leaves_the_old_version(exported, tmp_path, monkeypatch):
+    model, path = exported
+    target = tmp_path / "1"
+    shutil.copytree(path, target)
+    before = sorted(p.relative_to(target) for p in target.rglob("*"))
+    import lmzoo.serving.export as module
+
+    def fail(task, folder):
+        (folder / "saved_model.pb").write_text("half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(module, "_write", fail)
+    monkeypatch.setattr(module, "_write_with_tensorflow", fail)
+    with pytest.raises(OSError, match="disk full"):
+        model.export(target)
+    assert sorted(p.relative_to(target) for p in target.rglob("*")) == before
+    assert [p.name for p in tmp_path.iterdir()] == ["1"]

@@ -1,0 +1,109 @@
+"""How rows are put into batches: few shapes, every row once, in an order that the seed decides."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def watched(tiny, monkeypatch):
+    """A classifier that does no work to speak of, and what it was given: `(rows, width)` of each training batch."""
+    task = tiny.classifier()
+    given = []
+    original = task.make_batch
+
+    def make_batch(encoded, rows, width, *arguments):
+        given.append((rows.tolist(), width))
+        return original(encoded, rows, width, *arguments)
+
+    monkeypatch.setattr(task, "make_batch", make_batch)
+    return task, given
+
+
+def one_epoch(watched, epochs=1, batch_size=4, **arguments):
+    """The batches of each epoch. (On TensorFlow one more is made ahead, to see its structure.)"""
+    task, given = watched
+    texts, labels = arguments.pop("data")
+    given.clear()
+    task.fit(texts, labels, batch_size=batch_size, epochs=epochs, verbose=0, **arguments)
+    count = -(-len(texts) // batch_size)
+    made = given[len(given) - count * epochs :]
+    return [made[i : i + count] for i in range(0, len(made), count)]
+
+
+def rows_of(epoch):
+    return [row for rows, _ in epoch for row in rows]
+
+
+def test_every_row_once_and_a_new_order_each_epoch(tiny, watched):
+    data = tiny.data(18)
+    epochs = one_epoch(watched, epochs=3, data=data)
+    for epoch in epochs:
+        assert sorted(rows_of(epoch)) == list(range(18))
+        assert sorted(len(rows) for rows, _ in epoch) == [2, 4, 4, 4, 4]
+    assert len({tuple(rows_of(epoch)) for epoch in epochs}) == 3
+    again = one_epoch((watched[0], watched[1]), epochs=3, data=data)
+    assert again[0] != epochs[0], "a second fit repeats the order of the first"
+    watched[0].optimizer.iterations.assign(0)
+    assert one_epoch(watched, epochs=3, data=data) == epochs, "the same seed from the same start"
+    watched[0].optimizer.iterations.assign(0)
+    assert one_epoch(watched, epochs=3, data=data, seed=1) != epochs
+    given = one_epoch(watched, epochs=2, data=data, shuffle=False)
+    assert [rows_of(epoch) for epoch in given] == [list(range(18))] * 2
+
+
+def test_steps_per_epoch_goes_through_all_rows(tiny, watched):
+    data = tiny.data(16)
+    task, given = watched
+    given.clear()
+    task.fit(*data, batch_size=4, epochs=4, steps_per_epoch=2, verbose=0)
+    first, second = ([row for rows, _ in part for row in rows] for part in (given[-8:-4], given[-4:]))
+    assert sorted(first) == sorted(second) == list(range(16))
+    assert first != second
+
+
+def test_few_shapes_that_fit(tiny):
+    task = tiny.classifier(run_eagerly=True)  # shapes without compiling each of them
+    task.preprocessor.sequence_length = 37
+    shapes, original = set(), task.train_step
+
+    def train_step(*arguments):
+        shapes.add(tuple(keras.tree.flatten(arguments[-1])[0].shape))
+        return original(*arguments)
+
+    task.train_step = train_step
+    texts, labels = tiny.data(61, longest=35)
+    task.fit(texts, labels, batch_size=4, epochs=3, verbose=0)
+    assert 3 <= len(shapes) <= 8
+    assert max(width for _, width in shapes) <= 37
+
+
+@pytest.mark.parametrize("count", [1, 7, 33])
+def test_predictions_in_the_order_given(tiny, count):
+    task = tiny.classifier()
+    texts = tiny.texts(count, longest=30)
+    together = task.predict(texts, batch_size=8, verbose=0)
+    assert together.shape == (count, 2)
+    for i in {0, count // 2, count - 1}:
+        np.testing.assert_allclose(together[i], task.predict([texts[i]], verbose=0)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_repeated_calls_compile_a_bounded_number_of_times(tiny):
+    task = tiny.classifier()
+    traced, head = [], task.head.call
+
+    def call(pooled, training=False):
+        traced.append(tuple(pooled.shape))
+        return head(pooled, training=training)
+
+    task.head.call = call
+    for count in (1, 2, 3, 5, 6, 7, 8, 11, 13, 16, 17, 19, 31, 33):
+        task.classify(tiny.texts(count, seed=count))
+    sizes = 1 if keras.backend.backend() == "tensorflow" else 6  # any size; 1, 2, 4, ... 32
+    assert 1 <= len(traced) <= sizes
+    before = len(traced)
+    for count in range(1, 40, 3):
+        task.classify(tiny.texts(count, seed=100 + count))
+    assert len(traced) == before

@@ -1,0 +1,116 @@
+"""Keras' own callbacks, on raw strings in buckets."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def task(tiny):
+    """One model for the callbacks that do not mind what it has learned before."""
+    return tiny.classifier()
+
+
+@pytest.fixture
+def fit(tiny, task):
+    texts, labels = tiny.data()
+
+    def run(*callbacks, epochs=4, model=task):
+        arguments = {"batch_size": 8, "epochs": epochs, "validation_data": (texts[:8], labels[:8]), "verbose": 0}
+        return model.fit(texts, labels, callbacks=list(callbacks), **arguments)
+
+    return run
+
+
+def test_reduce_lr_on_plateau(task, fit):
+    rate = float(task.optimizer.learning_rate)
+    history = fit(keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=1, min_delta=100.0))
+    np.testing.assert_allclose(history.history["learning_rate"], [rate, rate, rate / 2, rate / 4], rtol=1e-5)
+    task.optimizer.learning_rate = rate
+
+
+def test_learning_rate_scheduler(task, fit, weights_of):
+    rates = [0.0, 0.0, 3e-4, 1e-4]
+    seen = []
+    spy = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: seen.append(weights_of(task)))
+    rate = float(task.optimizer.learning_rate)
+    history = fit(keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch]), spy)
+    np.testing.assert_allclose(history.history["learning_rate"], rates, rtol=1e-5)
+    task.optimizer.learning_rate = rate
+    moved = [max(np.abs(a - b).max() for a, b in zip(*pair, strict=True)) for pair in itertools.pairwise(seen)]
+    assert moved[:2] == [0, 0]
+    assert moved[2] > 0
+
+
+def test_model_checkpoint(tiny, task, fit, tmp_path):
+    texts = tiny.texts()
+    path = tmp_path / "best.keras"
+    fit(
+        keras.callbacks.ModelCheckpoint(path, monitor="val_loss", save_best_only=True),
+        keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}.weights.h5", save_weights_only=True),
+        epochs=2,
+    )
+    assert {file.name for file in tmp_path.iterdir()} == {"best.keras", "1.weights.h5", "2.weights.h5"}
+    np.testing.assert_allclose(
+        keras.saving.load_model(path).evaluate(texts[:8], tiny.labels(texts[:8]), verbose=0)[0],
+        min(task.history.history["val_loss"]),
+        rtol=1e-4,
+    )
+    expected = task.predict(texts, verbose=0)
+    task.load_weights(tmp_path / "1.weights.h5")
+    assert np.abs(task.predict(texts, verbose=0) - expected).max() > 0
+    task.load_weights(tmp_path / "2.weights.h5")
+    np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
+
+
+def test_early_stopping_restores_the_best_weights(tiny, task, fit, weights_of):
+    seen = []
+    spy = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(weights_of(task)))
+    stop = keras.callbacks.EarlyStopping("val_loss", min_delta=100.0, patience=1, restore_best_weights=True)
+    history = fit(stop, spy)
+    assert len(history.epoch) == 2
+    for now, best in zip(weights_of(task), seen[0], strict=True):
+        np.testing.assert_array_equal(now, best)
+
+
+def test_csv_logger(fit, tmp_path):
+    history = fit(keras.callbacks.CSVLogger(tmp_path / "log.csv"), epochs=2)
+    with (tmp_path / "log.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    np.testing.assert_allclose([float(line["loss"]) for line in lines], history.history["loss"], rtol=1e-5)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="TensorBoard is not installed")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard")
+def test_tensorboard(fit, tmp_path):
+    fit(keras.callbacks.TensorBoard(tmp_path, histogram_freq=1), epochs=1)
+    assert list((tmp_path / "train").iterdir())
+    assert list((tmp_path / "validation").iterdir())
+
+
+def test_backup_and_restore(tiny, tmp_path, weights_of):
+    texts, labels = tiny.data()
+
+    def fail(epoch, logs):
+        if epoch == 1:
+            raise InterruptedError
+
+    def run(*callbacks):
+        model = tiny.classifier()
+        model.fit(texts, labels, batch_size=8, epochs=3, callbacks=list(callbacks), verbose=0)
+        return model
+
+    backup = lambda: keras.callbacks.BackupAndRestore(tmp_path / "backup")  # noqa: E731
+    with pytest.raises(InterruptedError):
+        run(backup(), keras.callbacks.LambdaCallback(on_epoch_begin=fail))
+    epochs = []
+    resumed = run(backup(), keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epochs.append(epoch)))
+    assert epochs == [1, 2]
+    for a, b in zip(weights_of(resumed), weights_of(run()), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,165 @@
+"""What is an error, and what is not (the text policy)."""
+
+from __future__ import annotations
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import TextClassifier
+from lmzoo.text import TextNotice, WordPieceTokenizer
+
+
+@pytest.fixture(scope="module")
+def task(tiny):
+    return tiny.classifier(num_classes=3)
+
+
+@pytest.fixture(scope="module")
+def named(tiny):
+    return tiny.classifier(labels=["bad", "good"])
+
+
+TEXTS = ["good film", "bad plot", "dull"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "error", "message"),
+    [
+        (TEXTS, [0, 1, 3], ValueError, r"Label 3 at position 2 is outside \[0, 3\)"),
+        (TEXTS, [0, -1, 1], ValueError, r"Label -1 at position 1 is outside \[0, 3\)"),
+        (TEXTS, ["bad", "good", "bad"], ValueError, "labels="),
+        (TEXTS, [0.5, 1, 1], ValueError, "whole numbers or strings, got float64"),
+        (TEXTS, [np.nan, 1, 1], ValueError, "whole numbers or strings"),
+        (TEXTS, np.eye(3), ValueError, r"one class for each text, got labels of shape \(3, 3\)"),
+        (TEXTS, None, ValueError, "needs a label for each text"),
+        (TEXTS, [0, 1], ValueError, "3 texts but 2 labels"),
+        (["good", None, "bad"], [0, 1, 2], TypeError, r"`texts\[1\]` must be a string, got None"),
+        (["good", 7, "bad"], [0, 1, 2], TypeError, r"`texts\[1\]` must be a string, got 7"),
+        ([1, 2, 3], [0, 1, 2], TypeError, r"`texts\[0\]` must be a string, got 1"),
+        (np.array([1, 2, 3]), [0, 1, 2], TypeError, "got an array of int64"),
+        ("good film", [0], TypeError, "got one string"),
+        ((["good"], ["bad", "dull"]), [0], ValueError, "got 1 and 2"),
+        (("good", "bad"), [0, 1], ValueError, "A tuple means pairs"),
+        ([("good", "bad"), "dull"], [0, 1], ValueError, r"`x\[1\]` must be a pair"),
+        ([("good", "bad", "dull")], [0], ValueError, r"`x\[0\]` must be a pair"),
+        ((["good"], [None]), [0], TypeError, r"`pairs\[0\]` must be a string"),
+        ([], [], ValueError, "no examples"),
+    ],
+)
+def test_errors_come_before_the_first_step(task, steps, texts, labels, error, message):
+    with pytest.raises(error, match=message):
+        task.fit(texts, labels, callbacks=[steps], verbose=0)
+    assert steps.count == 0
+    if len(texts):
+        with pytest.raises(error, match=message):
+            task.evaluate(texts, labels, verbose=0)
+        with pytest.raises(error, match=message):
+            task.fit(TEXTS, [0, 1, 2], validation_data=(texts, labels), callbacks=[steps], verbose=0)
+        assert steps.count == 0
+
+
+def test_names_that_are_none_of_the_labels(named, steps):
+    with pytest.raises(ValueError, match=r"Label 'fine' at position 1 is not one of \['bad', 'good'\]"):
+        named.fit(TEXTS, ["good", "fine", "bad"], callbacks=[steps])
+    assert steps.count == 0
+
+
+def test_labels_of_features(tiny, task, steps):
+    features = tiny.preprocessor()(TEXTS)
+    for arguments in (
+        {"x": features, "y": np.array([0, 1, 3])},
+        {"x": features, "y": np.array([0, 1, 2]), "validation_data": (features, np.array([0, 3, 1]))},
+    ):
+        with pytest.raises(ValueError, match="Label 3 at position"):
+            task.fit(**arguments, callbacks=[steps], verbose=0)
+    with pytest.raises(ValueError, match="Label 3 at position"):
+        task.evaluate(features, np.array([0, 1, 3]), verbose=0)
+    assert steps.count == 0
+
+
+def test_wrong_label_in_a_dataset_stops_before_its_step(task, steps, strings_dataset, weights_of):
+    before = weights_of(task)
+    with pytest.raises(ValueError, match="Label 3 at position 1"):
+        task.fit(strings_dataset((TEXTS, [0, 3, 1])).batch(3), callbacks=[steps], verbose=0)
+    assert steps.count == 0
+    late = strings_dataset((TEXTS * 8, [0, 1, 2] * 7 + [0, 1, 3])).batch(3)
+    task.compile(keras.optimizers.SGD(0.0))
+    with pytest.raises(Exception, match="Label 3 at position 2"):
+        task.fit(late, callbacks=[steps], verbose=0)
+    assert all(np.array_equal(a, b) for a, b in zip(before, weights_of(task), strict=True))
+
+
+def test_datasets_that_cannot_be(task, strings_dataset):
+    with pytest.raises(ValueError, match="the dataset is empty"):
+        task.fit(strings_dataset((TEXTS, [0, 1, 2])).take(0))
+    with pytest.raises(ValueError, match=r"needs a dataset of \(texts, labels\)"):
+        task.fit(strings_dataset(TEXTS))
+
+
+def test_empty_evaluation_and_prediction(task):
+    assert task.predict([], verbose=0).shape == (0, 3)
+    with pytest.raises(ValueError, match="no examples"):
+        task.evaluate([], [], verbose=0)
+
+
+def test_sequence_length_above_the_models(tiny):
+    with pytest.raises(ValueError, match="positions for 41 tokens"):
+        TextClassifier(tiny.backbone(), tiny.preprocessor(43), num_classes=2)
+
+
+def test_vocabulary_above_the_models(tiny):
+    preprocessor = tiny.preprocessor()
+    preprocessor.tokenizer = WordPieceTokenizer([*preprocessor.tokenizer.vocabulary, "more"])
+    with pytest.raises(ValueError, match="21 tokens, but the model has embeddings for 20"):
+        TextClassifier(tiny.backbone(), preprocessor, num_classes=2)
+
+
+def test_validation_split_that_leaves_nothing(task):
+    with pytest.raises(ValueError, match="leaves no rows"):
+        task.fit(TEXTS, [0, 1, 2], validation_split=0.1)
+    with pytest.raises(ValueError, match="Label 3 at position 2"):
+        task.fit(TEXTS, [0, 1, 3], validation_split=0.4)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\x00", "���", "mañana 😀 中文", "[SEP] good [MASK]"])
+def test_any_text_is_a_text(task, text):
+    probabilities = task.classify([text, "good"], top_k=3)
+    assert sum(answer["score"] for answer in probabilities[0]) == pytest.approx(1, abs=1e-5)
+    task.fit([text, "good"], [0, 1], verbose=0)
+
+
+@pytest.mark.parametrize("text", [b"good \xff\xfe film", "good \ud800 film"])
+def test_invalid_text_is_read_with_one_notice(task, strings_dataset, text):
+    with pytest.warns(TextNotice, match="invalid UTF-8") as notices:
+        found = task.predict([text, text], verbose=0)
+    assert len(notices) == 1
+    np.testing.assert_array_equal(found, task.predict(["good � film"] * 2, verbose=0))
+    with pytest.warns(TextNotice, match="invalid UTF-8") as notices:
+        task.predict(([text, "a"], [text, "b"]), verbose=0)
+    assert len(notices) == 1
+
+
+def test_long_texts_are_cut_with_one_notice(tiny, task, strings_dataset):
+    long = "good film . " * 9000
+    assert len(long) > 100_000
+    texts = [long, "bad", long, "dull"]
+    for call in (
+        lambda: task.predict(texts, verbose=0),
+        lambda: task.classify((texts, texts)),
+        lambda: task.fit(texts, [0, 1, 2, 0], batch_size=4, verbose=0),
+        lambda: task.evaluate(texts, [0, 1, 2, 0], verbose=0),
+        lambda: task.fit(strings_dataset((texts, [0, 1, 2, 0])).batch(2), epochs=2, verbose=0),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        notices = [str(w.message) for w in caught if w.category is TextNotice]
+        assert len(notices) == 1
+        assert f"cut to {tiny.length} tokens" in notices[0]
+    with pytest.warns(TextNotice):
+        found = task.predict([long], verbose=0)
+    cut = " ".join(long.split()[: tiny.length - 2])
+    np.testing.assert_array_equal(found, task.predict([cut], verbose=0))

@@ -1,0 +1,157 @@
+"""Masked-LM training and its two verbs."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.text import TextNotice
+
+
+@pytest.fixture(scope="module")
+def task(tiny):
+    return tiny.masked_lm()
+
+
+def record_batches(task, monkeypatch):
+    made, original = [], task.make_batch
+
+    def make_batch(*arguments):
+        made.append(original(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(task, "make_batch", make_batch)
+    return made
+
+
+def test_fit_needs_no_labels_and_learns(tiny, weights_of):
+    task = tiny.masked_lm(rate=0.01)
+    before = weights_of(task)
+    texts = ["the film was good .", "a plot is bad !"] * 8
+    losses = task.fit(texts, batch_size=16, epochs=40, verbose=0).history["loss"]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+    pooler = {weight.path for weight in task.backbone.pooler.weights}
+    assert pooler
+    for weight, was, now in zip(task.weights, before, weights_of(task), strict=True):
+        assert np.array_equal(was, now) == (weight.path in pooler), weight.path
+    assert {weight.path for weight in task.non_trainable_weights} >= pooler
+    assert not pooler & {variable.path for variable in task.trainable_variables}
+    assert len(task.weights) == len(before)
+
+
+@pytest.mark.parametrize("kind", ["list", "dataset"])
+def test_masking_is_drawn_anew_each_epoch_by_the_seed(tiny, task, strings_dataset, monkeypatch, kind):
+    texts = tiny.texts(8)
+    data = texts if kind == "list" else strings_dataset(texts).batch(8)
+    made = record_batches(task, monkeypatch)
+
+    def masked(seed):
+        made.clear()
+        task.optimizer.iterations.assign(0)
+        task.fit(data, batch_size=8, epochs=3, shuffle=False, verbose=0, seed=seed)
+        return [features["token_ids"] for features, *_ in made[-3:]]
+
+    first = masked(seed=3)
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[1], first[2])
+    np.testing.assert_array_equal(masked(seed=3), first)
+    assert any(not np.array_equal(a, b) for a, b in zip(masked(seed=4), first, strict=True))
+
+
+def test_batches_hold_what_was_masked(tiny, task, monkeypatch):
+    texts = tiny.texts(8, longest=30)
+    made = record_batches(task, monkeypatch)
+    weight = np.arange(8, dtype="float32")
+    task.fit(texts, batch_size=8, shuffle=False, sample_weight=weight, verbose=0)
+    features, targets, weights = made[-1]
+    original = tiny.preprocessor()(texts)["token_ids"]
+    positions = features["mask_positions"]
+    np.testing.assert_array_equal(targets, np.take_along_axis(original, positions, axis=1)[:, : targets.shape[1]])
+    expected = np.maximum(1, np.rint((original > 0).sum(axis=1) * 0.15))
+    np.testing.assert_array_equal(weights.sum(axis=1), expected * weight)
+    changed = features["token_ids"][:, : original.shape[1]] != original
+    changed[np.arange(8)[:, None], positions] = False
+    assert not changed.any()
+
+
+def test_evaluate_repeats_itself(tiny, task):
+    texts = tiny.texts(8)
+    assert task.evaluate(texts, verbose=0) == task.evaluate(texts, verbose=0)
+
+
+def test_fill_one_mask(task):
+    found = task.fill(["the film was [MASK] .", "[MASK]"], top_k=3)
+    assert [len(candidates) for candidates in found] == [3, 3]
+    for candidates in found:
+        scores = [candidate["score"] for candidate in candidates]
+        assert scores == sorted(scores, reverse=True)
+    best = found[0][0]
+    assert best["text"] == f"the film was {best['token'].removeprefix('##')} ."
+    everything = task.fill(["the film was [MASK] ."], top_k=20)[0]
+    assert sum(candidate["score"] for candidate in everything) == pytest.approx(1, abs=1e-5)
+
+
+def test_fill_several_masks_and_pairs(tiny, task):
+    (found,) = task.fill(["[MASK] film was [MASK] ."], top_k=2)
+    assert [len(candidates) for candidates in found] == [2, 2]
+    assert found[0][0]["text"].endswith("film was [MASK] .")
+    assert found[1][0]["text"].startswith("[MASK] film was ")
+    ids = tiny.preprocessor()(["[MASK] film was [MASK] ."])
+    logits = task.predict({**ids, "mask_positions": np.array([[1, 4]], "int32")}, verbose=0)[0]
+    best = task.preprocessor.tokenizer.id_to_token(int(logits[1].argmax()))
+    assert found[1][0]["token"] == best
+    (pair,) = task.fill([("the film", "was [MASK]")], top_k=1)
+    assert pair[0]["text"].startswith("the film was ")
+    (pair,) = task.fill(([b"the film"], [b"was [MASK]"]), top_k=1)
+    assert pair[0]["text"].startswith("the film was ")
+
+
+def test_fill_needs_a_mask(task):
+    assert task.fill([]) == []
+    with pytest.raises(ValueError, match=r"`texts\[1\]` holds no \[MASK\]"):
+        task.fill(["a [MASK]", "good film"])
+    with pytest.warns(TextNotice), pytest.raises(ValueError, match=r"`texts\[0\]` holds no \[MASK\]"):
+        task.fill(["good " * 50 + "[MASK]"])
+
+
+def test_fill_gives_one_notice(task):
+    with pytest.warns(TextNotice) as notices:
+        found = task.fill([b"good \xff [MASK]"], top_k=1)
+    assert len(notices) == 1
+    assert found[0][0]["text"].startswith("good � ")
+
+
+def test_pseudo_perplexity_is_that_of_a_loop(tiny, task):
+    texts = ["the film was good .", "dull", "a plot is zzz !"]
+    tokenizer, total, count = task.preprocessor.tokenizer, 0.0, 0
+    for text in texts:
+        ids = tiny.preprocessor()([text])
+        for position in range(1, ids["token_ids"].shape[1] - 1):
+            masked = {name: values.copy() for name, values in ids.items()}
+            target = masked["token_ids"][0, position]
+            masked["token_ids"][0, position] = tokenizer.mask_id
+            logits = task.predict({**masked, "mask_positions": np.array([[position]], "int32")}, verbose=0)[0, 0]
+            log_softmax = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+            total, count = total - log_softmax[target], count + 1
+    assert count == 11
+    assert task.pseudo_perplexity(texts) == pytest.approx(np.exp(total / count), rel=1e-5)
+    with pytest.raises(ValueError, match="must not hold mask tokens"):
+        task.pseudo_perplexity(["good [MASK]"])
+    with pytest.raises(ValueError, match="no tokens to predict"):
+        task.pseudo_perplexity([""])
+
+
+def test_predict_on_a_dataset_sees_the_masks_of_the_texts(task, strings_dataset):
+    texts = ["the film was [MASK] .", "a [MASK] plot"]
+    expected = task.predict(texts, verbose=0)
+    found = task.predict(strings_dataset(texts).batch(2), verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_masking_travels_with_the_task(tiny, tmp_path):
+    task = tiny.masked_lm(masking={"probability": 0.3, "whole_word": True})
+    task.save(tmp_path / "task.keras")
+    assert keras.saving.load_model(tmp_path / "task.keras").masking == task.masking
+    texts = tiny.texts(5)
+    assert np.isfinite(task.fit(texts, verbose=0).history["loss"]).all()

@@ -1,0 +1,181 @@
+"""Tasks to and from presets."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from lmzoo.models import Backbone, BertBackbone, MaskedLM, TextClassifier
+from lmzoo.presets import PresetError
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny):
+    task = tiny.classifier(labels=["bad", "fair", "good"])
+    head = task.head.logits
+    head.kernel.assign(np.random.default_rng(3).normal(size=head.kernel.shape))
+    return task
+
+
+@pytest.fixture(scope="module")
+def preset(classifier, tmp_path_factory):
+    path = tmp_path_factory.mktemp("presets") / "film"
+    classifier.save_to_preset(path)
+    return path
+
+
+@pytest.fixture
+def copy(classifier, tmp_path):
+    classifier.save_to_preset(tmp_path / "film")
+    return tmp_path / "film"
+
+
+def predict(task, texts=("good film", "a bad plot .")):
+    return task.predict(list(texts), verbose=0)
+
+
+def test_round_trip_with_head_and_labels(classifier, preset):
+    task = TextClassifier.from_preset(preset)
+    np.testing.assert_array_equal(predict(task), predict(classifier))
+    assert task.labels == ("bad", "fair", "good")
+    assert task.classify(["good film"]) == classifier.classify(["good film"])
+    assert task.get_config() == classifier.get_config()
+    task = TextClassifier.from_preset(preset, labels=["bad", "fair", "good"])
+    np.testing.assert_array_equal(predict(task), predict(classifier))
+
+
+def test_other_classes_start_anew_with_a_notice(classifier, preset):
+    for arguments in ({"num_classes": 3}, {"num_classes": 5}, {"labels": ["no", "yes"]}, {"labels": ["a", "b", "c"]}):
+        with pytest.warns(UserWarning, match="starts anew") as notices:
+            task = TextClassifier.from_preset(preset, **arguments)
+        assert len(notices) == 1
+        assert notices[0].filename == __file__
+        assert task.num_classes == arguments.get("num_classes", len(arguments.get("labels", "")))
+        assert task.labels == (tuple(arguments["labels"]) if "labels" in arguments else None)
+        if task.num_classes == 3:
+            assert np.abs(predict(task) - predict(classifier)).max() > 1e-2
+
+
+def test_another_task_takes_the_backbone(classifier, preset):
+    task = MaskedLM.from_preset(preset)
+    for ours, theirs in zip(task.backbone.weights, classifier.backbone.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_masked_lm_head_travels(tiny, tmp_path):
+    task = tiny.masked_lm(masking={"probability": 0.3})
+    task.head.output_bias.assign(np.random.default_rng(3).normal(size=20))
+    task.save_to_preset(tmp_path / "mlm")
+    loaded = MaskedLM.from_preset(tmp_path / "mlm")
+    assert loaded.masking.probability == 0.3
+    np.testing.assert_array_equal(predict(loaded, ["a [MASK]"]), predict(task, ["a [MASK]"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # There is no head that could be dropped.
+        assert TextClassifier.from_preset(tmp_path / "mlm", num_classes=2).num_classes == 2
+
+
+def test_without_weights(classifier, preset):
+    task = TextClassifier.from_preset(preset, load_weights=False)
+    assert task.labels == classifier.labels
+    assert np.abs(predict(task) - predict(classifier)).max() > 1e-2
+
+
+def test_overrides(tiny, classifier, preset):
+    task = TextClassifier.from_preset(preset, dtype="mixed_bfloat16", dropout=0.3, sequence_length=13)
+    assert task.backbone.dtype_policy.name == "mixed_bfloat16"
+    assert task.head.dtype_policy.name == "mixed_bfloat16"
+    assert task.backbone.config.dropout == 0.3
+    assert task.head.dropout.rate == 0.3
+    assert task.preprocessor.sequence_length == 13
+    np.testing.assert_allclose(predict(task), predict(classifier), atol=0.5)
+    with pytest.raises(ValueError, match="positions for 41 tokens"):
+        TextClassifier.from_preset(preset, sequence_length=42)
+    preprocessor = tiny.preprocessor(17)
+    task = TextClassifier.from_preset(preset, preprocessor=preprocessor)
+    assert task.preprocessor is preprocessor
+    task = TextClassifier.from_preset(preset, preprocessor=preprocessor, sequence_length=11)
+    assert task.preprocessor.sequence_length == 11
+    assert preprocessor.sequence_length == 17, "the caller's object was changed"
+
+
+def test_backbones(classifier, preset):
+    for cls in (Backbone, BertBackbone):
+        backbone = cls.from_preset(preset, dropout=0.2)
+        assert type(backbone) is BertBackbone
+        assert backbone.config.dropout == 0.2
+    with pytest.raises(TypeError, match="no_such"):
+        Backbone.from_preset(preset, no_such=1)
+
+
+def test_backbone_alone_needs_a_preprocessor(tiny, tmp_path):
+    tiny.backbone().save_to_preset(tmp_path / "bare")
+    with pytest.raises(ValueError, match="Pass `preprocessor=`"):
+        TextClassifier.from_preset(tmp_path / "bare", num_classes=2)
+    task = TextClassifier.from_preset(tmp_path / "bare", num_classes=2, preprocessor=tiny.preprocessor())
+    np.testing.assert_allclose(
+        task.backbone.predict(tiny.preprocessor()(["good"]), verbose=0)["pooled_output"],
+        tiny.backbone().predict(tiny.preprocessor()(["good"]), verbose=0)["pooled_output"],
+        rtol=1e-5,
+    )
+
+
+def test_a_task_without_preprocessor_is_saved_without_one(tiny, tmp_path):
+    TextClassifier(tiny.backbone(), num_classes=2).save_to_preset(tmp_path / "bare")
+    with pytest.raises(ValueError, match="Pass `preprocessor=`"):
+        TextClassifier.from_preset(tmp_path / "bare")
+
+
+def test_an_altered_byte_in_any_file_is_an_error_that_names_it(copy):
+    files = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "manifest.json")
+    assert {path.name for path in files} == {
+        "config.json", "metadata.json", "model.weights.h5", "preprocessor.json", "task.json", "task.weights.h5",
+        "tokenizer.json", "vocabulary.txt",
+    }  # fmt: skip
+    for path in files:
+        content = path.read_bytes()
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+        with pytest.raises(PresetError, match=path.name.replace(".", r"\.")):
+            TextClassifier.from_preset(copy)
+        path.write_bytes(content)
+    TextClassifier.from_preset(copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["files"]["config.json"]["sha256"] = "0" * 64
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(PresetError, match=r"config\.json"):
+        TextClassifier.from_preset(copy)
+
+
+def test_a_failure_while_saving_leaves_the_old_preset(tiny, classifier, copy, monkeypatch):
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    other = tiny.classifier(num_classes=2, seed=12)
+
+    def fail(directory):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(other.preprocessor, "save_assets", fail)
+    with pytest.raises(OSError, match="disk full"):
+        other.save_to_preset(copy)
+    assert {path: path.read_bytes() for path in copy.parent.rglob("*") if path.is_file()} == before
+    np.testing.assert_array_equal(predict(TextClassifier.from_preset(copy)), predict(classifier))
+
+
+def test_overwriting(tiny, copy):
+    with pytest.raises(FileExistsError):
+        tiny.classifier().save_to_preset(copy, overwrite=False)
+    tiny.masked_lm().save_to_preset(copy)
+    assert not json.loads((copy / "task.json").read_text())["registered_name"].endswith("TextClassifier")
+
+
+def test_a_head_of_other_weights_is_an_error(tiny, copy):
+    from lmzoo.presets import write_manifest
+
+    stored = json.loads((copy / "task.json").read_text())
+    stored["config"].update(num_classes=2, labels=None)
+    (copy / "task.json").write_text(json.dumps(stored))
+    write_manifest(copy)
+    with pytest.raises(PresetError, match=r"task\.weights\.h5.*has shape"):
+        TextClassifier.from_preset(copy)

@@ -1,0 +1,106 @@
+"""`.keras` files: what is in them, and that training goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def trained(tiny):
+    """A classifier in the middle of its training, and its data."""
+    texts, labels = tiny.data()
+    names = [("bad", "good")[label] for label in labels]
+    task = tiny.classifier(labels=["bad", "good"])
+    task.fit(texts, names, batch_size=8, verbose=0)
+    return task, texts, names
+
+
+@pytest.fixture
+def file(trained, tmp_path):
+    path = tmp_path / "work" / "task.keras"
+    path.parent.mkdir()
+    trained[0].save(path)
+    return path
+
+
+def test_reload_predicts_the_same_and_trains_on(trained, file, tmp_path, weights_of):
+    task, texts, names = trained
+    shutil.move(file, tmp_path / "elsewhere.keras")
+    shutil.rmtree(tmp_path / "work")
+    loaded = keras.saving.load_model(tmp_path / "elsewhere.keras", safe_mode=True)
+    np.testing.assert_array_equal(loaded.predict(texts, verbose=0), task.predict(texts, verbose=0))
+    assert loaded.classify(texts) == task.classify(texts)
+    assert loaded.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
+    assert loaded.preprocessor.sequence_length == task.preprocessor.sequence_length
+    for a, b in zip(loaded.optimizer.variables, task.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b))
+    assert int(loaded.optimizer.iterations) == 2
+    losses = [model.fit(texts, names, batch_size=8, epochs=2, verbose=0).history["loss"] for model in (loaded, task)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    for a, b in zip(weights_of(loaded), weights_of(task), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_file_holds_the_vocabulary(trained, file):
+    with zipfile.ZipFile(file) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("vocabulary.txt"))
+        tokens = archive.read(name).decode().splitlines()
+    assert tokens == trained[0].preprocessor.tokenizer.vocabulary
+
+
+def test_fresh_process(trained, file, tmp_path):
+    task, texts, _ = trained
+    moved = shutil.move(file, tmp_path / "served.keras")
+    shutil.rmtree(file.parent)
+    code = "import sys, json, lmzoo, keras; task = keras.saving.load_model(sys.argv[1]); "
+    code += "print(json.dumps(task.predict(json.loads(sys.argv[2]), verbose=0).tolist()))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", code, str(moved), json.dumps(texts)],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    served = json.loads(done.stdout.splitlines()[-1])
+    np.testing.assert_allclose(served, task.predict(texts, verbose=0), rtol=1e-5, atol=1e-6)
+
+
+def test_own_optimizer_loss_and_metrics_come_back(tiny, tmp_path):
+    texts, labels = tiny.data(8)
+    task = tiny.classifier(
+        rate=0.01,
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, name="mine"),
+        metrics=["accuracy"],
+        weighted_metrics=[keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="nll")],
+    )
+    task.fit(texts, labels, verbose=0)
+    task.save(tmp_path / "task.keras")
+    loaded = keras.saving.load_model(tmp_path / "task.keras")
+    assert isinstance(loaded.optimizer, keras.optimizers.Adam)
+    a, b = (model.evaluate(texts, labels, verbose=0, return_dict=True) for model in (task, loaded))
+    assert a.keys() == {"loss", "accuracy", "nll"}
+    assert a == pytest.approx(b)
+    np.testing.assert_allclose(a["loss"], a["nll"], rtol=1e-4)
+
+
+def test_without_preprocessor(tiny, tmp_path):
+    from lmzoo.models import TextClassifier
+
+    task, features = TextClassifier(tiny.backbone(), num_classes=3), tiny.preprocessor()(tiny.texts(5))
+    task.save(tmp_path / "task.keras")
+    loaded = keras.saving.load_model(tmp_path / "task.keras")
+    assert loaded.preprocessor is None
+    np.testing.assert_array_equal(loaded.predict(features, verbose=0), task.predict(features, verbose=0))
+    with pytest.raises(ValueError, match="has no preprocessor"):
+        loaded.predict(["good"])

@@ -1,0 +1,87 @@
+"""Texts and tokenizers that the tests of this folder share."""
+
+from __future__ import annotations
+
+import os
+import random
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
+
+SPECIAL = list(WordPieceTokenizer.special_tokens)
+COUNT = 11_003
+WORDS = """the film's a well-made, naïve café story (1999) costing $12.50 İstanbul ISTANBUL ıslak Straße STRASSE
+ﬁne ofﬁce ΟΔΟΣ Ёлка москва́ Thị Hằng nguyễn résumé re\u0301sume\u0301 한국어 서울 \u1112\u1161\u11ab
+東京タワー 我爱北京 ｶﾅ हिन्दी ภาษาไทย שָׁלוֹם العَرَبِيَّة 👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪 ❤️ ½ ² ™ Ⅷ ㎏ x² e-mail a\u200db
+co\u00adop\u200b #tag @user https://a.org/?b=c “so…” ‘it’ —""".split()  # noqa: SIM905
+BLOCKS = [
+    *((0x20, 0x7E), (0x00, 0x20), (0x7F, 0x24F), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x52F), (0x590, 0x6FF)),
+    *((0x900, 0x97F), (0xE00, 0xE7F), (0x1100, 0x11FF), (0x1E00, 0x1FFF), (0x2000, 0x206F), (0x2190, 0x2BFF)),
+    *((0x3000, 0x30FF), (0x4E00, 0x4E40), (0x9FE0, 0x9FFF), (0xAC00, 0xAC80), (0xF900, 0xFA6F), (0xFB00, 0xFB4F)),
+    *((0xFE00, 0xFFFD), (0x10400, 0x1044F), (0x1F1E0, 0x1F64F), (0x20000, 0x20010), (0x2F800, 0x2F810)),
+]
+
+
+def is_settled(text: str) -> bool:
+    """Whether every implementation knows the category of every character."""
+    # U+061D became punctuation in Unicode 14, which the tables of `tokenizers` do not know yet.
+    return all(c != "\u061d" and unicodedata.category(c) not in {"Cn", "Cs"} for c in text)
+
+
+def varied_text(rng: random.Random) -> str:
+    kind = rng.random()
+    if kind < 0.5:
+        words = rng.choices(WORDS, k=rng.randrange(1, 9))
+        changes = [str, str, str.upper, str.title, lambda w: unicodedata.normalize(rng.choice(["NFC", "NFD"]), w)]
+        return rng.choice([" ", "  ", "\t", "\u3000", "\u2028", ""]).join(rng.choice(changes)(w) for w in words)
+    if kind < 0.85:
+        low, high = rng.choice(BLOCKS)
+        other = rng.choice(BLOCKS)
+        return "".join(chr(rng.randint(*rng.choice([(low, high), other]))) for _ in range(rng.randrange(24)))
+    if kind < 0.95:
+        parts = [*SPECIAL, "[MASK", "]", "[mask]", "[ MASK ]", " ", "é", "ok", "\n", "東"]
+        return "".join(rng.choices(parts, k=rng.randrange(9)))
+    # Around the longest word.
+    letter = rng.choice(["a", "é", "e\u0301", "ß", "İ", "я", "한"])
+    return "x " + letter * rng.choice([33, 34, 99, 100, 101]) + rng.choice(["", "!", "b", " y"])
+
+
+@pytest.fixture(scope="session")
+def varied_texts() -> list[str]:
+    rng = random.Random(1301)
+    texts = ["", " ", "\n\t", "\0", "\ufeff", "a\0b", "\ufffd", "a\xa0b"]
+    while len(texts) < COUNT:
+        if is_settled(text := varied_text(rng)):
+            texts.append(text)
+    return texts
+
+
+@pytest.fixture(scope="session")
+def vocabulary(varied_texts: list[str], root: Path) -> list[str]:
+    """BERT's own vocabulary where it is at hand, and pieces for most of the rest of the texts' characters."""
+    # Not the `shared` fixture, which would skip: the tests work with the small vocabulary as well.
+    path = Path(os.environ.get("LMZOO_SHARED", root.parent / "shared")) / "data/tokenizers/bert-base-uncased/vocab.txt"
+    words = path.read_text("utf-8").split("\n")[:-1] if path.exists() else [*SPECIAL, "film", "##s", "the", "cafe"]
+    text = "".join(varied_texts) + "".join(WORDS)
+    forms = {c for form in ("NFC", "NFD") for c in unicodedata.normalize(form, text + text.lower())}
+    characters = [c for i, c in enumerate(sorted(forms)) if i % 17 and c.strip() and unicodedata.category(c)[0] != "C"]
+    known = set(words)
+    return words + [piece for c in characters for piece in (c, f"##{c}") if piece not in known]
+
+
+@pytest.fixture
+def tokenizer() -> WordPieceTokenizer:
+    return WordPieceTokenizer([*SPECIAL, "a", "##a", "b", "##b", "##c", ","])
+
+
+@pytest.fixture
+def make_preprocessor(tokenizer: WordPieceTokenizer) -> Callable[..., Preprocessor]:
+    def make(sequence_length: int = 11, between: tuple[str, ...] = ("[SEP]",), segments: bool = True) -> Preprocessor:
+        packing = Packing(start="[CLS]", end="[SEP]", between=between, segments=segments)
+        return Preprocessor(tokenizer, packing, sequence_length)
+
+    return make

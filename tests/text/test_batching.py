@@ -1,0 +1,172 @@
+"""Length buckets and the batches made with them."""
+
+from __future__ import annotations
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.text import LengthBatches
+from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets
+
+
+def padded_size(lengths: np.ndarray, widths: list[int]) -> int:
+    return int(np.sum(np.asarray(widths)[np.searchsorted(widths, lengths)]))
+
+
+def best_size(lengths: np.ndarray, most: int, multiple: int) -> int:
+    """The least padded size over every choice of widths."""
+    top = -(-int(lengths.max()) // multiple) * multiple
+    below = range(multiple, top, multiple)
+    choices = (c for n in range(min(most, len(below) + 1)) for c in itertools.combinations(below, n))
+    return min(padded_size(lengths, [*choice, top]) for choice in choices)
+
+
+def test_fitted_buckets_are_optimal() -> None:
+    rng = np.random.default_rng(13)
+    for _ in range(120):
+        lengths = rng.integers(1, rng.choice([4, 20, 45]), rng.integers(1, 30))
+        most, multiple = int(rng.integers(1, 6)), int(rng.choice([1, 3, 5, 8]))
+        widths = fitted_buckets(lengths, limit=10**6, most=most, multiple=multiple)
+        if multiple == 1 and lengths.max() > 20:
+            continue
+        assert widths == sorted(set(widths))
+        assert 1 <= len(widths) <= most
+        assert not any(width % multiple for width in widths)
+        assert widths[-1] - multiple < lengths.max() <= widths[-1]
+        assert padded_size(lengths, widths) == best_size(lengths, most, multiple), (lengths, widths)
+
+
+def test_fitted_buckets_of_real_lengths() -> None:
+    lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 128)
+    widths = fitted_buckets(lengths, limit=128)
+    assert len(widths) == 7
+    assert padded_size(lengths, widths) < 1.2 * lengths.sum() < padded_size(lengths, [128])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "limit", "expected"),
+    [
+        ([67], 67, [67]),  # never wider than the model, whatever the multiple
+        ([3, 3, 67], 67, [8, 67]),
+        ([3, 66], 67, [8, 67]),
+        ([3, 70], 67, [8, 70]),  # the limit does not cut rows: who passes them must know
+        ([1], 67, [8]),
+        ([0], 67, [8]),
+        ([8], 67, [8]),
+        ([9], 67, [16]),
+    ],
+)
+def test_fitted_buckets_and_the_limit(lengths: list[int], limit: int, expected: list[int]) -> None:
+    assert fitted_buckets(np.array(lengths), limit) == expected
+
+
+@pytest.mark.parametrize("limit", [1, 5, 8, 9, 31, 64, 67, 128, 509, 512, 4096])
+def test_ladder_buckets(limit: int) -> None:
+    widths = ladder_buckets(limit)
+    assert widths == sorted(set(widths))
+    assert len(widths) <= 8
+    assert widths[-1] == limit
+    assert all(width % 8 == 0 for width in widths[:-1])
+    if limit >= 512:
+        assert len(widths) == 8
+        assert widths[0] <= limit // 16, "short rows stay short"
+
+
+LENGTHS = np.random.default_rng(17).integers(1, 51, 83)
+BUCKETS = [8, 24, 51]
+
+
+def make(order: str, **kwargs: object) -> LengthBatches:
+    return LengthBatches(
+        LENGTHS, lambda rows, width, rng: (rows, width, rng.integers(10**9)), 7, BUCKETS, order, **kwargs
+    )
+
+
+def one_pass(batches: LengthBatches) -> list[tuple[np.ndarray, int, int]]:
+    return [batches[i] for i in range(len(batches))]
+
+
+@pytest.mark.parametrize("order", ["shuffle", "sorted", "given"])
+def test_every_row_once_in_the_narrowest_bucket(order: str) -> None:
+    batches = make(order)
+    seen = one_pass(batches)
+    assert len(seen) == len(batches) == batches.num_batches == 12
+    rows = np.concatenate([rows for rows, *_ in seen])
+    assert sorted(rows) == list(range(83))
+    np.testing.assert_array_equal(rows, batches.row_order)
+    assert sorted(len(rows) for rows, *_ in seen) == [6] + [7] * 11
+    for rows, width, _ in seen:
+        if len(rows) == 7:
+            assert width == next(b for b in BUCKETS if b >= LENGTHS[rows].max())
+        else:
+            assert width == 51, "one shape for the partial batches of all epochs"
+
+
+def test_orders() -> None:
+    np.testing.assert_array_equal(make("given").row_order, np.arange(83))
+    np.testing.assert_array_equal(make("sorted").row_order, np.argsort(LENGTHS, kind="stable"))
+    shuffled = make("shuffle")
+    spread = np.mean([np.ptp(LENGTHS[rows]) for rows, *_ in one_pass(shuffled)])
+    assert spread < 10 < np.mean([np.ptp(LENGTHS[rows]) for rows, *_ in one_pass(make("given"))])
+    longest = [LENGTHS[rows].max() for rows, *_ in one_pass(shuffled)]
+    assert longest != sorted(longest), "batches do not come by length"
+
+
+def test_epochs_and_seeds() -> None:
+    first, again, other = make("shuffle"), make("shuffle"), make("shuffle", seed=(1,))
+    passes = []
+    for epoch in range(3):
+        for batches in (first, again, other):
+            batches.begin_epoch(epoch)
+        passes.append([one_pass(batches) for batches in (first, again, other)])
+        for (rows, width, draw), (rows_again, width_again, draw_again) in zip(*passes[-1][:2], strict=True):
+            np.testing.assert_array_equal(rows, rows_again)
+            assert (width, draw) == (width_again, draw_again)
+    orders = [tuple(np.concatenate([rows for rows, *_ in seen])) for trio in passes for seen in trio]
+    assert len(set(orders)) == 6  # three epochs of two seeds
+    draws = [draw for trio in passes for seen in (trio[0], trio[2]) for *_, draw in seen]
+    assert len(set(draws)) == len(draws), "each batch has randomness of its own"
+
+
+def test_resuming_at_an_epoch_gives_that_epoch() -> None:
+    whole, resumed = make("shuffle"), make("shuffle")
+    one_pass(whole)
+    for batches in (whole, resumed):
+        batches.begin_epoch(2)
+    for (rows, *_), (rows_resumed, *_) in zip(one_pass(whole), one_pass(resumed), strict=True):
+        np.testing.assert_array_equal(rows, rows_resumed)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(14, 7), (8, 1), (9, 2), (10, 4), (12, 7), (3, 4)])
+def test_round_up(count: int, expected: int) -> None:
+    batches = LengthBatches(
+        LENGTHS[:count], lambda rows, width, rng: (rows, width), 7, BUCKETS, "sorted", round_up=True
+    )
+    rows, width = batches[len(batches) - 1]
+    assert len(rows) == expected
+    assert width == next(b for b in BUCKETS if b >= LENGTHS[:count].max()) or count == 3
+    assert sorted(set(batches.row_order.tolist())) == list(range(count))
+    # What is written back by row order is right although a row comes twice.
+    outputs = LENGTHS[batches.row_order]
+    result = np.zeros(count, int)
+    result[batches.row_order] = outputs
+    np.testing.assert_array_equal(result, LENGTHS[:count])
+
+
+def test_no_rows() -> None:
+    with pytest.raises(ValueError, match="no examples"):
+        fitted_buckets(np.zeros(0, int), 8)
+
+
+def test_keras_reads_what_the_batches_hold() -> None:
+    def batch(rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
+        return ({"x": np.full((len(rows), width), 1, "float32")},)
+
+    batches = LengthBatches(LENGTHS, batch, 7, BUCKETS, "given")
+    inputs = {"x": keras.Input((None,), name="x")}
+    model = keras.Model(inputs, keras.ops.sum(inputs["x"], axis=1, keepdims=True))
+    widths = np.concatenate([np.full(len(b[0]["x"]), b[0]["x"].shape[1]) for b in batches.batches()])
+    np.testing.assert_array_equal(model.predict(keras_input(batches), verbose=0)[:, 0], widths)

@@ -1,0 +1,77 @@
+"""Pre-training data: vocabularies and full rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from lmzoo.text import Preprocessor, WordPieceTokenizer
+from lmzoo.training import pack_documents, train_wordpiece
+
+SPECIAL = list(WordPieceTokenizer.special_tokens)
+CORPUS = [
+    "The film is fine, fine indeed; a filmed finale.",
+    "[MASK] the Café, the cafés!",
+    "",
+    "films of finery 東京",
+] * 5
+
+
+@pytest.mark.parametrize("size", [60, 90])
+def test_vocabulary(size: int) -> None:
+    tokenizer = train_wordpiece(iter(CORPUS), size, min_frequency=1, verbose=False)
+    vocabulary = tokenizer.vocabulary
+    assert vocabulary[:5] == SPECIAL
+    assert len(vocabulary) == len(set(vocabulary)) == tokenizer.vocabulary_size <= size
+    assert [tokenizer.token_to_id(token) for token in vocabulary] == list(range(len(vocabulary)))
+    assert all(token == token.lower() for token in vocabulary[5:])
+    assert not any("é" in token for token in vocabulary[5:])
+    assert 1 not in {i for ids in tokenizer.tokenize(CORPUS) for i in ids}, "what was learnt from is known"
+
+
+def test_larger_vocabularies_hold_whole_words() -> None:
+    small, large = (train_wordpiece(CORPUS, size, min_frequency=2, verbose=False) for size in (52, 90))
+    assert small.vocabulary_size == 52 < large.vocabulary_size
+    assert len(large.tokenize(["indeed filmed finale"])[0]) < len(small.tokenize(["indeed filmed finale"])[0])
+
+
+def test_cased_vocabulary() -> None:
+    tokenizer = train_wordpiece(CORPUS, 200, lowercase=False, min_frequency=1, verbose=False)
+    assert not tokenizer.lowercase
+    assert {"The", "the", "Café"} <= set(tokenizer.vocabulary)
+
+
+def test_rare_pieces_are_not_learnt() -> None:
+    texts = ["zyzzyva film film film film"]
+    assert "zyzzyva" in train_wordpiece(texts, 200, min_frequency=1, verbose=False).vocabulary
+    assert "zyzzyva" not in train_wordpiece(texts, 200, min_frequency=2, verbose=False).vocabulary
+
+
+@pytest.mark.parametrize("batch", [1, 2, 256])
+@pytest.mark.parametrize("length", [5, 7, 11])
+def test_documents_are_packed_without_loss(
+    make_preprocessor: Callable[..., Preprocessor], length: int, batch: int
+) -> None:
+    documents = ["ab " * n + "a," * (n % 3) for n in (4, 0, 1, 9, 2, 13)] + [""]
+    preprocessor = make_preprocessor(length)
+    rows = pack_documents(iter(documents), preprocessor, batch)
+    running = [token for ids in preprocessor.tokenizer.tokenize(documents) for token in [*ids, 3]]
+    count, room = len(running) // (length - 2), length - 2
+    assert len(rows) == count
+    assert rows.lengths.tolist() == [length] * count
+    assert rows.second.tolist() == [length] * count, "one segment"
+    assert (rows.token_ids.dtype, rows.row_splits.dtype, rows.second.dtype) == (np.int32, np.int64, np.int32)
+    table = rows.token_ids.reshape(count, length)
+    assert set(table[:, 0].tolist()) == {2}
+    assert set(table[:, -1].tolist()) == {3}
+    np.testing.assert_array_equal(table[:, 1:-1].ravel(), running[: count * room])
+    assert len(running) - count * room < room, "only a last, shorter row is dropped"
+
+
+@pytest.mark.parametrize("documents", [[], [""], ["a"]])
+def test_too_little_for_a_row(make_preprocessor: Callable[..., Preprocessor], documents: list[str]) -> None:
+    rows = pack_documents(documents, make_preprocessor(11))
+    assert len(rows) == 0
+    assert len(rows.select([])) == 0

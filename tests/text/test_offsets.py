@@ -1,0 +1,104 @@
+"""Character offsets: each piece points at the characters of the original text that it came from."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+import pytest
+
+from lmzoo.text import Piece, WordPieceTokenizer
+
+SPECIAL = list(WordPieceTokenizer.special_tokens)
+OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
+
+
+def groups(pieces: list[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that share characters together: "한" may become three of them, "ᄒ ##ᅡ ##ᆫ"."""
+    group: list[Piece] = []
+    for piece in pieces:
+        if group and piece.start >= group[-1].end:
+            yield group
+            group = []
+        group.append(piece)
+    if group:
+        yield group
+
+
+def is_reordered_mark(token: str) -> bool:
+    """Whether normalisation may have moved the piece within a run of combining marks (Mc with a class of its own)."""
+    return any(unicodedata.combining(c) for c in token)
+
+
+@pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS)
+def test_slices_give_the_pieces(
+    varied_texts: list[str], vocabulary: list[str], lowercase: bool, strip_accents: bool | None
+) -> None:
+    tokenizer = WordPieceTokenizer(vocabulary, lowercase, strip_accents)
+    normalize = tokenizer.backend.normalizer.normalize_str
+    stripping = lowercase if strip_accents is None else strip_accents
+    rows = tokenizer.tokenize_with_offsets(varied_texts)
+    assert len(rows) > 10_000
+    checked = 0
+    for text, row in zip(varied_texts, rows, strict=True):
+        end = 0
+        for group in groups(row):
+            first, last = group[0].start, group[-1].end
+            assert 0 <= end <= first < last <= len(text), (text, group)
+            assert all(piece.start < piece.end for piece in group), (text, group)
+            assert sorted(group, key=lambda piece: (piece.start, piece.end)) == group, (text, group)
+            end = last
+            tokens = [piece.token for piece in group]
+            if tokens[0] in SPECIAL and tokens != ["[UNK]"]:
+                assert text[first:last] == tokens[0]
+            elif "[UNK]" not in tokens and not (stripping and is_reordered_mark("".join(tokens))):
+                pieces = "".join(token.removeprefix("##") for token in tokens)
+                assert normalize(text[first:last]).replace(" ", "") == pieces, (text, group)
+                checked += len(group)
+    assert checked > 50_000
+
+
+def test_offsets_and_ids_agree(varied_texts: list[str], vocabulary: list[str]) -> None:
+    tokenizer = WordPieceTokenizer(vocabulary)
+    texts = varied_texts[:2000]
+    rows = tokenizer.tokenize_with_offsets(texts)
+    assert [[piece.id for piece in row] for row in rows] == tokenizer.tokenize(texts)
+    assert all(tokenizer.id_to_token(piece.id) == piece.token for row in rows for piece in row)
+
+
+CASES = [
+    # text, (token, the slice it stands for), ...
+    ("Un café!", ("un", "Un"), ("cafe", "café"), ("!", "!")),
+    ("cafe\u0301s", ("cafe", "cafe"), ("##s", "s")),
+    ("ne\u0301e x", ("nee", "ne\u0301e"), ("x", "x")),
+    ("İSTANBUL x", ("istanbul", "İSTANBUL"), ("x", "x")),
+    ("ﬁne x", ("ﬁne", "ﬁne"), ("x", "x")),
+    ("한 x", ("\u1112", "한"), ("##\u1161", "한"), ("##\u11ab", "한"), ("x", "x")),
+    ("x東京x", ("x", "x"), ("東", "東"), ("京", "京"), ("x", "x")),
+    ("👍🏽 x", ("👍🏽", "👍🏽"), ("x", "x")),
+    ("👩\u200d👧 x", ("👩👧", "👩\u200d👧"), ("x", "x")),
+    ("Éx[MASK]É", ("e", "É"), ("##x", "x"), ("[MASK]", "[MASK]"), ("e", "É")),
+    ("\x00x\u200b  x", ("x", "x"), ("x", "x")),
+    ("x zebra\u0301s x", ("x", "x"), ("[UNK]", "zebra\u0301s"), ("x", "x")),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case[0]))
+def test_hand_made_cases(case: tuple) -> None:
+    tokens = {token for _, *pieces in CASES for token, _ in pieces}
+    tokenizer = WordPieceTokenizer([*SPECIAL, *sorted(tokens - set(SPECIAL))])
+    text, *expected = case
+    found = tokenizer.tokenize_with_offsets([text])[0]
+    assert [(piece.token, text[piece.start : piece.end]) for piece in found] == expected
+
+
+def test_second_occurrence_is_not_the_first() -> None:
+    tokenizer = WordPieceTokenizer([*SPECIAL, "a", "b"])
+    found = tokenizer.tokenize_with_offsets(["x", "é a  b a"])[1]
+    assert [piece[2:] for piece in found[1:]] == [(2, 3), (5, 6), (7, 8)]
+
+
+def test_offsets_count_characters_of_what_was_passed() -> None:
+    # Bytes count as the characters that they decode to.
+    tokenizer = WordPieceTokenizer([*SPECIAL, "x"])
+    assert [piece[2:] for piece in tokenizer.tokenize_with_offsets(["éé x".encode()])[0]] == [(0, 2), (3, 4)]

@@ -1,0 +1,111 @@
+"""What counts as text, and what is said about it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from lmzoo.text import Preprocessor, TextNotice, WordPieceTokenizer
+from lmzoo.text.policy import clean_columns, clean_texts
+
+
+def notices(call: Callable[[], object]) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    assert all(issubclass(warning.category, TextNotice) for warning in caught)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["é", "", "b"],
+        ("é", "", "b"),
+        ["é".encode(), b"", np.bytes_(b"b")],
+        [np.str_("é"), "", "b"],
+        np.array(["é", "", "b"]),
+        np.array(["é", "", "b"], object),
+        np.array(["é".encode(), b"", b"b"]),
+        (text for text in ["é", "", "b"]),
+    ],
+    ids=["list", "tuple", "bytes", "numpy strings", "array", "objects", "array of bytes", "generator"],
+)
+def test_what_is_taken(texts: object) -> None:
+    assert clean_texts(texts) == ["é", "", "b"]
+
+
+def test_tensors_of_strings() -> None:
+    tf = pytest.importorskip("tensorflow")
+    assert clean_texts(tf.constant(["é", "", "b"])) == ["é", "", "b"]
+    with pytest.raises(TypeError, match="got one string"):
+        clean_texts(tf.constant("é"))
+
+
+@pytest.mark.parametrize("wrong", [None, 7, 1.5, float("nan"), ["a"], b"a"[0], bytearray(b"a"), ("a", "b")])
+def test_position_is_named(wrong: object) -> None:
+    with pytest.raises(TypeError, match=rf"`reviews\[2\]` must be a string, got .*\({type(wrong).__name__}\)"):
+        clean_texts(["a", "b", wrong, None], what="reviews")
+
+
+def test_long_values_are_abbreviated() -> None:
+    with pytest.raises(TypeError) as error:
+        clean_texts([list(range(9999))])
+    assert len(str(error.value)) < 150
+
+
+@pytest.mark.parametrize("one", ["some text", b"some text", np.array("some text")])
+def test_one_string_is_not_a_list(one: object) -> None:
+    with pytest.raises(TypeError, match=r"`texts` must be a list of strings, got one string; write \[b?'some text'\]"):
+        clean_texts(one)
+
+
+@pytest.mark.parametrize("nothing", [None, 3])
+def test_no_list_at_all(nothing: object) -> None:
+    with pytest.raises(TypeError, match=r"`texts` must be a list of strings, got (None|3)"):
+        clean_texts(nothing)
+
+
+INVALID = [
+    (b"a\xffb", "a\ufffdb"),
+    (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),  # a surrogate written as UTF-8
+    (b"\xe2\x82", "\ufffd"),
+    ("\ufffd".encode() + b"\xff", "\ufffd\ufffd"),
+    ("a\ud800b", "a\ufffdb"),
+    ("\udcff\udfff", "\ufffd\ufffd"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), INVALID, ids=[ascii(text) for text, _ in INVALID])
+def test_invalid_utf8_is_replaced(text: str | bytes, expected: str) -> None:
+    with pytest.warns(TextNotice, match="1 of 2 texts held invalid UTF-8"):
+        assert clean_texts(["ok", text]) == ["ok", expected]
+
+
+def test_valid_text_gives_no_notice() -> None:
+    texts = ["", "\ufffd", "\ufffd".encode(), "\0", "👍🏽", "\U0010ffff".encode()]
+    assert notices(lambda: clean_texts(texts)) == []
+
+
+def test_one_notice_a_call(make_preprocessor: Callable[..., Preprocessor]) -> None:
+    bad = [b"\xff", "a", "\ud800"]
+    preprocessor = make_preprocessor()
+    tokenizer: WordPieceTokenizer = preprocessor.tokenizer
+    for call in (tokenizer.tokenize, tokenizer.tokenize_with_offsets, preprocessor, clean_texts):
+        assert notices(lambda call=call: call(bad)) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
+    assert notices(lambda: preprocessor(bad, bad)) == ["4 of 6 texts held invalid UTF-8; it was read as U+FFFD."]
+    long = ["a " * 50] * 5
+    assert notices(lambda: preprocessor(long)) == ["5 of 5 texts were cut to 11 tokens (`sequence_length`)."]
+    assert notices(lambda: preprocessor(long, long)) == ["5 of 5 texts were cut to 11 tokens (`sequence_length`)."]
+
+
+def test_each_argument_is_called_by_its_name(make_preprocessor: Callable[..., Preprocessor]) -> None:
+    with pytest.raises(TypeError, match=r"`texts\[1\]` must be a string, got None"):
+        make_preprocessor()(["a", None], ["a", "b"])
+    with pytest.raises(TypeError, match=r"`pairs\[1\]` must be a string, got 3"):
+        make_preprocessor()(["a", "b"], ["a", 3])
+    with pytest.raises(TypeError, match=r"`second` must be a list of strings"):
+        clean_columns({"first": ["a"], "second": "a"})

@@ -1,0 +1,205 @@
+"""AdamW against numpy, against Keras, and step by step along its schedule."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.training import AdamW
+from tests.reference.weights import tiny_masked_lm, to_numpy
+
+SHAPES = {"kernel": (7, 5), "bias": (5,), "layer_norm_gamma": (5,), "embeddings": (11, 3)}
+DECAYED = ("kernel", "embeddings")
+STEPS = 5
+ARGUMENTS = {"learning_rate": 0.03, "weight_decay": 0.1, "epsilon": 1e-6, "global_clipnorm": 1.0}
+
+
+def start(dtype="float32"):
+    rng = np.random.default_rng(0)
+    values = {name: rng.normal(size=shape).astype("float32") for name, shape in SHAPES.items()}
+    return {n: keras.Variable(keras.ops.cast(v, dtype), dtype=dtype, name=n) for n, v in values.items()}
+
+
+def gradient(step):
+    """Of norm above 1, so clipped, in the first steps, and below it later."""
+    rng = np.random.default_rng(100 + step)
+    return [(0.5 / (1 + step) ** 2 * rng.normal(size=shape)).astype("float32") for shape in SHAPES.values()]
+
+
+def train(optimizer, steps=STEPS, wrap=None, dtype="float32"):
+    variables = start(dtype)
+    optimizer.build(list(variables.values()))
+    apply = wrap(optimizer, list(variables.values())) if wrap else optimizer.apply
+    for step in range(steps):
+        grads = [keras.ops.cast(g, dtype) for g in gradient(step)]
+        apply(grads)
+    return {name: to_numpy(v.value) for name, v in variables.items()}
+
+
+def assert_equal(a, b, tolerance=1e-5):
+    for name in SHAPES:
+        np.testing.assert_allclose(a[name], b[name], atol=tolerance, rtol=0)
+
+
+def test_equals_numpy_without_bias_correction():
+    weights = {name: to_numpy(v.value).astype("float64") for name, v in start().items()}
+    first, second = (dict.fromkeys(SHAPES, 0.0) for _ in range(2))
+    norms = []
+    for step in range(STEPS):
+        grads = dict(zip(SHAPES, gradient(step), strict=True))
+        norms.append(np.sqrt(sum((g.astype("float64") ** 2).sum() for g in grads.values())))
+        for name, g in grads.items():
+            g = g / max(norms[-1], 1.0)
+            first[name] = 0.9 * first[name] + 0.1 * g
+            second[name] = 0.999 * second[name] + 0.001 * g * g
+            update = first[name] / (np.sqrt(second[name]) + 1e-6)
+            if name in DECAYED:
+                update = update + 0.1 * weights[name]
+            weights[name] = weights[name] - 0.03 * update
+    assert norms[0] > 1 > norms[-1]
+    assert_equal(train(AdamW(**ARGUMENTS, bias_correction=False)), weights)
+
+
+def test_equals_keras_with_bias_correction():
+    peer = keras.optimizers.AdamW(**ARGUMENTS)
+    peer.exclude_from_weight_decay(var_names=["bias", "layer_norm"])
+    assert_equal(train(AdamW(**ARGUMENTS)), train(peer))
+
+
+def test_equals_keras_when_gradients_are_accumulated():
+    # Keras gives the excluded names up with accumulation, so nothing is left out here.
+    arguments = {**ARGUMENTS, "gradient_accumulation_steps": 2}
+    ours = train(AdamW(**arguments, exclude_from_decay=()), steps=4)
+    assert_equal(ours, train(keras.optimizers.AdamW(**arguments), steps=4))
+
+
+def test_everything_but_biases_and_normalisations_decays():
+    model = tiny_masked_lm(num_layers=1)
+    before = {w.path: to_numpy(w.value) for w in model.trainable_weights}
+    optimizer = AdamW(0.5, weight_decay=0.1)
+    optimizer.build(model.trainable_weights)
+    optimizer.apply([keras.ops.zeros(w.shape) for w in model.trainable_weights])
+    for weight in model.trainable_weights:
+        kept = weight.path.endswith(("bias", "gamma", "beta"))
+        expected = before[weight.path] * (1.0 if kept else 0.95)
+        np.testing.assert_allclose(to_numpy(weight.value), expected, rtol=1e-6, err_msg=weight.path)
+
+
+def rates(optimizer, variable, steps):
+    """Learning rate of each step, read off how far a weight without gradient decays."""
+    found = []
+    for _ in range(steps):
+        before = to_numpy(variable.value)
+        optimizer.apply([keras.ops.zeros((1,))], [variable])
+        found.append(float((1 - to_numpy(variable.value) / before)[0]))
+    return found
+
+
+def scheduled(**kwargs):
+    variable = keras.Variable(np.ones(1, "float32"), name="kernel")
+    optimizer = AdamW(0.1, weight_decay=1.0)
+    optimizer.build([variable])
+    optimizer.start_schedule(**kwargs)
+    return optimizer, variable
+
+
+FULL_RAMP = [0.025, 0.05, 0.075, 0.1] + [0.1 * n / 9 for n in range(9, 0, -1)] + [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, [0.1] * 5),
+        ({"warmup_steps": 4}, [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
+        ({"total_steps": 5}, [0.1, 0.08, 0.06, 0.04, 0.02, 0.0]),
+        ({"warmup_steps": 4, "total_steps": 13}, FULL_RAMP),
+        ({"warmup_steps": 4, "total_steps": 13, "elapsed": 3}, FULL_RAMP[3:]),
+    ],
+)
+def test_schedule(arguments, expected):
+    np.testing.assert_allclose(rates(*scheduled(**arguments), len(expected)), expected, atol=2e-6)
+
+
+def test_a_second_schedule_starts_at_the_current_step():
+    optimizer, variable = scheduled(warmup_steps=2, total_steps=7)
+    assert rates(optimizer, variable, 9)[-1] == 0.0
+    optimizer.start_schedule(warmup_steps=4, total_steps=13)
+    np.testing.assert_allclose(rates(optimizer, variable, len(FULL_RAMP)), FULL_RAMP, atol=2e-6)
+
+
+def test_learning_rate_stays_a_variable_that_the_schedule_multiplies():
+    optimizer, variable = scheduled(warmup_steps=4, total_steps=13)
+    optimizer.learning_rate = 0.02
+    np.testing.assert_allclose(rates(optimizer, variable, 6), [0.2 * r for r in FULL_RAMP[:6]], atol=2e-6)
+
+
+def test_schedule_needs_a_built_optimizer():
+    with pytest.raises(ValueError, match="Build the optimizer"):
+        AdamW().start_schedule(1, 2)
+
+
+@pytest.mark.tf_only
+def test_slices_with_repeated_rows_count_as_their_sum():
+    import tensorflow as tf
+
+    rows, values = [3, 3, 1], np.array([[2.0, 0, 0], [2.0, 0, 0], [0, 3.0, 0]], "float32")
+    dense = np.zeros(SHAPES["embeddings"], "float32")
+    np.add.at(dense, rows, values)
+    results = []
+    for grad in (tf.IndexedSlices(values, rows, dense.shape), tf.constant(dense)):
+        table, bias = start()["embeddings"], start()["bias"]
+        optimizer = AdamW(0.1, weight_decay=0.0, beta_1=0.0, beta_2=0.5, epsilon=1.0, global_clipnorm=1.0)
+        optimizer.build([table, bias])
+        optimizer.apply([grad, tf.ones(5)], [table, bias])
+        results.append((to_numpy(table.value), to_numpy(bias.value)))
+    np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-7)
+    np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)  # clipped by the same norm
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_compiled_steps_equal_eager_ones(jit_compile):
+    def on_tensorflow(optimizer, variables):
+        import tensorflow as tf
+
+        return tf.function(lambda grads: optimizer.apply(grads, variables), jit_compile=jit_compile)
+
+    def on_jax(optimizer, variables):
+        import jax
+
+        step = jax.jit(optimizer.stateless_apply) if jit_compile else optimizer.stateless_apply
+
+        def apply(grads):
+            values, state = step([v.value for v in optimizer.variables], grads, [v.value for v in variables])
+            for variable, value in zip([*variables, *optimizer.variables], [*values, *state], strict=True):
+                variable.assign(value)
+
+        return apply
+
+    wrap = {"tensorflow": on_tensorflow, "jax": on_jax}.get(keras.backend.backend())
+    if wrap is None:
+        pytest.skip("nothing to compile with")
+    assert_equal(train(AdamW(**ARGUMENTS), wrap=wrap), train(AdamW(**ARGUMENTS)), tolerance=1e-6)
+
+
+def test_bfloat16_weights_are_trained():
+    before = {name: to_numpy(v.value) for name, v in start("bfloat16").items()}
+    after = train(AdamW(**ARGUMENTS), dtype="bfloat16")
+    for name, value in train(AdamW(**ARGUMENTS)).items():
+        assert np.isfinite(after[name]).all()
+        assert not np.array_equal(after[name], before[name])
+        np.testing.assert_allclose(after[name], value, atol=0.1)
+
+
+def test_config_round_trip():
+    arguments = {**ARGUMENTS, "beta_1": 0.8, "beta_2": 0.95, "bias_correction": False, "exclude_from_decay": ("x",)}
+    config = AdamW(**arguments).get_config()
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(AdamW(**arguments)))
+    assert isinstance(copy, AdamW)
+    assert copy.get_config() == config
+    assert {name: config[name] for name in ("weight_decay", "beta_1", "bias_correction", "exclude_from_decay")} == {
+        "weight_decay": 0.1,
+        "beta_1": 0.8,
+        "bias_correction": False,
+        "exclude_from_decay": ["x"],
+    }
