@@ -44,6 +44,7 @@ PACKAGES = (
     "numpy",
 )
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 Rows = dict[str, list[dict[str, float]]]
 console = Console()
 
@@ -63,7 +64,7 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.common", module, peer, json.dumps(options)],
             cwd=ROOT,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
+            env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -1,6 +1,6 @@
 """What a preset gives: masked accuracy, pseudo-perplexity and fine-tuning against random weights.
 
-    python -m benchmarks.preset_card presets/bert/bert_nano_en_uncased --data ../shared/data --log runs/bert_nano/log.csv
+    python -m benchmarks.preset_card presets/bert/bert_nano_en_uncased --data DATA --log runs/bert_nano/log.csv
 
 Writes `benchmarks/results/card_<preset>.json` and the figures that the preset's README quotes. Fine-tuning: SST-2, 300
 and 3,000 training sentences, three seeds, the same search over learning rates for both starting points (chosen by the
@@ -28,7 +28,7 @@ import lmzoo
 from examples.pretrain_nano import documents, rows
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 - the backend is chosen first
+import matplotlib.pyplot as plt
 
 RATES = (2e-4, 5e-4, 1e-3)
 SEEDS = (0, 1, 2)

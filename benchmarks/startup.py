@@ -55,7 +55,7 @@ def start(peer: str, folder: str) -> dict[str, float] | None:
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", code, folder],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
         cwd=folder,
         capture_output=True,
         text=True,

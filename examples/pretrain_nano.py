@@ -27,7 +27,7 @@ VOCABULARY_SIZE = 8000
 POSITIONS = 512
 # The initialiser's range keeps attention scores as wide as in a model of width 768, where it is 0.02.
 ARCHITECTURE = {
-    "num_layers": 4,
+    "num_layers": 2,
     "num_heads": 2,
     "hidden_dim": 128,
     "intermediate_dim": 512,
@@ -63,9 +63,7 @@ def rows(texts: list[str], tokenizer: WordPieceTokenizer) -> EncodedTexts:
         for n, long in ((SHORT, False), (POSITIONS, True))
     ]
     splits = np.concatenate([[0], np.cumsum(np.concatenate([p.lengths for p in parts]))])
-    return EncodedTexts(
-        np.concatenate([p.token_ids for p in parts]), splits, np.concatenate([p.second for p in parts])
-    )
+    return EncodedTexts(np.concatenate([p.token_ids for p in parts]), splits, np.concatenate([p.second for p in parts]))
 
 
 def sinusoids(positions: int, config: lmzoo.models.bert.BertConfig) -> np.ndarray:
@@ -85,7 +83,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="folder for the vocabulary, checkpoint and log")
     parser.add_argument("--output", type=Path, required=True, help="preset to write at the end")
-    parser.add_argument("--rounds", type=int, default=69, help="rounds of --steps steps")
+    parser.add_argument("--rounds", type=int, default=70, help="rounds of --steps steps")
     parser.add_argument("--steps", type=int, default=100, help="steps of a round")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
@@ -105,9 +103,7 @@ def main() -> None:
     else:
         done = 0
         # No dropout: each token is seen about twice, so there is nothing to keep from overfitting.
-        backbone = lmzoo.models.BertBackbone(
-            vocabulary_size=tokenizer.vocabulary_size, dropout=0.0, **ARCHITECTURE
-        )
+        backbone = lmzoo.models.BertBackbone(vocabulary_size=tokenizer.vocabulary_size, dropout=0.0, **ARCHITECTURE)
         backbone.embeddings.position_embedding.embeddings.assign(sinusoids(POSITIONS, backbone.config))
         preprocessor = Preprocessor(tokenizer, families()["bert"].packing, POSITIONS)
         model = lmzoo.models.MaskedLM(backbone, preprocessor)

@@ -102,7 +102,8 @@ def main() -> None:
     classifier.save(output / "sentiment.keras")
     reloaded = keras.saving.load_model(output / "sentiment.keras")
     before, after = (model.predict(test_texts, verbose=0) for model in (classifier, reloaded))
-    print(f"   {output / 'sentiment.keras'}: largest difference of {before.size} logits {np.abs(before - after).max():.1e}")
+    difference = np.abs(before - after).max()
+    print(f"   {output / 'sentiment.keras'}: largest difference of {before.size} logits {difference:.1e}")
 
     print("\n5. Export for TF Serving and run in a process with only tensorflow and tensorflow_text")
     classifier.export(output / "serving" / "sentiment" / "1")

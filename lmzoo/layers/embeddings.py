@@ -23,7 +23,8 @@ class TransformerEmbedding(keras.layers.Layer):
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
 
-    Call arguments: `token_ids` int (B, T) and, if there are segments, `segment_ids` int (B, T). Returns float (B, T, H).
+    Call arguments: `token_ids` int (B, T) and, if there are segments, `segment_ids` int (B, T). Returns float
+    (B, T, H).
     """
 
     def __init__(

@@ -23,9 +23,7 @@ class ClassificationHead(keras.layers.Layer):
     Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
     """
 
-    def __init__(
-        self, num_classes: int, dropout: float = 0.1, initializer_range: float = 0.02, **kwargs: Any
-    ) -> None:
+    def __init__(self, num_classes: int, dropout: float = 0.1, initializer_range: float = 0.02, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.initializer_range = initializer_range

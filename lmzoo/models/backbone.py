@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -50,12 +51,19 @@ class Backbone(keras.Model):
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {str(error).replace('__init__()', 'the configuration')}") from None
         policy = keras.dtype_policies.get(dtype)
+        special: dict[str, keras.DTypePolicy] = {}  # of single layers, in the configuration of a quantised model
+        if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+            special, policy = dict(policy), policy.default_policy
         layers, inputs, outputs = self.assemble(parsed, policy)
         super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
         self.config = parsed
         self.dtype_policy = policy
         for attribute, layer in layers.items():
             setattr(self, attribute, layer)
+        # A layer that is given the map itself can be loaded, but not saved again.
+        for layer in _sublayers(self):
+            if layer.path in special:
+                layer.dtype_policy = special[layer.path]
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -73,9 +81,7 @@ class Backbone(keras.Model):
         """
         mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         hidden_states = self(inputs)["hidden_states"]
-        return [
-            block.attention.scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)
-        ]
+        return [block.attention.scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
 
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
@@ -86,25 +92,25 @@ class Backbone(keras.Model):
         """
         self.trainable = True
         targets = []
-        for layer in self._flatten_layers(include_self=False):
+        for layer in _sublayers(self):
             if layer.name in target_layer_names and hasattr(layer, "enable_lora"):
                 targets.append(layer)
-            elif not list(layer._flatten_layers(include_self=False)):
+            elif next(_sublayers(layer), None) is None:
                 layer.trainable = False
         for layer in targets:
+            frozen = layer.trainable_weights
             layer.enable_lora(rank)
+            for weight in frozen:
+                weight.trainable = False
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments; dtype policies of quantised layers included."""
         dtype = self.dtype_policy
-        if not isinstance(dtype, keras.dtype_policies.DTypePolicyMap):
-            quantized = {
-                layer.path: layer.dtype_policy
-                for layer in self._flatten_layers(include_self=False)
-                if layer.quantization_mode is not None
-            }
-            if quantized:
-                dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized)
+        quantized = {
+            layer.path: layer.dtype_policy for layer in _sublayers(self) if layer.quantization_mode is not None
+        }
+        if quantized:
+            dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized)
         return {
             **dataclasses.asdict(self.config),
             "dtype": keras.dtype_policies.serialize(dtype),
@@ -160,3 +166,12 @@ class Backbone(keras.Model):
             return list_presets()
         name = family_of(cls).name
         return {key: info for key, info in list_presets().items() if info.family == name}
+
+
+def _sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
+    """All layers below `layer`, parents first."""
+    inside = layer.layers if isinstance(layer, keras.Model) else vars(layer).values()
+    for child in inside:
+        if isinstance(child, keras.layers.Layer):
+            yield child
+            yield from _sublayers(child)

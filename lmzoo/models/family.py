@@ -25,7 +25,7 @@ class Family:
 
     name: str
     backbone: type[Backbone]
-    tokenizer: type
+    tokenizer: type[Any]
     packing: Packing
     tiny: Any
 

@@ -29,6 +29,8 @@ from lmzoo.presets.store import (
     write_json,
 )
 
+from lmzoo.text import Preprocessor
+
 if TYPE_CHECKING:
     from lmzoo.models.backbone import Backbone
     from lmzoo.tasks.task import Task
@@ -65,7 +67,7 @@ def load_task(
     from lmzoo.models.backbone import Backbone
 
     directory = open_preset(preset)
-    backbone = load_backbone(preset, Backbone, load_weights, **backbone_overrides)
+    backbone = load_backbone(directory, Backbone, load_weights, **backbone_overrides)
     if preprocessor is None:
         preprocessor = _load_preprocessor(directory)
     if sequence_length is not None:
@@ -103,7 +105,11 @@ def _load_preprocessor(directory: Path) -> Any:
         raise PresetError(
             f"{directory} holds no tokenizer files ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
         )
-    preprocessor = keras.saving.deserialize_keras_object(read_json(directory, PREPROCESSOR_FILE))
+    stored = read_json(directory, PREPROCESSOR_FILE)
+    # Nothing but this class is built from the file, whatever class it names.
+    if stored.get("registered_name") != keras.saving.get_registered_name(Preprocessor):
+        raise PresetError(f"{directory / PREPROCESSOR_FILE} names no preprocessor of lmzoo.")
+    preprocessor = keras.saving.deserialize_keras_object(stored)
     preprocessor.load_assets(directory / TOKENIZER_ASSETS_DIR)
     return preprocessor
 
@@ -139,7 +145,7 @@ def save_task(task: Task, directory: str | Path, overwrite: bool = True, **metad
 
 @contextmanager
 def _new_preset(directory: str | Path, overwrite: bool) -> Iterator[Path]:
-    with atomic_directory(directory, marker=CONFIG_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
+    with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
         yield target
         write_manifest(target)
 

@@ -38,6 +38,8 @@ def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
     """
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
+    if not task.served_outputs:
+        raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
     with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
         if keras.backend.backend() == "tensorflow":
             _write(task, target)
@@ -52,34 +54,25 @@ def _write(task: Task, target: Path) -> None:
 
     from lmzoo.text.graph import graph_packer
 
+    pack = graph_packer(task.preprocessor)
+
+    def from_strings(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        features = pack(*texts)
+        truncated = features.pop("truncated")
+        return {**task.serve(features), "truncated": truncated}
+
+    def strings(*names: str) -> list[tf.TensorSpec]:
+        return [tf.TensorSpec([None], tf.string, name=name) for name in names]
+
+    features = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in task.input}
+    signatures = {
+        "serving_default": tf.function(from_strings, input_signature=strings("text")),
+        "pair": tf.function(from_strings, input_signature=strings("text", "text_pair")),
+        "tokens": tf.function(task.serve, input_signature=[features]),
+    }
     module = tf.Module()
-    module.pack = graph_packer(task.preprocessor)
-    module.variables_of_model = [v.value for v in task.variables]
-
-    def answer(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return task.serve({name: tensor for name, tensor in features.items() if name != "truncated"})
-
-    def named(name: str, dtype: tf.DType, rank: int = 1) -> tf.TensorSpec:
-        return tf.TensorSpec([None] * rank, dtype, name=name)
-
-    @tf.function(input_signature=[named("text", tf.string)])
-    def single(text: tf.Tensor) -> dict[str, tf.Tensor]:
-        features = module.pack(text)
-        return {**answer(features), "truncated": features["truncated"]}
-
-    @tf.function(input_signature=[named("text", tf.string), named("text_pair", tf.string)])
-    def pair(text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
-        features = module.pack(text, text_pair)
-        return {**answer(features), "truncated": features["truncated"]}
-
-    token_inputs = {name: named(name, tf.int32, rank=2) for name in task.input}
-
-    @tf.function(input_signature=[token_inputs])
-    def tokens(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return answer(inputs)
-
-    signatures = {"serving_default": single, "pair": pair, "tokens": tokens}
-    module.single, module.pair, module.tokens = single, pair, tokens
+    # What a SavedModel does not hold it cannot restore.
+    module.pack, module.weights_of_task = pack, [v.value for v in task.variables]
     tf.saved_model.save(module, str(target), signatures={n: f.get_concrete_function() for n, f in signatures.items()})
 
 

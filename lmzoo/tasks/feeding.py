@@ -120,7 +120,8 @@ def _stream(
     if leading_spec(dataset).shape.rank == 0:
         dataset = dataset.batch(batch_size)
     buckets = ladder_buckets(task.preprocessor.sequence_length if task.preprocessor else 1)
-    passes, said = itertools.count(-1), []  # The first pass only looks at the first batch.
+    passes = itertools.count(-1)  # The first pass only looks at the first batch.
+    said: list[str] = []
 
     def notify_once(message: str) -> None:
         if not said:

@@ -79,14 +79,19 @@ class MaskedLM(Task):
     def non_trainable_variables(self) -> list[Any]:
         """All other variables, the pooler's included."""
         pooler = self._pooler_variables()
-        moved = [v for v in super().trainable_variables if id(v) in pooler]
-        return super().non_trainable_variables + moved
+        return super().non_trainable_variables + [v for v in super().trainable_variables if id(v) in pooler]
 
     @property
     def trainable_weights(self) -> list[Any]:
         """Weights that training updates; the pooler is not among them."""
         pooler = self._pooler_variables()
         return [v for v in super().trainable_weights if id(v) not in pooler]
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        """All other weights, the pooler's included."""
+        pooler = self._pooler_variables()
+        return super().non_trainable_weights + [v for v in super().trainable_weights if id(v) in pooler]
 
     def _pooler_variables(self) -> set[int]:
         pooler = getattr(getattr(self, "backbone", None), "pooler", None)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family, family_of
-from lmzoo.presets.loading import load_task, save_task
 from lmzoo.tasks.feeding import (
     BATCH_SIZE,
     as_array,
@@ -24,6 +22,7 @@ from lmzoo.tasks.feeding import (
     training_input,
 )
 from lmzoo.tasks.inputs import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
+from lmzoo.tasks.keeping import KeptModel
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import keras_input
 from lmzoo.text.policy import notify
@@ -32,7 +31,7 @@ from lmzoo.training import AdamW
 _WARMUP_OF_UNKNOWN = 100  # steps, where the length of the training is not known
 
 
-class Task(keras.Model):
+class Task(KeptModel):
     """A backbone, a head and a preprocessor in one Functional model.
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
@@ -107,10 +106,16 @@ class Task(keras.Model):
         weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
 
+    def get_compile_config(self) -> dict[str, Any]:
+        """What `compile` was given, and whether the optimizer has state yet."""
+        return {**super().get_compile_config(), "optimizer_built": self.optimizer.built}
+
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.optimizer is not None:
+        config = keras.saving.deserialize_keras_object(config)
+        built = config.pop("optimizer_built")
+        self.compile(**config)
+        if built:
             self.optimizer.build(self.trainable_variables)
 
     def fit(
@@ -167,8 +172,9 @@ class Task(keras.Model):
         order = "shuffle" if shuffle else "given"
         x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size, order, draw)
         if isinstance(validation_data, tuple):
-            validation_x, *rest = training_input(self, *validation_data, batch_size=batch_size)
-            validation_data = (keras_input(validation_x), *rest)
+            held_x, held_y, held_weight = (*validation_data, None, None)[:3]
+            held_x, *rest = training_input(self, held_x, held_y, held_weight, batch_size)
+            validation_data = (keras_input(held_x), *rest)
         elif is_text_stream(validation_data):
             validation_data, *_ = training_input(self, validation_data, batch_size=batch_size)
         if class_weight is not None:
@@ -294,94 +300,6 @@ class Task(keras.Model):
     def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
         """Inputs beside the backbone's that predictions need: arrays of one row per example."""
         return {}
-
-    # === Saving ===
-
-    def save_assets(self, directory: str) -> None:
-        """Writes the vocabulary; Keras calls it when saving `.keras` files."""
-        if self.preprocessor is not None:
-            self.preprocessor.save_assets(directory)
-
-    def load_assets(self, directory: str) -> None:
-        """Reads the vocabulary; Keras calls it when loading `.keras` files."""
-        if self.preprocessor is not None:
-            self.preprocessor.load_assets(directory)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
-            "labels": None if self.labels is None else list(self.labels),
-            "name": self.name,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        """Builds a task from `get_config`'s output."""
-        parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
-        return cls(**{**config, **parts})
-
-    @classmethod
-    def from_preset(
-        cls,
-        preset: str | Path,
-        load_weights: bool = True,
-        dtype: Any = None,
-        dropout: float | None = None,
-        sequence_length: int | None = None,
-        labels: Sequence[str] | None = None,
-        preprocessor: Preprocessor | None = None,
-        **task_kwargs: Any,
-    ) -> Self:
-        """Builds the task on a preset's backbone, with the preset's head if it has one that fits.
-
-        Args:
-            preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
-            load_weights: False for the architecture with random weights.
-            dtype: dtype policy, such as `"mixed_bfloat16"`.
-            dropout: rate inside the backbone instead of the preset's.
-            sequence_length: longest row in tokens instead of the preset's.
-            labels: names of the classes.
-            preprocessor: instead of the preset's.
-            **task_kwargs: of the task's constructor, such as `num_classes`.
-
-        Returns:
-            The compiled task.
-
-        Raises:
-            ValueError: unknown preset (near names are suggested), altered or missing file, `sequence_length` above the
-                model's.
-
-        Example:
-
-        ```python
-        import lmzoo
-
-        classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
-        ```
-        """
-        if labels is not None:
-            task_kwargs["labels"] = labels
-        overrides = {key: value for key, value in (("dtype", dtype), ("dropout", dropout)) if value is not None}
-        return load_task(
-            preset,
-            cls,
-            load_weights=load_weights,
-            backbone_overrides=overrides,
-            sequence_length=sequence_length,
-            preprocessor=preprocessor,
-            **task_kwargs,
-        )
-
-    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
-        """Writes backbone, head, labels and vocabulary as a preset.
-
-        Args:
-            directory: where to. A failure leaves what was there untouched.
-            overwrite: whether an existing directory may be replaced.
-        """
-        save_task(self, directory, overwrite=overwrite)
 
 
 def _as_list(callbacks: Any) -> list[keras.callbacks.Callback]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
     return clean_columns({what: texts})[0]
 
 
-def clean_columns(columns: dict[str, Iterable[Any]], notify: Callable[[str], None] = notify) -> list[list[str]]:
+def clean_columns(columns: Mapping[str, Iterable[Any]], notify: Callable[[str], None] = notify) -> list[list[str]]:
     """`clean_texts` for several arguments of one call, such as the two sides of pairs: one notice for all of them.
 
     Args:

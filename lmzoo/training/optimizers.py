@@ -13,9 +13,9 @@ from keras import ops
 class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a linear warm-up and decay that can be re-sized.
 
-    The schedule multiplies `learning_rate`, which stays an ordinary variable: `ReduceLROnPlateau` and its kin can set it,
-    and a second `fit` can start a new ramp without recompiling. On TensorFlow one fused kernel updates a weight and both
-    of its moments.
+    The schedule multiplies `learning_rate`, which stays an ordinary variable: `ReduceLROnPlateau` and its kin can set
+    it, and a second `fit` can start a new ramp without recompiling. On TensorFlow one fused kernel updates a weight and
+    both of its moments.
 
     Args:
         learning_rate: float, the peak.
@@ -23,7 +23,7 @@ class AdamW(keras.optimizers.Optimizer):
         beta_1: float, decay of the first moment.
         beta_2: float, decay of the second moment.
         epsilon: float, added to the root of the second moment.
-        bias_correction: False for the form of BERT's own code (SPEC: no correction).
+        bias_correction: False for the form of BERT's own code (Devlin et al., 2019).
         exclude_from_decay: substrings of variable paths.
         name: name of the optimizer.
         **kwargs: of `keras.optimizers.Optimizer`, such as `global_clipnorm`.

@@ -110,7 +110,8 @@ def run(model: keras.Model, inputs: dict[str, np.ndarray]) -> Any:
     if keras.backend.backend() == "jax":
         import jax
 
-        return to_numpy(jax.jit(model)(inputs))
+        # A new function each time: weights are constants in it, and `jit` remembers what it has compiled.
+        return to_numpy(jax.jit(lambda inputs: model(inputs))(inputs))
     return to_numpy(model(inputs))
 
 

@@ -43,7 +43,15 @@ def serve(path, signature, **inputs):
 def classifier(**kwargs):
     keras.utils.set_random_seed(3)
     letters = "abcdefghijklmnopqrstuvwxyz"
-    vocabulary = [*WordPieceTokenizer.special_tokens, *letters, *(f"##{c}" for c in letters), "good", "bad", "film", "!"]
+    vocabulary = [
+        *WordPieceTokenizer.special_tokens,
+        *letters,
+        *(f"##{c}" for c in letters),
+        "good",
+        "bad",
+        "film",
+        "!",
+    ]
     packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
     preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), packing, sequence_length=23)
     # A wide initialiser, so that different texts get visibly different scores.

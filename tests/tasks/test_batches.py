@@ -101,7 +101,8 @@ def test_repeated_calls_compile_a_bounded_number_of_times(tiny):
     task.head.call = call
     for count in (1, 2, 3, 5, 6, 7, 8, 11, 13, 16, 17, 19, 31, 33):
         task.classify(tiny.texts(count, seed=count))
-    sizes = 1 if keras.backend.backend() == "tensorflow" else 6  # any size; 1, 2, 4, ... 32
+    # TensorFlow: one size, any size, any size and width. Others: 1, 2, 4, ... 32.
+    sizes = 3 if keras.backend.backend() == "tensorflow" else 6
     assert 1 <= len(traced) <= sizes
     before = len(traced)
     for count in range(1, 40, 3):

@@ -119,7 +119,7 @@ def test_vocabulary_above_the_models(tiny):
 
 def test_validation_split_that_leaves_nothing(task):
     with pytest.raises(ValueError, match="leaves no rows"):
-        task.fit(TEXTS, [0, 1, 2], validation_split=0.1)
+        task.fit(TEXTS, [0, 1, 2], validation_split=0.9)
     with pytest.raises(ValueError, match="Label 3 at position 2"):
         task.fit(TEXTS, [0, 1, 3], validation_split=0.4)
 

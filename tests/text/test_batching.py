@@ -105,6 +105,14 @@ def test_every_row_once_in_the_narrowest_bucket(order: str) -> None:
             assert width == 51, "one shape for the partial batches of all epochs"
 
 
+def test_partial_batches_have_one_shape() -> None:
+    lengths = np.array([30, 9, 2, 3, 1])
+    batches = LengthBatches(lengths, lambda rows, width, rng: (len(rows), width), 3, BUCKETS, "given")
+    assert one_pass(batches) == [(3, 51), (2, 51)]
+    batches = LengthBatches(lengths, lambda rows, width, rng: (len(rows), width), 3, BUCKETS, "given", round_up=True)
+    assert one_pass(batches) == [(3, 51), (2, 8)], "rounded up, there are few shapes anyway"
+
+
 def test_orders() -> None:
     np.testing.assert_array_equal(make("given").row_order, np.arange(83))
     np.testing.assert_array_equal(make("sorted").row_order, np.argsort(LENGTHS, kind="stable"))

@@ -1,0 +1,152 @@
+"""How a task is kept: `.keras` files, presets, SavedModels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import keras
+
+from lmzoo.presets.atomic import atomic_file
+from lmzoo.presets.loading import load_task, save_task
+from lmzoo.text import Preprocessor
+
+
+class KeptModel(keras.Model):
+    """The saving and loading half of `lmzoo.models.Task`."""
+
+    served_outputs: ClassVar[tuple[str, ...]] = ()
+
+    def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
+        """Writes a `.keras` file with weights, vocabulary, labels and optimizer state.
+
+        A failure, such as a full disk, leaves the file that was there untouched.
+
+        Args:
+            filepath: where to; ends in `.keras`.
+            overwrite: whether an existing file may be replaced.
+            **kwargs: of `keras.Model.save`.
+
+        Raises:
+            FileExistsError: if the file exists and may not be replaced.
+        """
+        if Path(filepath).suffix != ".keras":
+            raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
+        if Path(filepath).exists() and not overwrite:
+            raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
+        with atomic_file(filepath) as temporary:
+            super().save(temporary, **kwargs)
+
+    def export(self, path: str | Path, verbose: bool = True) -> None:
+        """Writes a TensorFlow SavedModel that takes strings, for TensorFlow Serving.
+
+        `serving_default` takes `text`, a string tensor (n,); the signature `pair` takes `text` and `text_pair`;
+        `tokens` takes the token features. All return a dict of named tensors: what the task's verb returns and, for
+        strings, `truncated`, bool (n,). The vocabulary is inside. Loading needs `tensorflow` and `tensorflow_text`, not
+        lmzoo.
+
+        With another backend than TensorFlow a child process exports, for which TensorFlow must be installed.
+
+        Args:
+            path: directory of the model; TensorFlow Serving wants `<name>/<integer version>`. A failure leaves what was
+                there untouched.
+            verbose: whether to say what was written.
+
+        Raises:
+            ValueError: if the task has no preprocessor or serves nothing.
+        """
+        from lmzoo.serving.export import export_task
+
+        export_task(self, path, verbose)
+
+    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+        """The exported model's answers to token features, as TensorFlow ops; `served_outputs` names them."""
+        raise NotImplementedError(f"{type(self).__name__} has nothing to serve yet.")
+
+    def save_assets(self, directory: str) -> None:
+        """Writes the vocabulary; Keras calls it when saving `.keras` files."""
+        if self.preprocessor is not None:
+            self.preprocessor.save_assets(directory)
+
+    def load_assets(self, directory: str) -> None:
+        """Reads the vocabulary; Keras calls it when loading `.keras` files."""
+        if self.preprocessor is not None:
+            self.preprocessor.load_assets(directory)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
+            "labels": None if self.labels is None else list(self.labels),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """Builds a task from `get_config`'s output."""
+        parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
+        return cls(**{**config, **parts})
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | Path,
+        load_weights: bool = True,
+        dtype: Any = None,
+        dropout: float | None = None,
+        sequence_length: int | None = None,
+        labels: Sequence[str] | None = None,
+        preprocessor: Preprocessor | None = None,
+        **task_kwargs: Any,
+    ) -> Self:
+        """Builds the task on a preset's backbone, with the preset's head if it has one that fits.
+
+        Args:
+            preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
+            load_weights: False for the architecture with random weights.
+            dtype: dtype policy, such as `"mixed_bfloat16"`.
+            dropout: rate inside the backbone instead of the preset's.
+            sequence_length: longest row in tokens instead of the preset's.
+            labels: names of the classes.
+            preprocessor: instead of the preset's.
+            **task_kwargs: of the task's constructor, such as `num_classes`.
+
+        Returns:
+            The compiled task.
+
+        Raises:
+            ValueError: unknown preset (near names are suggested), altered or missing file, `sequence_length` above the
+                model's.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
+        ```
+        """
+        if labels is not None:
+            task_kwargs["labels"] = labels
+        overrides = {key: value for key, value in (("dtype", dtype), ("dropout", dropout)) if value is not None}
+        return load_task(
+            preset,
+            cls,
+            load_weights=load_weights,
+            backbone_overrides=overrides,
+            sequence_length=sequence_length,
+            preprocessor=preprocessor,
+            **task_kwargs,
+        )
+
+    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
+        """Writes backbone, head, labels and vocabulary as a preset.
+
+        Args:
+            directory: where to. A failure leaves what was there untouched.
+            overwrite: whether an existing directory may be replaced.
+        """
+        save_task(self, directory, overwrite=overwrite)
