@@ -20,6 +20,7 @@ import numpy as np
 
 import lmzoo
 from lmzoo.models.family import families
+from lmzoo.presets.loading import save_task
 from lmzoo.text import EncodedTexts, Preprocessor, WordPieceTokenizer
 from lmzoo.training import AdamW, pack_documents, train_wordpiece
 
@@ -77,6 +78,20 @@ def sinusoids(positions: int, config: lmzoo.models.bert.BertConfig) -> np.ndarra
     return np.sqrt(2) * config.initializer_range * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
+def write_preset(model: lmzoo.models.MaskedLM, output: Path) -> None:
+    """Saves the model as the preset, with the dropout that fine-tuning wants."""
+    config = {**model.backbone.get_config(), "dropout": 0.1}
+    task = lmzoo.models.MaskedLM(lmzoo.models.BertBackbone(**config), model.preprocessor)
+    task.set_weights(model.get_weights())
+    save_task(
+        task,
+        output,
+        languages=["en"],
+        licence="Apache-2.0",
+        description="2-layer BERT of width 128 for trying things out: 61M tokens of English books and textbooks.",
+    )
+
+
 def main() -> None:
     """Runs or resumes the training and writes the preset."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -123,12 +138,7 @@ def main() -> None:
             keras.callbacks.ModelCheckpoint(checkpoint),
         ],
     )
-    # Fine-tuning wants the usual dropout.
-    task = lmzoo.models.MaskedLM(
-        lmzoo.models.BertBackbone(**{**model.backbone.get_config(), "dropout": 0.1}), model.preprocessor
-    )
-    task.set_weights(model.get_weights())
-    task.save_to_preset(args.output)
+    write_preset(model, args.output)
     with open(log, newline="") as file:
         print(json.dumps(list(csv.DictReader(file))[-1]))
 

@@ -88,7 +88,10 @@ class KeptModel(keras.Model):
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """Builds a task from `get_config`'s output."""
         parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
-        return cls(**{**config, **parts})
+        task = cls(**{**config, **parts})
+        # Keras compiles what it loads as it was compiled, or not at all if told so.
+        task.optimizer, task.compiled = None, False
+        return task
 
     @classmethod
     def from_preset(

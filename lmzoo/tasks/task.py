@@ -162,6 +162,8 @@ class Task(KeptModel):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that the model does not have, before the first step.
         """
+        if self.optimizer is None:
+            raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         batch_size = batch_size or BATCH_SIZE
         if validation_split and validation_data is None and is_raw(x):
             examples = encode_examples(self, x, y, sample_weight)

@@ -105,6 +105,11 @@ def test_every_row_once_in_the_narrowest_bucket(order: str) -> None:
             assert width == 51, "one shape for the partial batches of all epochs"
 
 
+def test_a_row_may_fill_its_bucket() -> None:
+    batches = LengthBatches(np.array([8, 9, 24, 25, 51]), lambda rows, width, rng: width, 1, BUCKETS, "given")
+    assert list(batches.batches()) == [8, 24, 24, 51, 51]
+
+
 def test_partial_batches_have_one_shape() -> None:
     lengths = np.array([30, 9, 2, 3, 1])
     batches = LengthBatches(lengths, lambda rows, width, rng: (len(rows), width), 3, BUCKETS, "given")
