@@ -1,4 +1,4 @@
-"""The backends compute the same: TensorFlow against JAX, each in a process of its own."""
+"""The backends compute the same: each other one in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from tests.models.backend_probe import LEARNING_RATE, probe, weights_of
 from tests.reference.weights import tiny_masked_lm
 
 TOLERANCE = 1e-5
+# The two first-class backends always; torch, which takes as long again, in the full suite.
+OTHERS = [name for name in ("tensorflow", "jax") if name != keras.backend.backend()]
 
 
-@pytest.mark.parametrize("other", sorted({"tensorflow", "jax", "torch"} - {keras.backend.backend()}))
+@pytest.mark.parametrize("other", [*OTHERS, pytest.param("torch", marks=pytest.mark.slow)])
 def test_equals_another_backend(other, tmp_path, root):
     if importlib.util.find_spec(other) is None:
         pytest.skip(f"{other} is not installed")

@@ -102,7 +102,8 @@ def test_batch_of_nothing_but_padding_is_finite():
 def test_bfloat16_points_the_same_way(dtype):
     batch = {**padded_batch(), "mask_positions": MASK_POSITIONS}
     full, half = tiny_masked_lm(), tiny_masked_lm(dtype=dtype)
-    assert half.backbone.blocks[0].compute_dtype == "bfloat16"
+    layers = [layer for layer in half.backbone._flatten_layers(include_self=False) if layer.weights]
+    assert {layer.compute_dtype for layer in layers} == {"bfloat16"}
     pairs = [(run(full, batch), run(half, batch))]
     del batch["mask_positions"]
     a, b = run(full.backbone, batch), run(half.backbone, batch)
