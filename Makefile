@@ -11,7 +11,7 @@ QUICKSTART_STAMP := $(VENV)/.installed-quickstart
 DEV_STAMP := $(VENV)/.installed-dev
 
 # What the second backend runs again: whatever computes with tensors. The rest does not depend on the backend.
-JAX_TESTS ?= tests/conformance tests/layers tests/models tests/tasks
+JAX_TESTS ?= tests/conformance tests/layers tests/models tests/serving tests/tasks tests/training
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
