@@ -48,7 +48,7 @@ def fine_tune(
     """Accuracy on validation and test sentences after training on `train`."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
-    classifier = lmzoo.models.TextClassifier.from_preset(preset, num_classes=2, load_weights=pretrained)
+    classifier = lmzoo.models.TextClassifier.from_preset(preset, num_classes=2, pooling="mean", load_weights=pretrained)
     classifier.compile(optimizer=lmzoo.training.AdamW(rate, global_clipnorm=1.0))
     classifier.fit(*train, epochs=EPOCHS[len(train[0])], batch_size=32, seed=seed, verbose=0)
     return tuple(float(np.mean(classifier.predict(x, verbose=0).argmax(-1) == y)) for x, y in (validation, test))

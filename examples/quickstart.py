@@ -47,7 +47,7 @@ def fine_tune(texts: list[str], labels: list[str], pretrained: bool) -> lmzoo.mo
     """Trains a classifier from the preset's weights, or the same architecture from random ones."""
     keras.utils.set_random_seed(1)
     classifier = lmzoo.models.TextClassifier.from_preset(
-        PRESET, labels=["negative", "positive"], load_weights=pretrained
+        PRESET, labels=["negative", "positive"], pooling="mean", load_weights=pretrained
     )
     classifier.compile(optimizer=lmzoo.training.AdamW(LEARNING_RATE, global_clipnorm=1.0))
     classifier.fit(texts, labels, epochs=EPOCHS, batch_size=16, verbose=1 if pretrained else 0)

@@ -6,13 +6,14 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.encoder import TransformerBlock
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead
-from lmzoo.layers.pooling import FirstTokenPooler
+from lmzoo.layers.pooling import FirstTokenPooler, MeanPooler
 
 __all__ = [
     "ClassificationHead",
     "Dropout",
     "FirstTokenPooler",
     "MaskedLMHead",
+    "MeanPooler",
     "SelfAttention",
     "TransformerBlock",
     "TransformerEmbedding",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+from keras import ops
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -46,3 +47,17 @@ class FirstTokenPooler(keras.layers.Layer):
             "hidden_dim": self.hidden_dim,
             "initializer_range": self.initializer_range,
         }
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MeanPooler(keras.layers.Layer):
+    """Mean of the vectors of the real tokens; zeros for a row without any.
+
+    Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
+    """
+
+    def call(self, sequence: Any, padding_mask: Any) -> Any:
+        """Pools `sequence`."""
+        weights = ops.cast(padding_mask, sequence.dtype)[:, :, None]  # (B, T, 1)
+        total = ops.sum(sequence * weights, axis=1)  # (B, H)
+        return total / ops.maximum(ops.sum(weights, axis=1), 1)

@@ -44,6 +44,7 @@ class MaskedLM(Task):
     default_loss = staticmethod(lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     default_metrics = staticmethod(lambda: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")])
     needs_labels = False
+    uses_pooler = False
 
     def __init__(
         self,
@@ -67,35 +68,6 @@ class MaskedLM(Task):
         super().__init__(backbone, preprocessor, inputs, head(sequence, inputs["mask_positions"]), None, name)
         self.head = head
         self.masking = Masking(**masking) if isinstance(masking, dict) else masking or Masking()
-
-    # The loss does not reach the pooler. Keras would warn of missing gradients at every fit, so it is not trained here.
-    @property
-    def trainable_variables(self) -> list[Any]:
-        """Weights that training updates; the pooler is not among them."""
-        pooler = self._pooler_variables()
-        return [v for v in super().trainable_variables if id(v) not in pooler]
-
-    @property
-    def non_trainable_variables(self) -> list[Any]:
-        """All other variables, the pooler's included."""
-        pooler = self._pooler_variables()
-        return super().non_trainable_variables + [v for v in super().trainable_variables if id(v) in pooler]
-
-    @property
-    def trainable_weights(self) -> list[Any]:
-        """Weights that training updates; the pooler is not among them."""
-        pooler = self._pooler_variables()
-        return [v for v in super().trainable_weights if id(v) not in pooler]
-
-    @property
-    def non_trainable_weights(self) -> list[Any]:
-        """All other weights, the pooler's included."""
-        pooler = self._pooler_variables()
-        return super().non_trainable_weights + [v for v in super().trainable_weights if id(v) in pooler]
-
-    def _pooler_variables(self) -> set[int]:
-        pooler = getattr(getattr(self, "backbone", None), "pooler", None)
-        return set() if pooler is None else {id(v) for v in pooler.variables}
 
     def make_batch(
         self,

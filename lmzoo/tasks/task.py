@@ -50,6 +50,7 @@ class Task(KeptModel):
     default_loss: ClassVar[Callable[[], Any]]
     default_metrics: ClassVar[Callable[[], list[Any]]]
     needs_labels: ClassVar[bool] = True
+    uses_pooler: bool = True
 
     def __init__(
         self,
@@ -73,6 +74,35 @@ class Task(KeptModel):
     def family(self) -> Family:
         """The record of the backbone's family."""
         return family_of(self.backbone)
+
+    # A loss that does not reach the pooler cannot train it, and Keras would warn of the missing gradients at every fit.
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """Weights that training updates; a pooler that the task does not use is not among them."""
+        idle = self._idle_variables()
+        return [v for v in super().trainable_variables if id(v) not in idle]
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        """All other variables, those of an unused pooler included."""
+        idle = self._idle_variables()
+        return super().non_trainable_variables + [v for v in super().trainable_variables if id(v) in idle]
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        """Weights that training updates; a pooler that the task does not use is not among them."""
+        idle = self._idle_variables()
+        return [v for v in super().trainable_weights if id(v) not in idle]
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        """All other weights, those of an unused pooler included."""
+        idle = self._idle_variables()
+        return super().non_trainable_weights + [v for v in super().trainable_weights if id(v) in idle]
+
+    def _idle_variables(self) -> set[int]:
+        pooler = None if self.uses_pooler else getattr(getattr(self, "backbone", None), "pooler", None)
+        return set() if pooler is None else {id(v) for v in pooler.variables}
 
     # === Compile and fit ===
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.layers import ClassificationHead
+from lmzoo.layers import ClassificationHead, MeanPooler
 from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.task import Task
 from lmzoo.text import Preprocessor
@@ -26,10 +26,12 @@ class TextClassifier(Task):
         num_classes: int; may be left out when `labels` are given.
         labels: names of the classes. With them `fit` takes string labels and `classify` returns names.
         dropout: float, rate on the pooled vector in training; the backbone's by default.
+        pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the real tokens.
+            The mean learns faster from few examples if pre-training had no objective for the first token.
         name: name of the model.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` are given, or they disagree.
+        ValueError: if neither `num_classes` nor `labels` are given, or they disagree, or for an unknown `pooling`.
 
     Example:
 
@@ -52,6 +54,7 @@ class TextClassifier(Task):
         num_classes: int | None = None,
         labels: Sequence[str] | None = None,
         dropout: float | None = None,
+        pooling: str = "first",
         name: str = "text_classifier",
     ) -> None:
         if labels is not None:
@@ -63,10 +66,21 @@ class TextClassifier(Task):
                 raise ValueError(f"`num_classes` is {num_classes}, but `labels` names {len(labels)} classes.")
         if num_classes is None or num_classes < 2:
             raise ValueError(f"Pass `num_classes` (at least 2) or `labels`; got num_classes={num_classes}.")
+        if pooling not in ("first", "mean"):
+            raise ValueError(f'`pooling` must be "first" or "mean", got {pooling!r}.')
         rate = backbone.config.dropout if dropout is None else dropout
         head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier")
         inputs = backbone.input
-        super().__init__(backbone, preprocessor, inputs, head(backbone(inputs)["pooled_output"]), labels, name)
+        outputs = backbone(inputs)
+        if pooling == "mean":
+            pooled = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")(
+                outputs["sequence_output"], inputs["padding_mask"]
+            )  # (B, H)
+        else:
+            pooled = outputs["pooled_output"]  # (B, H)
+        super().__init__(backbone, preprocessor, inputs, head(pooled), labels, name)
+        self.uses_pooler = pooling == "first"
+        self.pooling = pooling
         self.head = head
         self._dropout = dropout
 
@@ -147,4 +161,9 @@ class TextClassifier(Task):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "num_classes": self.num_classes, "dropout": self._dropout}
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "dropout": self._dropout,
+            "pooling": self.pooling,
+        }
