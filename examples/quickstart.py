@@ -22,7 +22,7 @@ import lmzoo
 
 PRESET = "bert_nano_en_uncased"
 REVIEWS = Path(__file__).parent / "data" / "reviews.csv"
-EPOCHS, LEARNING_RATE = 12, 5e-4
+EPOCHS, LEARNING_RATE = 8, 2e-3
 
 # What a serving process runs: TensorFlow and its text ops, and nothing of lmzoo.
 SERVE = """
