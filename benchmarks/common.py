@@ -197,7 +197,7 @@ def save(name: str, options: dict[str, Any], **results: Any) -> None:
     content = {"benchmark": name, "date": date, "machine": machine(), "options": options, **results}
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
-    console.print(f"written to {path.relative_to(ROOT)}", highlight=False)
+    console.print(f"written to {os.path.relpath(path, ROOT)}", highlight=False)
 
 
 def warn_if_busy() -> None:

@@ -19,6 +19,7 @@ from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, tra
 
 PEERS = {
     "lmzoo-tf": TENSORFLOW,
+    "lmzoo-tf-jit": TENSORFLOW,
     "lmzoo-jax": JAX,
     "transformers-grouped": TORCH,
     "transformers-dynamic": TORCH,
@@ -63,7 +64,7 @@ def _lmzoo(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) ->
     from lmzoo.training import AdamW
 
     model = lmzoo_classifier(options["size"], len(vocabulary), vocabulary=vocabulary)
-    model.compile(optimizer=AdamW(options["learning_rate"]))
+    model.compile(optimizer=AdamW(options["learning_rate"]), jit_compile=peer.endswith("jit") or "auto")
     constant = keras.callbacks.LearningRateScheduler(lambda epoch: options["learning_rate"])  # turns the ramp off
     fit = lambda: model.fit(texts, labels, batch_size=options["batch_size"], callbacks=[constant], verbose=0)  # noqa: E731
     return fit, lambda dev: model.predict(dev, verbose=0)

@@ -5,13 +5,14 @@ from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.encoder import TransformerBlock
-from lmzoo.layers.heads import ClassificationHead, MaskedLMHead
+from lmzoo.layers.heads import ClassificationHead, GatherPositions, MaskedLMHead
 from lmzoo.layers.pooling import FirstTokenPooler, MeanPooler
 
 __all__ = [
     "ClassificationHead",
     "Dropout",
     "FirstTokenPooler",
+    "GatherPositions",
     "MaskedLMHead",
     "MeanPooler",
     "SelfAttention",

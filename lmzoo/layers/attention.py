@@ -1,6 +1,6 @@
 """Multi-head self-attention over right-padded batches.
 
-Letters in shape comments: B batch, T positions, N heads, D width of a head, H = N·D hidden width.
+Letters in shape comments: B batch, T positions, S positions that ask, N heads, D width of a head, H = N·D hidden width.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MASKED = -1e9
 
 
 def _flash_attention(query: Any, key: Any, value: Any, padding_mask: Any) -> Any | None:
-    """JAX's fused cuDNN attention where it applies, else None. Tensors are (B, T, N, D), the mask (B, T)."""
+    """JAX's fused cuDNN attention where it applies, else None. Tensors are (B, N, T, D), the mask (B, T)."""
     if keras.backend.backend() != "jax" or query.dtype not in ("bfloat16", "float16"):
         return None
     import jax
@@ -35,14 +35,14 @@ def attention_by_length(query: Any, key: Any, value: Any, padding_mask: Any, imp
     run time, so that the result is right for every mask.
 
     Args:
-        query: float tensor (B, T, N, D); `key` and `value` alike.
-        key: see `query`.
-        value: see `query`.
+        query: float tensor (B, N, S, D), S being T or fewer positions.
+        key: float tensor (B, N, T, D).
+        value: float tensor (B, N, T, D).
         padding_mask: bool tensor (B, T), True at real tokens.
         implementation: as in `jax.nn.dot_product_attention`.
 
     Returns:
-        Float tensor (B, T, N, D).
+        Float tensor (B, N, S, D).
     """
     import jax
     import jax.numpy as jnp
@@ -51,10 +51,12 @@ def attention_by_length(query: Any, key: Any, value: Any, padding_mask: Any, imp
     right_padded = jnp.all(padding_mask == (jnp.arange(padding_mask.shape[1]) < lengths[:, None]))
 
     def by_length(q: Any, k: Any, v: Any, mask: Any) -> Any:
-        return jax.nn.dot_product_attention(q, k, v, key_value_seq_lengths=lengths, implementation=implementation)
+        q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))  # (B, T, N, D)
+        x = jax.nn.dot_product_attention(q, k, v, key_value_seq_lengths=lengths, implementation=implementation)
+        return jnp.swapaxes(x, 1, 2)
 
     def by_mask(q: Any, k: Any, v: Any, mask: Any) -> Any:
-        return jnp.einsum("bnts,bsnd->btnd", attention_probabilities(q, k, mask), v)
+        return attention_probabilities(q, k, mask) @ v
 
     return jax.lax.cond(right_padded, by_length, by_mask, query, key, value, padding_mask)
 
@@ -63,16 +65,16 @@ def attention_probabilities(query: Any, key: Any, padding_mask: Any) -> Any:
     """softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
     Args:
-        query: float tensor (B, T, N, D).
-        key: float tensor (B, T, N, D).
+        query: float tensor (B, N, S, D), S being T or fewer positions.
+        key: float tensor (B, N, T, D).
         padding_mask: bool tensor (B, T), True at real tokens.
 
     Returns:
-        Tensor (B, N, T, T) of the query's dtype. The mask enters as a (B, 1, 1, T) bias: nothing of shape (B, T, T) is
+        Tensor (B, N, S, T) of the query's dtype. The mask enters as a (B, 1, 1, T) bias: nothing of shape (B, T, T) is
         made for it.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
-    scores = ops.cast(ops.einsum("btnd,bsnd->bnts", query, key), "float32")  # (B, N, T, T)
+    scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
     bias = ops.where(padding_mask, 0.0, _MASKED)[:, None, None, :]  # (B, 1, 1, T)
     scores = scores + ops.cast(bias, "float32")
     # Keras' softmax warns where there is but one key.
@@ -90,7 +92,8 @@ class SelfAttention(keras.layers.Layer):
         dropout: float, rate for the attention probabilities in training.
         initializer_range: float, standard deviation of the kernels' truncated normal initialiser.
 
-    Call arguments: `inputs` float (B, T, H), `padding_mask` bool (B, T). Returns float (B, T, H).
+    Call arguments: `inputs` float (B, T, H), `padding_mask` bool (B, T), optionally `queries` float (B, S, H), the
+    vectors of `inputs` whose results are wanted. Returns float (B, T, H), or (B, S, H) with `queries`.
     """
 
     def __init__(
@@ -124,29 +127,39 @@ class SelfAttention(keras.layers.Layer):
             dense.build(input_shape)
         self.built = True
 
-    def _split_heads(self, x: Any) -> Any:
-        shape = ops.shape(x)
-        return ops.reshape(x, (shape[0], shape[1], self.num_heads, self.hidden_dim // self.num_heads))
+    def _heads(self, x: Any, *layers: keras.layers.Dense) -> list[Any]:
+        """What `layers` make of `x` (B, T, H), split into heads: (B, N, T, D) each."""
+        if any(layer.lora_enabled or layer.quantization_mode is not None for layer in layers):
+            projected = ops.stack([layer(x) for layer in layers], axis=2)  # (B, T, layers, H)
+        else:
+            # One product is faster than several of a layer's width.
+            kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
+            projected = ops.matmul(x, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
+        shape = (*ops.shape(x)[:2], len(layers), self.num_heads, self.hidden_dim // self.num_heads)
+        split = ops.transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
+        return ops.unstack(split, len(layers), axis=0)
 
-    def call(self, inputs: Any, padding_mask: Any, training: bool = False) -> Any:
-        """Attends from every position to the real ones."""
-        query = self._split_heads(self.query(inputs))  # (B, T, N, D)
-        key = self._split_heads(self.key(inputs))  # (B, T, N, D)
-        value = self._split_heads(self.value(inputs))  # (B, T, N, D)
+    def call(self, inputs: Any, padding_mask: Any, queries: Any = None, training: bool = False) -> Any:
+        """Attends to the real positions, from every position or from `queries`."""
+        if queries is None:
+            queries = inputs
+            query, key, value = self._heads(inputs, self.query, self.key, self.value)  # (B, N, T, D)
+        else:
+            (query,) = self._heads(queries, self.query)  # (B, N, S, D)
+            key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
         context = None
         if not (training and self.dropout.rate):
             context = _flash_attention(query, key, value, padding_mask)
         if context is None:
-            probabilities = attention_probabilities(query, key, padding_mask)  # (B, N, T, T)
+            probabilities = attention_probabilities(query, key, padding_mask)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
-            context = ops.einsum("bnts,bsnd->btnd", probabilities, value)  # (B, T, N, D)
-        return self.output_dense(ops.reshape(context, ops.shape(inputs)))  # (B, T, H)
+            context = ops.matmul(probabilities, value)  # (B, N, S, D)
+        context = ops.reshape(ops.transpose(context, (0, 2, 1, 3)), ops.shape(queries))  # (B, S, H)
+        return self.output_dense(context)
 
     def scores(self, inputs: Any, padding_mask: Any) -> Any:
         """The attention probabilities, (B, N, T, T), that `call` would use outside training."""
-        query = self._split_heads(self.query(inputs))
-        key = self._split_heads(self.key(inputs))
-        return attention_probabilities(query, key, padding_mask)
+        return attention_probabilities(*self._heads(inputs, self.query, self.key), padding_mask)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -11,7 +12,7 @@ _LEVELS = 1 << 16
 
 
 def _random_bits(shape: Any, seed: Any) -> Any:
-    """Uniform uint16 of the given shape; None where the backend has no cheap way to draw them."""
+    """Uniform uint16 of the given shape, two to each random word; None where the backend has no cheap way."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -23,7 +24,9 @@ def _random_bits(shape: Any, seed: Any) -> Any:
     if backend == "jax":
         import jax
 
-        return jax.random.bits(jax.random.wrap_key_data(seed, impl="threefry2x32"), shape, "uint16")
+        size = math.prod(shape)
+        words = jax.random.bits(jax.random.wrap_key_data(seed, impl="threefry2x32"), ((size + 1) // 2,), "uint32")
+        return jax.lax.bitcast_convert_type(words, "uint16").reshape(-1)[:size].reshape(shape)
     return None
 
 

@@ -26,7 +26,9 @@ class TransformerBlock(keras.layers.Layer):
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
 
-    Call arguments: `inputs` float (B, T, H), `padding_mask` bool (B, T). Returns float (B, T, H).
+    Call arguments: `inputs` float (B, T, H), `padding_mask` bool (B, T), optionally `queries` float (B, S, H), the
+    vectors of `inputs` whose results are wanted: the last block of a model need not compute the others. Returns float
+    (B, T, H), or (B, S, H) with `queries`.
     """
 
     def __init__(
@@ -69,12 +71,12 @@ class TransformerBlock(keras.layers.Layer):
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
         self.built = True
 
-    def call(self, inputs: Any, padding_mask: Any, training: bool = False) -> Any:
+    def call(self, inputs: Any, padding_mask: Any, queries: Any = None, training: bool = False) -> Any:
         """Applies the block."""
-        x = self.attention(inputs, padding_mask, training=training)  # (B, T, H)
-        x = self.attention_layer_norm(inputs + self.dropout(x, training=training))
-        y = get_activation(self.activation)(self.intermediate_dense(x))  # (B, T, I)
-        y = self.output_dense(y)  # (B, T, H)
+        x = self.attention(inputs, padding_mask, queries, training=training)  # (B, S, H)
+        x = self.attention_layer_norm((inputs if queries is None else queries) + self.dropout(x, training=training))
+        y = get_activation(self.activation)(self.intermediate_dense(x))  # (B, S, I)
+        y = self.output_dense(y)  # (B, S, H)
         return self.output_layer_norm(x + self.dropout(y, training=training))
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Output layers of the tasks."""
+"""Output layers of the tasks, and what picks the vectors that they work on."""
 
 from __future__ import annotations
 
@@ -55,10 +55,24 @@ class ClassificationHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MaskedLMHead(keras.layers.Layer):
-    """Vocabulary logits at chosen positions: dense, activation, LayerNorm, the transposed word table, a bias.
+class GatherPositions(keras.layers.Layer):
+    """The vectors at chosen positions.
 
-    Only the chosen positions are computed, about a seventh of the sequence in pre-training (Devlin et al., 2019).
+    Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float (B, M, H).
+    """
+
+    def call(self, sequence: Any, positions: Any) -> Any:
+        """Gathers them."""
+        batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
+        # One flat gather: its gradient is one scatter.
+        flat = ops.reshape(sequence, (-1, sequence.shape[-1]))  # (B·T, H)
+        rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
+        return ops.take(flat, rows, axis=0)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MaskedLMHead(keras.layers.Layer):
+    """Vocabulary logits: dense, activation, LayerNorm, the transposed word table, a bias (Devlin et al., 2019).
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of V rows and width E, shared with the backbone.
@@ -66,7 +80,7 @@ class MaskedLMHead(keras.layers.Layer):
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
 
-    Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float32 logits (B, M, V).
+    Call argument: `vectors` float (B, M, H), those of the masked positions. Returns float32 logits (B, M, V).
     """
 
     def __init__(
@@ -92,23 +106,18 @@ class MaskedLMHead(keras.layers.Layer):
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm"
         )
 
-    def build(self, sequence_shape: tuple[int | None, ...], positions_shape: Any = None) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the transform and the output bias."""
-        self.dense.build(sequence_shape)
-        self.layer_norm.build((*sequence_shape[:-1], self.token_embedding.output_dim))
+        self.dense.build(input_shape)
+        self.layer_norm.build((*input_shape[:-1], self.token_embedding.output_dim))
         self.output_bias = self.add_weight(
             shape=(self.token_embedding.input_dim,), initializer="zeros", name="output_bias"
         )
         self.built = True
 
-    def call(self, sequence: Any, positions: Any) -> Any:
+    def call(self, vectors: Any) -> Any:
         """Computes the logits."""
-        batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
-        # One flat gather: its gradient is one scatter.
-        flat = ops.reshape(sequence, (-1, sequence.shape[-1]))  # (B·T, H)
-        rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
-        x = ops.take(flat, rows, axis=0)  # (B, M, H)
-        x = self.layer_norm(get_activation(self.activation)(self.dense(x)))  # (B, M, E)
+        x = self.layer_norm(get_activation(self.activation)(self.dense(vectors)))  # (B, M, E)
         logits = self.token_embedding(x, reverse=True)  # (B, M, V)
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import keras
 
+from lmzoo.layers import GatherPositions
 from lmzoo.models.family import family_of
 from lmzoo.presets.catalog import list_presets
 from lmzoo.presets.loading import load_backbone, save_backbone
@@ -82,6 +83,21 @@ class Backbone(keras.Model):
         mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         hidden_states = self(inputs)["hidden_states"]
         return [block.attention.scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
+
+    def vectors_at(self, inputs: dict[str, Any], positions: Any) -> Any:
+        """`sequence_output` at chosen positions. Compiled code computes the last block for these alone.
+
+        Args:
+            inputs: the backbone's inputs, a dict of (B, T) tensors.
+            positions: int tensor (B, M).
+
+        Returns:
+            Float tensor (B, M, H).
+        """
+        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        before = self(inputs)["hidden_states"][-2]  # (B, T, H)
+        gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
+        return self.blocks[-1](before, mask, gather(before, positions))
 
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).

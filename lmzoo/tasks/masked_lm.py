@@ -64,8 +64,8 @@ class MaskedLM(Task):
             name="masked_lm_head",
         )
         inputs = {**backbone.input, "mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
-        sequence = backbone(backbone.input)["sequence_output"]  # (B, T, H)
-        super().__init__(backbone, preprocessor, inputs, head(sequence, inputs["mask_positions"]), None, name)
+        vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)
+        super().__init__(backbone, preprocessor, inputs, head(vectors), None, name)
         self.head = head
         self.masking = Masking(**masking) if isinstance(masking, dict) else masking or Masking()
 

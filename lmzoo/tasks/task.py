@@ -143,7 +143,7 @@ class Task(KeptModel):
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
         config = keras.saving.deserialize_keras_object(config)
-        built = config.pop("optimizer_built")
+        built = config.pop("optimizer_built", False)
         self.compile(**config)
         if built:
             self.optimizer.build(self.trainable_variables)

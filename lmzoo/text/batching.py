@@ -197,4 +197,7 @@ def stream(passes: Callable[[], Iterator[Any]], cardinality: int) -> Any:
     dataset = tf.data.Dataset.from_generator(passes, output_signature=signature)
     if cardinality != tf.data.UNKNOWN_CARDINALITY:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
-    return dataset.prefetch(2)
+    # There is nothing to tune, and the thread that would tune it keeps the end of a pass waiting for seconds.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(2).with_options(options)

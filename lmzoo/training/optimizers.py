@@ -14,8 +14,7 @@ class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a linear warm-up and decay that can be re-sized.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: `ReduceLROnPlateau` and its kin can set
-    it, and a second `fit` can start a new ramp without recompiling. On TensorFlow one fused kernel updates a weight and
-    both of its moments.
+    it, and a second `fit` can start a new ramp without recompiling. On TensorFlow the update is compiled with XLA.
 
     Args:
         learning_rate: float, the peak.
@@ -56,6 +55,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.epsilon = epsilon
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
+        self._compiled: Any = None
 
     def build(self, variables: list[Any]) -> None:
         """Creates the moments and the schedule's state."""
@@ -93,45 +93,39 @@ class AdamW(keras.optimizers.Optimizer):
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Clips the gradients and updates every variable once."""
-        if keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
+        if keras.backend.backend() != "tensorflow":
+            super().apply(grads, trainable_variables)
+            return
+        import tensorflow as tf
 
-            # Embedding gradients arrive as slices with repeated rows, whose norm is not that of the gradient.
-            grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        super().apply(grads, trainable_variables)
+        # Embedding gradients arrive as slices with repeated rows, whose norm is not that of the gradient.
+        grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        known = self.built and list(map(id, trainable_variables or ())) in ([], list(map(id, self._trainable_variables)))
+        if not known or tf.distribute.has_strategy():
+            super().apply(grads, trainable_variables)
+            return
+        if self._compiled is None:
+            # An update is bound by memory: compiled, it reads and writes each weight and moment once. Its shapes are
+            # the weights', so this compiles once, whatever the batches look like.
+            self._compiled = tf.function(super().apply, jit_compile=True, autograph=False)
+        self._compiled(grads)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates one variable and its moments."""
         index = self._get_variable_index(variable)
         first, second = self._first[index], self._second[index]
         rate = ops.cast(learning_rate, "float32") * self._factor()
-        if self._decayed[index] and self.decay:
-            self.assign_sub(variable, ops.multiply(variable, ops.cast(rate * self.decay, variable.dtype)))
+        gradient = ops.cast(gradient, variable.dtype)
         step = ops.cast(self.iterations + 1, "float32")
         power_1 = ops.power(self.beta_1, step) if self.bias_correction else 0.0
         power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
-        # The fused kernel takes the decays in the weight's dtype, and 0.999 is 1 in bfloat16.
-        if keras.backend.backend() == "tensorflow" and variable.dtype == "float32":
-            import tensorflow as tf
-
-            tf.raw_ops.ResourceApplyAdam(
-                var=variable.handle,
-                m=first.value.handle,
-                v=second.value.handle,
-                beta1_power=tf.cast(power_1, variable.dtype),
-                beta2_power=tf.cast(power_2, variable.dtype),
-                lr=tf.cast(rate, variable.dtype),
-                beta1=tf.cast(self.beta_1, variable.dtype),
-                beta2=tf.cast(self.beta_2, variable.dtype),
-                epsilon=tf.cast(self.epsilon, variable.dtype),
-                grad=tf.cast(gradient, variable.dtype),
-            )
-            return
-        gradient = ops.cast(gradient, variable.dtype)
+        scale = ops.cast(rate * ops.sqrt(1 - power_2) / (1 - power_1), variable.dtype)
         self.assign_add(first, (gradient - first) * (1 - self.beta_1))
         self.assign_add(second, (ops.square(gradient) - second) * (1 - self.beta_2))
-        scale = ops.cast(rate * ops.sqrt(1 - power_2) / (1 - power_1), variable.dtype)
-        self.assign_sub(variable, scale * first / (ops.sqrt(second) + self.epsilon))
+        change = scale * first / (ops.sqrt(second) + self.epsilon)
+        if self._decayed[index] and self.decay:
+            change = change + ops.cast(rate * self.decay, variable.dtype) * variable
+        self.assign_sub(variable, change)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -20,7 +20,7 @@ jax_only = pytest.mark.skipif(keras.backend.backend() != "jax", reason="needs th
 
 def heads(seed=0, dtype="float32"):
     rng = np.random.default_rng(seed)
-    return [keras.ops.cast(rng.normal(size=(B, T, N, D)).astype("float32"), dtype) for _ in range(3)]
+    return [keras.ops.cast(rng.normal(size=(B, N, T, D)).astype("float32"), dtype) for _ in range(3)]
 
 
 def layer_and_input(**kwargs):
@@ -58,6 +58,13 @@ def test_scores_are_what_call_uses():
     value = to_numpy(layer.value(x)).reshape(B, T, N, D)
     context = np.einsum("bnts,bsnd->btnd", probabilities, value).reshape(B, T, H)
     assert difference(to_numpy(layer(x, RIGHT_PADDED)), to_numpy(layer.output_dense(context))) <= 1e-5
+
+
+def test_queries_give_the_rows_that_were_asked_for():
+    layer, x = layer_and_input()
+    asked = np.array([[4, 0], [2, 2], [1, 3]])[:, :, None]
+    got = to_numpy(layer(x, WITH_HOLES, np.take_along_axis(x, asked, axis=1)))
+    assert difference(got, np.take_along_axis(to_numpy(layer(x, WITH_HOLES)), asked, axis=1)) <= 1e-6
 
 
 def shapes_in_graph(function, *arguments):
@@ -120,7 +127,7 @@ def test_attention_by_length_equals_the_ordinary_form(mask):
 
     query, key, value = heads()
     got = np.asarray(jax.jit(attention_by_length)(query, key, value, mask))
-    expected = np.einsum("bnts,bsnd->btnd", to_numpy(attention_probabilities(query, key, mask)), to_numpy(value))
+    expected = to_numpy(attention_probabilities(query, key, mask)) @ to_numpy(value)
     assert np.isfinite(got).all()
     some = mask.any(1)
     assert difference(got[some], expected[some]) <= 1e-5

@@ -102,9 +102,11 @@ class BertBackbone(Backbone):
         hidden_states = [embeddings(inputs["token_ids"], inputs["segment_ids"])]  # (B, T, H)
         for block in blocks:
             hidden_states.append(block(hidden_states[-1], mask))
+        # The pooler takes the first position alone. Compiled code leaves out the outputs that a task does not use.
+        first = blocks[-1](hidden_states[-2], mask, hidden_states[-2][:, :1])  # (B, 1, H)
         outputs = {
             "sequence_output": hidden_states[-1],
-            "pooled_output": pooler(hidden_states[-1]),
+            "pooled_output": pooler(first),
             "hidden_states": tuple(hidden_states),
         }
         return {"embeddings": embeddings, "blocks": blocks, "pooler": pooler}, inputs, outputs
