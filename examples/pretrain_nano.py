@@ -28,7 +28,7 @@ VOCABULARY_SIZE = 8000
 POSITIONS = 512
 # The initialiser's range keeps attention scores as wide as in a model of width 768, where it is 0.02.
 ARCHITECTURE = {
-    "num_layers": 2,
+    "num_layers": 4,
     "num_heads": 2,
     "hidden_dim": 128,
     "intermediate_dim": 512,
@@ -88,7 +88,7 @@ def write_preset(model: lmzoo.models.MaskedLM, output: Path) -> None:
         output,
         languages=["en"],
         licence="Apache-2.0",
-        description="2-layer BERT of width 128 for trying things out: 61M tokens of English books and textbooks.",
+        description="4-layer BERT of width 128 for trying things out: 62M tokens of English books and textbooks.",
     )
 
 
@@ -98,9 +98,9 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="folder for the vocabulary, checkpoint and log")
     parser.add_argument("--output", type=Path, required=True, help="preset to write at the end")
-    parser.add_argument("--rounds", type=int, default=70, help="rounds of --steps steps")
+    parser.add_argument("--rounds", type=int, default=140, help="rounds of --steps steps")
     parser.add_argument("--steps", type=int, default=100, help="steps of a round")
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def main() -> None:
         epochs=args.rounds,
         seed=done,
         validation_data=(heldout, None),
-        validation_freq=4,
+        validation_freq=10,
         verbose=2,
         callbacks=[
             keras.callbacks.CSVLogger(log, append=True),

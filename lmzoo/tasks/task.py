@@ -79,30 +79,25 @@ class Task(KeptModel):
     @property
     def trainable_variables(self) -> list[Any]:
         """Weights that training updates; a pooler that the task does not use is not among them."""
-        idle = self._idle_variables()
-        return [v for v in super().trainable_variables if id(v) not in idle]
+        return self._split_idle(super().trainable_variables)[0]
 
     @property
     def non_trainable_variables(self) -> list[Any]:
         """All other variables, those of an unused pooler included."""
-        idle = self._idle_variables()
-        return super().non_trainable_variables + [v for v in super().trainable_variables if id(v) in idle]
+        return super().non_trainable_variables + self._split_idle(super().trainable_variables)[1]
 
-    @property
-    def trainable_weights(self) -> list[Any]:
-        """Weights that training updates; a pooler that the task does not use is not among them."""
-        idle = self._idle_variables()
-        return [v for v in super().trainable_weights if id(v) not in idle]
+    trainable_weights = trainable_variables
 
     @property
     def non_trainable_weights(self) -> list[Any]:
-        """All other weights, those of an unused pooler included."""
-        idle = self._idle_variables()
-        return super().non_trainable_weights + [v for v in super().trainable_weights if id(v) in idle]
+        """All other weights, those of an unused pooler included; seeds and metrics are not among them."""
+        return super().non_trainable_weights + self._split_idle(super().trainable_weights)[1]
 
-    def _idle_variables(self) -> set[int]:
+    def _split_idle(self, variables: list[Any]) -> tuple[list[Any], list[Any]]:
+        """`variables` without and within an unused pooler."""
         pooler = None if self.uses_pooler else getattr(getattr(self, "backbone", None), "pooler", None)
-        return set() if pooler is None else {id(v) for v in pooler.variables}
+        idle = set() if pooler is None else {id(v) for v in pooler.variables}
+        return [v for v in variables if id(v) not in idle], [v for v in variables if id(v) in idle]
 
     # === Compile and fit ===
 
@@ -135,6 +130,18 @@ class Task(KeptModel):
             metrics = type(self).default_metrics()
         weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+
+    def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
+        """Quantises the backbone's weights, for smaller files and predictions; the head stays as it is.
+
+        Args:
+            mode: as in `keras.Model.quantize`.
+            **kwargs: of `keras.Model.quantize`.
+        """
+        config = self.get_compile_config() if self.compiled else None
+        self.backbone.quantize(mode, **kwargs)
+        if config is not None:  # The compiled functions and the optimizer know the old weights.
+            self.compile_from_config({**config, "optimizer_built": False})
 
     def get_compile_config(self) -> dict[str, Any]:
         """What `compile` was given, and whether the optimizer has state yet."""

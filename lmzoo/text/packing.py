@@ -108,8 +108,13 @@ class EncodedTexts:
 
         Returns:
             `token_ids` and `padding_mask`, both int32 (b, length).
+
+        Raises:
+            ValueError: if a row is longer than `length`.
         """
         lengths = self.lengths[rows]
+        if (longest := lengths.max(initial=0)) > length:
+            raise ValueError(f"A row of {longest} tokens does not fit into {length}.")
         mask = np.arange(length) < lengths[:, None]  # (b, length)
         ids = np.full(mask.shape, pad_id, "int32")
         ids[mask] = self.select(rows).token_ids

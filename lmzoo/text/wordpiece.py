@@ -26,8 +26,8 @@ class Piece(NamedTuple):
 class WordPieceTokenizer:
     """Greedy longest-match WordPiece with BERT's text clean-up (Wu et al., 2016; Devlin et al., 2019).
 
-    The ids are those of Hugging Face's BERT tokenizers: words of over 100 characters are unknown, all of category C is
-    dropped, and the special tokens are recognised in text and never split.
+    The ids are those of Hugging Face's BERT tokenizers: words of over 100 characters are unknown, control, format,
+    surrogate and private-use characters are dropped, and the special tokens are recognised in text and never split.
 
     Args:
         vocabulary: tokens in order of their ids, or None if `load_assets` will bring them.

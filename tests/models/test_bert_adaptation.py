@@ -102,3 +102,27 @@ def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
     got = run(model, batch)
     model.save(tmp_path / "int8.keras")
     assert difference(run(keras.saving.load_model(tmp_path / "int8.keras"), batch), got) == 0.0
+
+
+@quantizes
+def test_int8_task_is_saved_and_loaded(tmp_path):
+    model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
+    step(model)  # compiles functions and builds an optimizer for the weights that are about to go
+    exact = model.predict(batch, verbose=0)
+    model.quantize("int8")
+    got = model.predict(batch, verbose=0)
+    assert 1e-6 < difference(got, exact) < 0.05
+    model.save(tmp_path / "int8.keras")
+    loaded = keras.saving.load_model(tmp_path / "int8.keras")
+    np.testing.assert_array_equal(loaded.predict(batch, verbose=0), got)
+
+
+def test_lora_task_is_saved_with_its_updates_merged(tmp_path):
+    backbone, batch = tiny_backbone(num_layers=1), padded_batch()
+    backbone.enable_lora(2)
+    model = classifier(backbone)
+    step(model), step(model)
+    model.save(tmp_path / "lora.keras", include_optimizer=False)
+    loaded = keras.saving.load_model(tmp_path / "lora.keras", compile=False)
+    assert difference(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0)) <= 1e-6
+    assert not [w.path for w in loaded.weights if "lora" in w.path]

@@ -237,6 +237,7 @@ def test_ops_that_servers_know(preprocessor: Preprocessor) -> None:
     strings = tf.TensorSpec([None], tf.string)
     function = tf.function(graph_packer(preprocessor).__call__).get_concrete_function(strings, strings)
     graph = function.graph.as_graph_def()
-    ops = {node.op for node in (*graph.node, *(node for f in graph.library.function for node in f.node_def))}
+    inner = graph.library.function
+    ops = {node.op for node in (*graph.node, *(node for f in inner for node in f.node_def))}
     assert ops - set(dir(tf.raw_ops)) == {"WordpieceTokenizeWithOffsets"}
     assert not ops & {"PyFunc", "EagerPyFunc", "VarHandleOp", "LookupTableInsertV2"}
