@@ -6,6 +6,7 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.encoder import TransformerBlock
 from lmzoo.layers.heads import ClassificationHead, GatherPositions, MaskedLMHead
+from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.pooling import FirstTokenPooler, MeanPooler
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Dropout",
     "FirstTokenPooler",
     "GatherPositions",
+    "LayerNorm",
     "MaskedLMHead",
     "MeanPooler",
     "SelfAttention",

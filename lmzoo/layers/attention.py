@@ -159,7 +159,8 @@ class SelfAttention(keras.layers.Layer):
 
     def scores(self, inputs: Any, padding_mask: Any) -> Any:
         """The attention probabilities, (B, N, T, T), that `call` would use outside training."""
-        return attention_probabilities(*self._heads(inputs, self.query, self.key), padding_mask)
+        query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
+        return attention_probabilities(query, key, padding_mask)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

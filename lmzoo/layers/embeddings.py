@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.normalization import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -50,9 +51,7 @@ class TransformerEmbedding(keras.layers.Layer):
         self.segment_embedding = (
             self._table(keras.layers.Embedding, num_segments, "segment_embedding") if num_segments else None
         )
-        self.layer_norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm"
-        )
+        self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def _table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:

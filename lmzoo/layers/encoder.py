@@ -9,6 +9,7 @@ import keras
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.attention import SelfAttention
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.normalization import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -52,8 +53,8 @@ class TransformerBlock(keras.layers.Layer):
             initializer = keras.initializers.TruncatedNormal(stddev=initializer_range)
             return keras.layers.Dense(units, kernel_initializer=initializer, dtype=policy, name=name)
 
-        def layer_norm(name: str) -> keras.layers.LayerNormalization:
-            return keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=policy, name=name)
+        def layer_norm(name: str) -> LayerNorm:
+            return LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name=name)
 
         self.attention = SelfAttention(
             num_heads, hidden_dim, dropout, initializer_range, dtype=policy, name="attention"

@@ -9,6 +9,7 @@ from keras import ops
 
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.normalization import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -102,9 +103,7 @@ class MaskedLMHead(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="dense",
         )
-        self.layer_norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm"
-        )
+        self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the transform and the output bias."""

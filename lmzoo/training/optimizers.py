@@ -100,7 +100,10 @@ class AdamW(keras.optimizers.Optimizer):
 
         # Embedding gradients arrive as slices with repeated rows, whose norm is not that of the gradient.
         grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        known = self.built and list(map(id, trainable_variables or ())) in ([], list(map(id, self._trainable_variables)))
+        known = self.built and list(map(id, trainable_variables or ())) in (
+            [],
+            list(map(id, self._trainable_variables)),
+        )
         if not known or tf.distribute.has_strategy():
             super().apply(grads, trainable_variables)
             return

@@ -1,0 +1,57 @@
+"""LayerNorm and GELU against Keras': values and all gradients."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers import LayerNorm, get_activation
+from tests.reference.gradients import gradients
+from tests.reference.weights import difference, to_numpy
+
+SHAPE = (3, 5, 7)
+
+
+def layers(dtype):
+    rng = np.random.default_rng(0)
+    values = rng.normal(1, 0.5, (2, SHAPE[-1])).astype("float32")
+    made = [kind(epsilon=1e-12, dtype=dtype) for kind in (LayerNorm, keras.layers.LayerNormalization)]
+    for layer in made:
+        layer.build((None, None, SHAPE[-1]))
+        layer.set_weights(list(values))
+    return made
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("mixed_bfloat16", 0.02)])
+def test_layer_norm_is_that_of_keras(dtype, tolerance):
+    x = np.random.default_rng(1).normal(3, 2, SHAPE).astype("float32")
+    ours, theirs = (layer(x) for layer in layers(dtype))
+    assert ours.dtype == theirs.dtype
+    assert difference(to_numpy(ours), to_numpy(theirs)) <= tolerance
+
+
+def slopes(layer):
+    """Gradients of a quadratic loss behind a projection and `layer`, by weight."""
+    x = np.random.default_rng(2).normal(size=(*SHAPE[:2], 11)).astype("float32")
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((None, 11)), keras.layers.Dense(SHAPE[-1], name="before"), layer])
+    target = np.random.default_rng(3).normal(size=SHAPE).astype("float32")
+    return list(gradients(model, lambda y: keras.ops.sum(keras.ops.square(y - target)), x).values())
+
+
+def test_layer_norm_has_the_gradients_of_keras():
+    ours, theirs = (slopes(layer) for layer in layers("float32"))
+    assert len(ours) == 4
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_gelu_is_that_of_keras():
+    x = np.linspace(-9, 9, 1801, dtype="float32")
+    exact = to_numpy(keras.ops.gelu(x, approximate=False))
+    assert difference(to_numpy(get_activation("gelu")(x)), exact) <= 1e-6
+    ours = slopes(keras.layers.Activation(get_activation("gelu")))
+    theirs = slopes(keras.layers.Activation(lambda t: keras.ops.gelu(t, approximate=False)))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
