@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+from keras import ops
 
 from lmzoo.layers.activations import get_activation
-from lmzoo.layers.attention import SelfAttention
+from lmzoo.layers.attention import SelfAttention, as_rows
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.normalization import LayerNorm
 
@@ -76,8 +77,8 @@ class TransformerBlock(keras.layers.Layer):
         """Applies the block."""
         x = self.attention(inputs, padding_mask, queries, training=training)  # (B, S, H)
         x = self.attention_layer_norm((inputs if queries is None else queries) + self.dropout(x, training=training))
-        y = get_activation(self.activation)(self.intermediate_dense(x))  # (B, S, I)
-        y = self.output_dense(y)  # (B, S, H)
+        y = get_activation(self.activation)(self.intermediate_dense(as_rows(x)))  # (B·S, I)
+        y = ops.reshape(self.output_dense(y), ops.shape(x))  # (B, S, H)
         return self.output_layer_norm(x + self.dropout(y, training=training))
 
     def get_config(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
+from lmzoo.layers.attention import as_rows
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.normalization import LayerNorm
 
@@ -66,7 +67,7 @@ class GatherPositions(keras.layers.Layer):
         """Gathers them."""
         batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
         # One flat gather: its gradient is one scatter.
-        flat = ops.reshape(sequence, (-1, sequence.shape[-1]))  # (B·T, H)
+        flat = as_rows(sequence)  # (B·T, H)
         rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
         return ops.take(flat, rows, axis=0)
 
@@ -116,9 +117,10 @@ class MaskedLMHead(keras.layers.Layer):
 
     def call(self, vectors: Any) -> Any:
         """Computes the logits."""
-        x = self.layer_norm(get_activation(self.activation)(self.dense(vectors)))  # (B, M, E)
-        logits = self.token_embedding(x, reverse=True)  # (B, M, V)
-        return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
+        x = self.layer_norm(get_activation(self.activation)(self.dense(as_rows(vectors))))  # (B·M, E)
+        logits = self.token_embedding(x, reverse=True)  # (B·M, V)
+        logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
+        return ops.reshape(logits, (*ops.shape(vectors)[:2], self.token_embedding.input_dim))  # (B, M, V)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
