@@ -244,17 +244,18 @@ class Task(KeptModel):
         self, steps: int | None, epochs: int, initial_epoch: int, callbacks: list[keras.callbacks.Callback]
     ) -> None:
         """Fits the default schedule to the coming training, from the current iteration on."""
-        if not isinstance(self.optimizer, AdamW):
-            return
         self.optimizer.build(self.trainable_variables)
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # with float16 Keras scales the loss
+        if not isinstance(optimizer, AdamW):
+            return
         if any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks):
-            self.optimizer.start_schedule()  # The callback says what the rate is.
+            optimizer.start_schedule()  # The callback says what the rate is.
         elif steps is None:
-            self.optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
+            optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
         else:
             total, elapsed = steps * epochs, steps * initial_epoch
             plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
-            self.optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
+            optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
 
     # === Evaluate and predict ===
 

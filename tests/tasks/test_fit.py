@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import TextClassifier
+from lmzoo.models import BertBackbone, TextClassifier
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,18 @@ def test_loss_goes_down_and_the_default_optimizer_suffices(tiny):
     texts, labels = tiny.data()
     history = tiny.classifier().fit(texts, labels, batch_size=8, epochs=12, verbose=0).history
     assert history["loss"][-1] < 0.9 * history["loss"][0]
+
+
+def test_half_precision_scales_the_loss_and_keeps_the_schedule(tiny, weights_of):
+    texts, labels = tiny.data()
+    backbone = BertBackbone(**{**tiny.backbone().get_config(), "dtype": "mixed_float16"})
+    task = TextClassifier(backbone, tiny.preprocessor(), num_classes=2)
+    before = weights_of(task)
+    history = task.fit(texts, labels, batch_size=4, epochs=2, verbose=0).history
+    optimizer = task.optimizer.inner_optimizer
+    assert keras.ops.convert_to_numpy(optimizer._schedule).tolist() == [0, 1, 8]
+    assert np.isfinite(history["loss"]).all()
+    assert max(np.abs(a - b).max() for a, b in zip(weights_of(task), before, strict=True)) > 1e-4
 
 
 def test_compiled_training_equals_uncompiled(tiny):
