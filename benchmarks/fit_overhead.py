@@ -7,6 +7,7 @@ The same model, optimizer and batches: first as a loop over a hand-written `tf.f
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -81,7 +82,7 @@ def _jax_loop(model: Any, batches: list) -> Callable[[], None]:
         logits, rest = model.stateless_call(trainable, rest, features, training=True)
         return model.loss(labels, logits), rest
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=0)
     def step(state: Any, features: Any, labels: Any) -> Any:
         trainable, rest, slots = state
         (loss, rest), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable, rest, features, labels)
@@ -89,10 +90,10 @@ def _jax_loop(model: Any, batches: list) -> Callable[[], None]:
         return (trainable, rest, slots), loss
 
     parts = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
-    start = tuple([jax.numpy.array(v.value, copy=True) for v in part] for part in parts)
+    start = tuple([np.array(v.value) for v in part] for part in parts)
 
     def loop() -> None:
-        state = start
+        state = jax.tree.map(jax.numpy.array, start)
         for batch in batches:
             state, loss = step(state, *batch)
         loss.block_until_ready()

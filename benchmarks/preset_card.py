@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("preset", type=Path)
     parser.add_argument("--data", type=Path, required=True, help="folder with `pretrain/` and `sst2/`")
     parser.add_argument("--log", type=Path, help="log.csv of the training, for the loss curve")
-    parser.add_argument("--tokens-per-round", type=float, default=885_500)
+    parser.add_argument("--tokens-per-round", type=float, default=442_700)
     parser.add_argument("--sentences", type=int, default=200, help="for the pseudo-perplexity")
     args = parser.parse_args()
     if args.log:

@@ -78,7 +78,7 @@ def sinusoids(positions: int, config: lmzoo.models.bert.BertConfig) -> np.ndarra
     return np.sqrt(2) * config.initializer_range * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
-def write_preset(model: lmzoo.models.MaskedLM, output: Path) -> None:
+def write_preset(model: lmzoo.models.MaskedLM, output: Path, tokens: float) -> None:
     """Saves the model as the preset, with the dropout that fine-tuning wants."""
     config = {**model.backbone.get_config(), "dropout": 0.1}
     task = lmzoo.models.MaskedLM(lmzoo.models.BertBackbone(**config), model.preprocessor)
@@ -88,7 +88,8 @@ def write_preset(model: lmzoo.models.MaskedLM, output: Path) -> None:
         output,
         languages=["en"],
         licence="Apache-2.0",
-        description="4-layer BERT of width 128 for trying things out: 62M tokens of English books and textbooks.",
+        description=f"{ARCHITECTURE['num_layers']}-layer BERT of width {ARCHITECTURE['hidden_dim']} for trying things "
+        f"out: {tokens / 1e6:.0f}M tokens of English books and textbooks.",
     )
 
 
@@ -138,7 +139,8 @@ def main() -> None:
             keras.callbacks.ModelCheckpoint(checkpoint),
         ],
     )
-    write_preset(model, args.output)
+    seen = args.rounds * args.steps * args.batch_size * len(train.token_ids) / len(train)
+    write_preset(model, args.output, seen)
     with open(log, newline="") as file:
         print(json.dumps(list(csv.DictReader(file))[-1]))
 

@@ -50,7 +50,7 @@ def fine_tune(texts: list[str], labels: list[str], pretrained: bool) -> lmzoo.mo
         PRESET, labels=["negative", "positive"], pooling="mean", load_weights=pretrained
     )
     classifier.compile(optimizer=lmzoo.training.AdamW(LEARNING_RATE, global_clipnorm=1.0))
-    classifier.fit(texts, labels, epochs=EPOCHS, batch_size=16, verbose=1 if pretrained else 0)
+    classifier.fit(texts, labels, epochs=EPOCHS, batch_size=16, verbose=1)
     return classifier
 
 
@@ -113,8 +113,8 @@ def main() -> None:
     differences = [abs(a["score"] - s) for a, s in zip(answers, served["score"], strict=True)]
     agree = [a["label"] == label for a, label in zip(answers, served["label"], strict=True)]
     print(f"   {sum(agree)} of {len(agree)} labels equal, largest difference of a score {max(differences):.1e}")
-    if not all(agree) or max(differences) > 1e-5:
-        sys.exit("The served model does not agree with the one in memory.")
+    if difference > 0 or not all(agree) or max(differences) > 1e-5:
+        sys.exit("The reloaded or the served model does not agree with the one in memory.")
 
 
 if __name__ == "__main__":

@@ -27,8 +27,12 @@ The tokenizer's class must take a list of tokens; `tiny` should hold distinct pr
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import inspect
 import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -183,8 +187,12 @@ def check_batches(family: Family) -> None:
 
 
 def check_training(family: Family) -> None:
-    """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`."""
+    """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`.
+
+    One row is all padding, so that its gradients must be finite, too.
+    """
     features, rng = _features(family), np.random.default_rng(_SEED)
+    features["padding_mask"][0] = 0
     shape = (*features["padding_mask"].shape, family.tiny.hidden_dim)
     targets = [rng.normal(size=shape), rng.normal(size=(shape[0], shape[2]))]
 
@@ -278,6 +286,71 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
         _close(_weights(clone), _weights(task), "weights after loading", tolerance=0)
     _close(saved.train_on_batch(*batch), task.train_on_batch(*batch), "the step after loading", tolerance=0)
     _close(_weights(saved), _weights(task), "weights after the step after loading")
+
+
+def check_task_backends(task_class: type[Task], family: Family) -> None:
+    """A `.keras` file computes, trains and predicts the same in TensorFlow and JAX; passes where one is missing."""
+    other = "tensorflow" if keras.backend.backend() == "jax" else "jax"
+    if importlib.util.find_spec(other) is None:
+        return
+    task, texts = tiny_task(task_class, family), tiny_texts(8)
+    task.compile(keras.optimizers.SGD(0.5))
+    with tempfile.TemporaryDirectory() as folder:
+        task.save(Path(folder, "task.keras"))
+        subprocess.run(
+            [sys.executable, "-c", _ELSEWHERE, folder, task_class.__module__, family.backbone.__module__],
+            env={**os.environ, "KERAS_BACKEND": other, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+        )
+        theirs = list(np.load(Path(folder, "results.npz")).values())
+    _close(theirs, _train_and_predict(task, texts), f"{other} and {keras.backend.backend()}", tolerance=1e-4)
+
+
+_ELSEWHERE = """
+import importlib, sys, keras, numpy as np
+for module in sys.argv[2:]:
+    importlib.import_module(module)
+from lmzoo.testing import _train_and_predict, tiny_texts
+results = _train_and_predict(keras.saving.load_model(f"{sys.argv[1]}/task.keras"), tiny_texts(8))
+np.savez(f"{sys.argv[1]}/results.npz", *results)
+"""
+
+
+def _train_and_predict(task: Task, texts: list[str]) -> list[np.ndarray]:
+    """Predictions, the loss of a step, and the predictions after it."""
+    before = task.predict(texts, verbose=0)
+    history = task.fit(texts, _labels(task, len(texts)), batch_size=len(texts), shuffle=False, verbose=0).history
+    return [before, np.array(history["loss"]), task.predict(texts, verbose=0)]
+
+
+def check_task_export(task_class: type[Task], family: Family) -> None:
+    """The exported model answers strings as it answers ids, and on TensorFlow as the task itself does."""
+    if importlib.util.find_spec("tensorflow_text") is None:
+        return
+    import tensorflow as tf
+
+    task, texts = tiny_task(task_class, family), [f"{t} {_mask_of(family)}" for t in tiny_texts()]
+    features = task.preprocessor(texts)
+    with tempfile.TemporaryDirectory() as folder:
+        task.export(Path(folder, "1"), verbose=False)
+        served = tf.saved_model.load(str(Path(folder, "1"))).signatures
+        from_strings = served["serving_default"](text=tf.constant(texts))
+        answers = [from_strings, served["tokens"](**{k: tf.constant(v) for k, v in features.items()})]
+    if keras.backend.backend() == "tensorflow":
+        answers.append(task.serve({k: tf.constant(v) for k, v in features.items()}))
+    assert from_strings.keys() == {*task.served_outputs, "truncated"}
+    for name in task.served_outputs:
+        first, *others = (answer[name].numpy() for answer in answers)
+        assert len(first) == len(texts)
+        for other in others:
+            if first.dtype == object:
+                assert np.array_equal(other, first), f"served {name}"
+            else:
+                _close(other, first, f"served {name}")
+
+
+def _mask_of(family: Family) -> str:
+    return getattr(tiny_preprocessor(family).tokenizer, "mask_token", "")
 
 
 def _check_step(build: Callable[[], keras.Model], loss: Any, *batch: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ import pytest
 pytestmark = pytest.mark.tf_only
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "presets").rglob("README.md"))]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^\s*(python|py|\{\s*\.python\b)")
 
@@ -82,6 +83,13 @@ def test_docstring(name: str, text: str, line: int) -> None:
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     example = doctest.DocTestParser().get_doctest(text, {}, name, name, line)
     assert doctest.DocTestRunner(optionflags=flags).run(example).failed == 0
+
+
+@pytest.mark.parametrize("module", ["layers", "models", "presets", "tasks", "text", "training"])
+def test_every_public_name_is_documented(module: str) -> None:
+    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    names = importlib.import_module(f"lmzoo.{module}").__all__
+    assert [name for name in names if not re.search(rf"^::: lmzoo\..*\b{name}$", pages, re.MULTILINE)] == []
 
 
 def test_fences_are_found() -> None:

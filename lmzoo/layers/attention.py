@@ -32,7 +32,7 @@ def _flash_attention(query: Any, key: Any, value: Any, padding_mask: Any) -> Any
         return None
     import jax
 
-    if jax.default_backend() != "gpu":
+    if jax.default_backend() != "gpu" or query.shape[-1] % 8 or query.shape[-1] > 128:  # what cuDNN has kernels for
         return None
     return attention_by_length(query, key, value, padding_mask, implementation="cudnn")
 
@@ -58,6 +58,7 @@ def attention_by_length(query: Any, key: Any, value: Any, padding_mask: Any, imp
 
     lengths = jnp.sum(padding_mask, axis=1, dtype=jnp.int32)  # (B,)
     right_padded = jnp.all(padding_mask == (jnp.arange(padding_mask.shape[1]) < lengths[:, None]))
+    right_padded &= jnp.all(lengths > 0)  # kernels need not be finite for a row without keys
 
     def by_length(q: Any, k: Any, v: Any, mask: Any) -> Any:
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))  # (B, T, N, D)

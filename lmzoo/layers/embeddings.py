@@ -72,8 +72,17 @@ class TransformerEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, token_ids: Any, segment_ids: Any = None, training: bool = False) -> Any:
-        """Embeds `token_ids`."""
+        """Embeds `token_ids`.
+
+        Raises:
+            ValueError: if rows are longer than the position table. (TensorFlow's graphs of open shapes raise an error
+                of their own when they run.)
+        """
         length = ops.shape(token_ids)[1]
+        if isinstance(length, int) and length > self.max_sequence_length:
+            raise ValueError(
+                f"The rows are {length} tokens long, but the model has positions for {self.max_sequence_length}."
+            )
         x = self.token_embedding(token_ids)  # (B, T, H)
         x = x + self.position_embedding(ops.arange(length, dtype="int32"))  # + (T, H)
         if self.segment_embedding is not None:

@@ -13,6 +13,12 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
+def _local(path: str | os.PathLike[str]) -> Path:
+    if "://" in os.fspath(path):
+        raise ValueError(f"{os.fspath(path)!r} is a URL: save to a local path and copy from there.")
+    return Path(path).expanduser().resolve()
+
+
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a temporary path to write to, with the same suffixes; it takes the place of `path` when the body ends well.
@@ -31,7 +37,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.write_text("{}")
     ```
     """
-    target = Path(path).expanduser().resolve()
+    target = _local(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
     try:
@@ -80,7 +86,7 @@ def atomic_directory(
         (temporary / "index.html").write_text("<h1>Report</h1>")
     ```
     """
-    target = Path(path).expanduser().resolve()
+    target = _local(path)
     _check_replaceable(target, marker, owns, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
     name = f".{target.name}.{secrets.token_hex(4)}"

@@ -50,8 +50,25 @@ def load_backbone(preset: str | Path, cls: type[Backbone], load_weights: bool = 
         )
     backbone = found.from_config({**stored["config"], **overrides})
     if load_weights:
+        _check_weight_count(backbone, directory / MODEL_WEIGHTS_FILE)
         backbone.load_weights(directory / MODEL_WEIGHTS_FILE)
     return backbone
+
+
+def _check_weight_count(backbone: Backbone, path: Path) -> None:
+    """Keras would load a part of a file, or fail in its middle, without saying that the architectures differ."""
+    import h5py
+
+    names: list[str] = []
+    with h5py.File(path, "r") as file:
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    stored = sum("seed_generator" not in name for name in names)  # dropout has none where its rate is 0
+    if stored != len(backbone.weights):
+        raise PresetError(
+            f"{path} holds {stored} weights, but a {type(backbone).__name__} as configured has "
+            f"{len(backbone.weights)}. Overrides must not change the architecture; pass `load_weights=False` for one "
+            "with random weights."
+        )
 
 
 def load_task(
@@ -194,6 +211,8 @@ def _read_head(task: Task, path: Path) -> None:
         if stored.keys() != weights.keys():
             raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
         for name, weight in weights.items():
+            if stored[name].external or stored[name].is_virtual:
+                raise PresetError(f"{path}: {name} is kept in another file, which is not read.")
             if stored[name].shape != tuple(weight.shape):
                 raise PresetError(f"{path}: {name} has shape {stored[name].shape}, expected {tuple(weight.shape)}.")
             weight.assign(np.asarray(stored[name]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,7 +65,7 @@ def _write(task: Task, target: Path) -> None:
     def strings(*names: str) -> list[tf.TensorSpec]:
         return [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
-    features = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in task.input}
+    features = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in task.backbone.input}
     signatures = {
         "serving_default": tf.function(from_strings, input_signature=strings("text")),
         "pair": tf.function(from_strings, input_signature=strings("text", "text_pair")),
@@ -91,7 +92,7 @@ def _write_with_tensorflow(task: Task, target: Path) -> None:
         if result.returncode:
             raise RuntimeError(f"Exporting needs TensorFlow, and its process failed:\n{result.stderr[-2000:]}")
         for entry in Path(folder, "export").iterdir():
-            entry.rename(target / entry.name)
+            shutil.move(entry, target / entry.name)  # may lie on another file system
 
 
 def class_answers(logits: Any, names: list[str]) -> dict[str, Any]:

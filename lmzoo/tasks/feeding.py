@@ -47,6 +47,7 @@ def training_input(
     batch_size: int = BATCH_SIZE,
     order: str = "sorted",
     seed: tuple[int, ...] = (0,),
+    redraw: bool = False,
 ) -> tuple[Any, Any, Any]:
     """`(x, y, sample_weight)` for Keras: labels checked, and text made into batches that hold all three.
 
@@ -58,16 +59,16 @@ def training_input(
         batch_size: int.
         order: see `LengthBatches`.
         seed: see `LengthBatches`.
+        redraw: whether each pass over a dataset draws anew what is random.
 
     Raises:
         TypeError: for numbers instead of text.
         ValueError: see `encode_examples`; also if there is nothing in `x`.
     """
     if is_text_stream(x):
-        return _labelled_stream(task, x, batch_size, seed), y, sample_weight
+        return _labelled_stream(task, x, batch_size, seed, redraw), y, sample_weight
     if not is_raw(x):
-        if hasattr(x, "shape"):
-            raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
+        reject_numbers(x)
         return x, task.encode_labels(y), as_array(sample_weight)
     encoded, y, sample_weight = encode_examples(task, x, y, sample_weight)
 
@@ -76,6 +77,16 @@ def training_input(
 
     buckets = fitted_buckets(encoded.lengths, task.preprocessor.sequence_length)
     return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, order, seed), None, None
+
+
+def reject_numbers(x: Any) -> None:
+    """Checks that `x`, which is not text, is not an array of something else.
+
+    Raises:
+        TypeError: if it is.
+    """
+    if hasattr(x, "shape"):
+        raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
 
 
 def prediction_batches(task: Task, encoded: EncodedTexts, batch_size: int) -> LengthBatches:
@@ -94,13 +105,25 @@ def prediction_stream(task: Task, dataset: Any, batch_size: int) -> Any:
     return _stream(task, dataset, batch_size, batch, (0,))
 
 
-def _labelled_stream(task: Task, dataset: Any, batch_size: int, seed: tuple[int, ...]) -> Any:
+def encode_stream(task: Task, dataset: Any) -> EncodedTexts:
+    """All rows of a `tf.data.Dataset` of strings, for a task whose outputs have to be padded over all of them."""
+    if leading_spec(dataset).shape.rank == 0:
+        dataset = dataset.batch(BATCH_SIZE)
+    inputs = (element[0] if isinstance(element, tuple) else element for element in dataset.as_numpy_iterator())
+    parts = [task.encode_inputs(x) for x in inputs]
+    splits = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))])
+    return EncodedTexts(
+        np.concatenate([part.token_ids for part in parts]), splits, np.concatenate([part.second for part in parts])
+    )
+
+
+def _labelled_stream(task: Task, dataset: Any, batch_size: int, seed: tuple[int, ...], redraw: bool) -> Any:
     def batch(encoded: EncodedTexts, width: int, rng: np.random.Generator, y: Any, weight: Any) -> tuple[Any, ...]:
         if y is None and task.needs_labels:
             raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
         return task.make_batch(encoded, np.arange(len(encoded)), width, task.encode_labels(y), as_array(weight), rng)
 
-    return _stream(task, dataset, batch_size, batch, seed)
+    return _stream(task, dataset, batch_size, batch, seed, redraw)
 
 
 def _features_of(task: Task, encoded: EncodedTexts) -> Callable[..., tuple[Any, ...]]:
@@ -114,7 +137,12 @@ def _features_of(task: Task, encoded: EncodedTexts) -> Callable[..., tuple[Any, 
 
 
 def _stream(
-    task: Task, dataset: Any, batch_size: int, make_batch: Callable[..., tuple[Any, ...]], seed: tuple[int, ...]
+    task: Task,
+    dataset: Any,
+    batch_size: int,
+    make_batch: Callable[..., tuple[Any, ...]],
+    seed: tuple[int, ...],
+    redraw: bool = False,
 ) -> Any:
     """`make_batch(encoded, width, rng, y, sample_weight)` of each batch of `dataset`, in its own order."""
     if leading_spec(dataset).shape.rank == 0:
@@ -129,7 +157,7 @@ def _stream(
             notify(message)
 
     def generate() -> Iterator[Any]:
-        epoch, index = max(0, next(passes)), -1
+        epoch, index = max(0, next(passes)) if redraw else 0, -1
         for index, element in enumerate(dataset.as_numpy_iterator()):
             x, y, weight, *_ = (*element, None, None) if isinstance(element, tuple) else (element, None, None)
             encoded = task.encode_inputs(x, notify_once)

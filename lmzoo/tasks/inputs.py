@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ def is_text_stream(x: Any) -> bool:
 
 def is_raw(x: Any) -> bool:
     """Whether `x` is text, or rows of encoded text, that the preprocessor still has to turn into model inputs."""
-    if isinstance(x, (EncodedTexts, list, tuple)) or is_text(x):
+    if isinstance(x, (EncodedTexts, Sequence, ValuesView)):  # a string, too, to be told that it should be a list
         return True
     dtype = getattr(x, "dtype", None)  # of numpy, pandas or TensorFlow
     return getattr(dtype, "kind", None) in ("U", "S", "O", "T") or getattr(dtype, "name", None) == "string"
@@ -43,8 +43,12 @@ def split_segments(x: Any) -> tuple[Sequence[Any], Sequence[Any] | None]:
         TypeError: for a single string.
         ValueError: for examples of other than two segments.
     """
+    if isinstance(x, Mapping):
+        raise TypeError(f"Expected texts, got a dict of {sorted(map(str, x))}; `predict` takes token features.")
     if is_text(x):
         raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
+    if isinstance(x, (Sequence, ValuesView)) and not isinstance(x, (tuple, list)):
+        x = list(x)
     if isinstance(x, tuple):
         if len(x) != 2 or any(is_text(part) for part in x):
             raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {len(x)} entries.")

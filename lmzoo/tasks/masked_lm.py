@@ -15,7 +15,7 @@ from lmzoo.tasks.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.policy import clean_columns
 
-_COPIES = 1024  # masked copies predicted at once: bounds the logits in memory
+_COPIES = 1024  # masks predicted at once: bounds the logits in memory
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -41,7 +41,10 @@ class MaskedLM(Task):
     ```
     """
 
-    default_loss = staticmethod(lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    # The mean over masked tokens: a row's padding, and slots without a mask, do not count.
+    default_loss = staticmethod(
+        lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+    )
     default_metrics = staticmethod(lambda: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")])
     needs_labels = False
     uses_pooler = False
@@ -132,12 +135,17 @@ class MaskedLM(Task):
                 f"`texts[{int(np.argmin(counts))}]` holds no {self.preprocessor.tokenizer.mask_token} within its first "
                 f"{self.preprocessor.sequence_length} tokens."
             )
-        logits = self.predict(encoded, batch_size, verbose=0)  # (n, M, V)
         lines = [" ".join(segments) for segments in zip(*columns, strict=True)]
-        return [
-            self._candidates(line, _log_softmax(row[:count]), top_k)
-            for line, row, count in zip(lines, logits, counts, strict=True)
-        ]
+        filled = []
+        size = max(1, _COPIES // counts.max(initial=1))
+        for start in range(0, len(encoded), size):
+            part = slice(start, start + size)
+            logits = self.predict(encoded[part], batch_size, verbose=0)  # (n, M, V)
+            filled += [
+                self._candidates(line, _log_softmax(row[:count]), top_k)
+                for line, row, count in zip(lines[part], logits, counts[part], strict=True)
+            ]
+        return filled
 
     def _candidates(self, text: str, log_probabilities: np.ndarray, top_k: int) -> list[Any]:
         tokenizer = self.preprocessor.tokenizer
@@ -157,6 +165,26 @@ class MaskedLM(Task):
                 ]
             )
         return results[0] if len(results) == 1 else results
+
+    served_outputs = ("token", "score")
+
+    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+        """The exported model's answers, as TensorFlow ops: `token` string and `score` float32, both (B, M, 5).
+
+        They are the likeliest tokens behind each of a row's masks, best first; rows with fewer masks end in "" and 0.
+        """
+        import tensorflow as tf
+
+        tokenizer = self.preprocessor.tokenizer
+        ids = features["token_ids"]  # (B, T)
+        masked = tf.equal(ids, tokenizer.mask_id)  # (B, T)
+        columns = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))  # (B, T)
+        positions = tf.ragged.boolean_mask(columns, masked).to_tensor()  # (B, M)
+        there = tf.sequence_mask(tf.math.count_nonzero(masked, axis=1), tf.shape(positions)[1])[..., None]  # (B, M, 1)
+        logits = self({**features, "mask_positions": positions}, training=False)  # (B, M, V)
+        score, best = tf.math.top_k(tf.nn.softmax(logits), min(5, tokenizer.vocabulary_size))  # (B, M, 5)
+        token = tf.gather(tf.constant(tokenizer.vocabulary), best)
+        return {"token": tf.where(there, token, ""), "score": tf.where(there, score, 0.0)}
 
     def pseudo_perplexity(self, texts: Any, batch_size: int = 32) -> float:
         """Exponential of the mean negative log-likelihood of each token given all others (Salazar et al.).

@@ -15,9 +15,11 @@ from lmzoo.tasks.feeding import (
     BATCH_SIZE,
     as_array,
     encode_examples,
+    encode_stream,
     is_batched,
     prediction_batches,
     prediction_stream,
+    reject_numbers,
     steps_in,
     training_input,
 )
@@ -35,8 +37,8 @@ class Task(KeptModel):
     """A backbone, a head and a preprocessor in one Functional model.
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
-    of 2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. Text is tokenised once
-    and batched by length.
+    of 2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. Lists and arrays of text
+    are tokenised once and batched by length; a dataset is tokenised as it streams.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -138,14 +140,17 @@ class Task(KeptModel):
             mode: as in `keras.Model.quantize`.
             **kwargs: of `keras.Model.quantize`.
         """
-        config = self.get_compile_config() if self.compiled else None
+        config = self.get_compile_config()
         self.backbone.quantize(mode, **kwargs)
-        if config is not None:  # The compiled functions and the optimizer know the old weights.
+        # The compiled functions and the optimizer know the old weights.
+        self.train_function = self.test_function = self.predict_function = None
+        if config is not None:
             self.compile_from_config({**config, "optimizer_built": False})
 
-    def get_compile_config(self) -> dict[str, Any]:
-        """What `compile` was given, and whether the optimizer has state yet."""
-        return {**super().get_compile_config(), "optimizer_built": self.optimizer.built}
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """What `compile` was given, and whether the optimizer has state yet; None for a task that is not compiled."""
+        config = super().get_compile_config()
+        return config and {**config, "optimizer_built": self.optimizer.built}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
@@ -209,15 +214,18 @@ class Task(KeptModel):
         # A later fit draws anew; the same model draws the same.
         draw = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
         order = "shuffle" if shuffle else "given"
-        x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size, order, draw)
-        if isinstance(validation_data, tuple):
+        x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size, order, draw, redraw=True)
+        if isinstance(validation_data, (tuple, list)):
             held_x, held_y, held_weight = (*validation_data, None, None)[:3]
-            held_x, *rest = training_input(self, held_x, held_y, held_weight, batch_size)
+            held_order = "given" if kwargs.get("validation_steps") else "sorted"
+            held_x, *rest = training_input(self, held_x, held_y, held_weight, batch_size, held_order)
             validation_data = (keras_input(held_x), *rest)
         elif is_text_stream(validation_data):
             validation_data, *_ = training_input(self, validation_data, batch_size=batch_size)
         if class_weight is not None:
-            class_weight = {int(self.encode_labels([k])[0]): v for k, v in class_weight.items()}
+            # TensorFlow's datasets need a weight for every class.
+            every = dict.fromkeys(range(getattr(self, "num_classes", 0)), 1.0)
+            class_weight = {**every, **{int(self.encode_labels([k])[0]): v for k, v in class_weight.items()}}
         callbacks = _as_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
         self._start_schedule(steps, epochs, initial_epoch, callbacks)
@@ -248,12 +256,14 @@ class Task(KeptModel):
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # with float16 Keras scales the loss
         if not isinstance(optimizer, AdamW):
             return
-        if any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks):
-            optimizer.start_schedule()  # The callback says what the rate is.
+        scheduler = any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks)
+        if scheduler or not hasattr(optimizer.learning_rate, "assign"):
+            optimizer.start_schedule()  # The callback, or a Keras schedule, says what the rate is.
         elif steps is None:
             optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
         else:
-            total, elapsed = steps * epochs, steps * initial_epoch
+            batches = optimizer.gradient_accumulation_steps or 1  # that one update takes
+            total, elapsed = steps * epochs // batches, steps * initial_epoch // batches
             plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
             optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
 
@@ -263,7 +273,8 @@ class Task(KeptModel):
         self, x: Any = None, y: Any = None, batch_size: int | None = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
         """Loss and metrics; takes what `fit` takes. See `keras.Model.evaluate`."""
-        x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size or BATCH_SIZE)
+        order = "given" if kwargs.get("steps") else "sorted"  # some of the batches must not be the shortest texts
+        x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size or BATCH_SIZE, order)
         batch_size = None if is_batched(x) else batch_size
         return super().evaluate(keras_input(x), y, batch_size=batch_size, sample_weight=sample_weight, **kwargs)
 
@@ -276,10 +287,15 @@ class Task(KeptModel):
             **kwargs: of `keras.Model.predict`.
         """
         if is_text_stream(x):
-            return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
+            if self.input.keys() == self.backbone.input.keys():
+                return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
+            x = encode_stream(self, x)
         if not is_raw(x):
+            reject_numbers(x)
             return super().predict(x, batch_size=batch_size, **kwargs)
         encoded = self.encode_inputs(x)
+        if (steps := kwargs.pop("steps", None)) is not None:
+            encoded = encoded[: steps * (batch_size or BATCH_SIZE)]
         if not len(encoded):
             return np.zeros((0, *(d or 0 for d in self.output_shape[1:])), "float32")
         batches = prediction_batches(self, encoded, batch_size or BATCH_SIZE)
@@ -306,6 +322,7 @@ class Task(KeptModel):
                 f"This {type(self).__name__} has no preprocessor, so it takes token features (a dict of arrays), not "
                 "text. Pass `preprocessor=` when building it, or load it with `from_preset`."
             )
+        check_preprocessor(self.backbone, self.preprocessor)  # again: its `sequence_length` can be set
         return x if isinstance(x, EncodedTexts) else self.preprocessor.encode(*split_segments(x), notify=notify)
 
     def encode_labels(self, y: Any) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +59,8 @@ class TextClassifier(Task):
         name: str = "text_classifier",
     ) -> None:
         if labels is not None:
+            if wrong := [label for label in labels if not isinstance(label, str)]:
+                raise TypeError(f"`labels` are the names of the classes, strings; got {wrong[0]!r}.")
             labels = [str(label) for label in labels]
             if len(set(labels)) != len(labels):
                 raise ValueError(f"`labels` holds a name twice: {labels}.")
@@ -98,6 +101,8 @@ class TextClassifier(Task):
             array = array[:, 0]
         if array.ndim != 1:
             raise ValueError(f"Expected one class for each text, got labels of shape {array.shape}.")
+        if array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array):
+            array = array.astype("int64")
         if array.dtype.kind in "USO":
             return self._encode_names(array)
         if array.dtype.kind not in "iub" and not np.array_equal(array, np.round(array)):
@@ -113,6 +118,9 @@ class TextClassifier(Task):
 
     def _encode_names(self, array: np.ndarray) -> np.ndarray:
         names = [n.decode() if isinstance(n, bytes) else n for n in array.tolist()]
+        for position, name in enumerate(names):
+            if not isinstance(name, str):
+                raise TypeError(f"Label {name!r} at position {position} is not a string, as others are.")
         if self.labels is None:
             raise ValueError(
                 f"Got string labels such as {names[0]!r}, but this model's classes have no names. Pass "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +18,14 @@ class TextNotice(UserWarning):
 
 
 def notify(message: str) -> None:
-    """Gives a `TextNotice`."""
-    warnings.warn(message, TextNotice, stacklevel=4)
+    """Gives a `TextNotice` that points at the first caller outside of the library.
+
+    Unlike `warnings.warn`, which by default is silent when the same line gives the same notice again.
+    """
+    frame = inspect.currentframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("lmzoo", "keras"):
+        frame = frame.f_back
+    warnings.warn_explicit(message, TextNotice, frame.f_code.co_filename, frame.f_lineno, registry={})
 
 
 def is_text(value: Any) -> bool:

@@ -56,6 +56,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
         self._compiled: Any = None
+        self._sizes: tuple[Any, Any] = (0.0, 0.0)
 
     def build(self, variables: list[Any]) -> None:
         """Creates the moments and the schedule's state."""
@@ -94,40 +95,48 @@ class AdamW(keras.optimizers.Optimizer):
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Clips the gradients and updates every variable once."""
         if keras.backend.backend() != "tensorflow":
-            super().apply(grads, trainable_variables)
+            self._update(grads, trainable_variables)
             return
         import tensorflow as tf
 
         # Embedding gradients arrive as slices with repeated rows, whose norm is not that of the gradient.
         grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        known = self.built and list(map(id, trainable_variables or ())) in (
-            [],
-            list(map(id, self._trainable_variables)),
+        whole = self.built and (
+            trainable_variables is None
+            or list(map(id, trainable_variables)) == list(map(id, self._trainable_variables))
         )
-        if not known or tf.distribute.has_strategy():
-            super().apply(grads, trainable_variables)
+        if not whole or tf.distribute.has_strategy():
+            self._update(grads, trainable_variables)
             return
         if self._compiled is None:
             # An update is bound by memory: compiled, it reads and writes each weight and moment once. Its shapes are
             # the weights', so this compiles once, whatever the batches look like.
-            self._compiled = tf.function(super().apply, jit_compile=True, autograph=False)
+            self._compiled = tf.function(self._update, jit_compile=True, autograph=False)
         self._compiled(grads)
+
+    def _update(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        if not self.built:
+            with keras.name_scope(self.name):
+                self.build(list(trainable_variables or ()))
+        rate = ops.cast(self.learning_rate, "float32") * self._factor()
+        step = ops.cast(self.iterations + 1, "float32")
+        power_1 = ops.power(self.beta_1, step) if self.bias_correction else 0.0
+        power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
+        # The same for all variables, so worked out once.
+        self._sizes = rate * ops.sqrt(1 - power_2) / (1 - power_1), rate * self.decay
+        super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates one variable and its moments."""
         index = self._get_variable_index(variable)
         first, second = self._first[index], self._second[index]
-        rate = ops.cast(learning_rate, "float32") * self._factor()
+        scale, decay = (ops.cast(size, variable.dtype) for size in self._sizes)
         gradient = ops.cast(gradient, variable.dtype)
-        step = ops.cast(self.iterations + 1, "float32")
-        power_1 = ops.power(self.beta_1, step) if self.bias_correction else 0.0
-        power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
-        scale = ops.cast(rate * ops.sqrt(1 - power_2) / (1 - power_1), variable.dtype)
         self.assign_add(first, (gradient - first) * (1 - self.beta_1))
         self.assign_add(second, (ops.square(gradient) - second) * (1 - self.beta_2))
         change = scale * first / (ops.sqrt(second) + self.epsilon)
         if self._decayed[index] and self.decay:
-            change = change + ops.cast(rate * self.decay, variable.dtype) * variable
+            change = change + decay * variable
         self.assign_sub(variable, change)
 
     def get_config(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import BertBackbone, TextClassifier
+from lmzoo.models import BertBackbone, MaskedLM, TextClassifier
 from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
 
 TEXTS = ["good film", "", "Bad, bad FILM!", "a film " * 1500, "zzz unknown é", "good"]
@@ -25,7 +25,9 @@ model = tf.saved_model.load(sys.argv[1]).signatures[signature]
 inputs = {k: tf.constant([bytes.fromhex(t) for t in v]) if isinstance(v[0], str) else tf.constant(v, tf.int32)
           for k, v in inputs.items()}
 outputs = {k: v.numpy() for k, v in model(**inputs).items()}
-print(json.dumps({k: [x.decode() for x in v] if v.dtype == object else v.tolist() for k, v in outputs.items()}))
+def plain(x):
+    return x.decode() if isinstance(x, bytes) else [plain(y) for y in x] if isinstance(x, list) else x
+print(json.dumps({k: plain(v.tolist()) for k, v in outputs.items()}))
 """
 
 
@@ -133,3 +135,20 @@ def test_a_failed_export_leaves_the_old_version(exported, tmp_path, monkeypatch)
         model.export(target)
     assert sorted(p.relative_to(target) for p in target.rglob("*")) == before
     assert [p.name for p in tmp_path.iterdir()] == ["1"]
+
+
+def test_masks_are_filled_as_in_memory(exported, tmp_path):
+    model = MaskedLM(exported[0].backbone, exported[0].preprocessor)
+    model.export(tmp_path / "1", verbose=False)
+    texts = ["good [MASK]", "no mask", "[MASK] film [MASK] !"]
+    served = serve(tmp_path / "1", "serving_default", text=hexed(texts))
+    (one, *none), filler, two = served["token"]
+    assert none == [[""] * 5]
+    assert filler == [[""] * 5] * 2
+    for text, got, scores in ((texts[0], [one], served["score"][0]), (texts[2], two, served["score"][2])):
+        expected = model.fill([text], top_k=5)[0]
+        expected = [expected] if len(got) == 1 else expected
+        assert got == [[answer["token"] for answer in answers] for answers in expected]
+        np.testing.assert_allclose(
+            scores[: len(got)], [[answer["score"] for answer in answers] for answers in expected], atol=1e-5
+        )

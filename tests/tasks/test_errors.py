@@ -110,6 +110,22 @@ def test_sequence_length_above_the_models(tiny):
         TextClassifier(tiny.backbone(), tiny.preprocessor(43), num_classes=2)
 
 
+def test_sequence_length_set_above_the_models_later(tiny):
+    task = tiny.classifier()
+    task.preprocessor.sequence_length = 43
+    with pytest.raises(ValueError, match="positions for 41 tokens"):
+        task.predict(["good"])
+
+
+def test_features_longer_than_the_model(tiny):
+    ids = np.full((2, 43), 7, "int32")
+    features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    with pytest.raises(
+        Exception, match=r"43 tokens long, but the model has positions for 41|indices.* not in \[0, 41\)"
+    ):
+        tiny.classifier().predict(features, verbose=0)
+
+
 def test_vocabulary_above_the_models(tiny):
     preprocessor = tiny.preprocessor()
     preprocessor.tokenizer = WordPieceTokenizer([*preprocessor.tokenizer.vocabulary, "more"])
@@ -163,3 +179,24 @@ def test_long_texts_are_cut_with_one_notice(tiny, task, strings_dataset):
         found = task.predict([long], verbose=0)
     cut = " ".join(long.split()[: tiny.length - 2])
     np.testing.assert_array_equal(found, task.predict([cut], verbose=0))
+
+
+def test_labels_that_are_not_what_they_look_like(tiny):
+    with pytest.raises(TypeError, match="strings; got 1"):
+        tiny.classifier(labels=[1, 2])
+    task = tiny.classifier(labels=["bad", "good"])
+    assert task.encode_labels(np.array([0, 1], object)).tolist() == [0, 1]
+    with pytest.raises(TypeError, match="Label 7 at position 1"):
+        task.encode_labels(["bad", 7, "good", None])
+
+
+def test_numbers_and_features_are_not_texts(task):
+    with pytest.raises(TypeError, match="got an array of int64"):
+        task.predict(np.array([1, 2]))
+    with pytest.raises(TypeError, match="Expected texts, got a dict"):
+        task.encode_inputs({"token_ids": [[1]]})
+
+
+def test_other_sequences_of_texts(task):
+    texts = {"a": "good film", "b": "bad"}
+    np.testing.assert_array_equal(task.predict(texts.values(), verbose=0), task.predict([*texts.values()], verbose=0))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.models import BertBackbone, TextClassifier
+from lmzoo.training import AdamW
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +127,53 @@ def test_half_precision_scales_the_loss_and_keeps_the_schedule(tiny, weights_of)
     assert max(np.abs(a - b).max() for a, b in zip(weights_of(task), before, strict=True)) > 1e-4
 
 
-def test_compiled_training_equals_uncompiled(tiny):
-    texts, labels = tiny.data()
+@pytest.mark.parametrize("longest", [6, 31], ids=["one bucket", "several buckets"])
+def test_compiled_training_equals_uncompiled(tiny, longest):
+    texts, labels = tiny.data(longest=longest)
     losses = [
         tiny.classifier(jit_compile=jit).fit(texts, labels, batch_size=8, epochs=3, verbose=0).history["loss"]
         for jit in (True, False)
     ]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
     assert losses[0][-1] < losses[0][0]
+
+
+def test_class_weight_of_some_classes_leaves_the_others_at_one(tiny):
+    texts, labels = tiny.data()
+    losses = [
+        tiny.classifier(optimizer=keras.optimizers.SGD(0.0)).fit(texts, labels, class_weight=weights, verbose=0)
+        for weights in ({0: 3.0}, {0: 3.0, 1: 1.0})
+    ]
+    assert losses[0].history["loss"] == losses[1].history["loss"]
+
+
+def test_some_steps_take_the_first_texts_not_the_shortest(tiny):
+    texts, labels = tiny.data(longest=31)
+    task = tiny.classifier()
+    expected = task.evaluate(texts[:8], labels[:8], verbose=0)
+    assert task.evaluate(texts, labels, batch_size=4, steps=2, verbose=0) == pytest.approx(expected, rel=1e-5)
+    assert task.evaluate(texts, labels, verbose=0) != pytest.approx(expected, rel=1e-5)
+    held = {"validation_data": [texts, labels], "validation_batch_size": 4, "validation_steps": 2}
+    task.compile(keras.optimizers.SGD(0.0))
+    found = task.fit(texts, labels, batch_size=4, verbose=0, **held).history["val_loss"]
+    assert found == [pytest.approx(expected[0], rel=1e-5)]
+    np.testing.assert_allclose(
+        task.predict(texts, batch_size=4, steps=2, verbose=0), task.predict(texts[:8], verbose=0), atol=1e-6
+    )
+
+
+def test_schedule_counts_updates_not_batches(tiny):
+    texts, labels = tiny.data()
+    task = tiny.classifier(optimizer=AdamW(0.01, gradient_accumulation_steps=2))
+    task.fit(texts, labels, batch_size=4, epochs=5, verbose=0)
+    assert keras.ops.convert_to_numpy(task.optimizer._schedule).tolist() == [0, 1, 10]
+
+
+def test_a_schedule_of_keras_is_left_alone(tiny):
+    texts, labels = tiny.data()
+    task = tiny.classifier(optimizer=AdamW(keras.optimizers.schedules.CosineDecay(0.01, 100)))
+    task.fit(texts, labels, batch_size=4, verbose=0)
+    assert keras.ops.convert_to_numpy(task.optimizer._schedule).tolist() == [0, 0, 0]
 
 
 def test_class_weight_and_sample_weight(tiny):

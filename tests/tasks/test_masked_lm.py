@@ -155,3 +155,33 @@ def test_masking_travels_with_the_task(tiny, tmp_path):
     assert keras.saving.load_model(tmp_path / "task.keras").masking == task.masking
     texts = tiny.texts(5)
     assert np.isfinite(task.fit(texts, verbose=0).history["loss"]).all()
+
+
+def test_the_loss_does_not_depend_on_padding(task):
+    encoded = task.encode_inputs(["good film"])
+    features, targets, weights = task.make_batch(encoded, np.arange(1), 4, None, None, np.random.default_rng(0))
+    expected = task.test_on_batch(features, targets, weights)[0]
+    wider = {**features, "mask_positions": np.pad(features["mask_positions"], ((0, 0), (0, 3)))}
+    found = task.test_on_batch(wider, *(np.pad(a, ((0, 0), (0, 3))) for a in (targets, weights)))[0]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_validation_on_a_dataset_keeps_its_masks(tiny, strings_dataset):
+    task = tiny.masked_lm(optimizer=keras.optimizers.SGD(0.0))
+    texts = tiny.texts(longest=31)
+    losses = task.fit(texts, validation_data=strings_dataset(texts), epochs=3, verbose=0).history["val_loss"]
+    assert losses == [pytest.approx(losses[0], rel=1e-5)] * 3
+
+
+def test_predict_on_a_dataset_pads_masks_over_all_of_it(task, strings_dataset):
+    texts = ["good [MASK]", "[MASK] [MASK] bad [MASK]", "a [MASK] film"]
+    got = task.predict(strings_dataset(texts).batch(1), verbose=0)
+    np.testing.assert_allclose(got, task.predict(texts, verbose=0), atol=1e-6)
+
+
+def test_fill_in_parts_is_fill(task, monkeypatch):
+    texts = ["good [MASK]", "[MASK] [MASK] bad", "a [MASK] film", "[MASK]"]
+    expected = task.fill(texts, top_k=1)
+    monkeypatch.setattr("lmzoo.tasks.masked_lm._COPIES", 4)
+    parts = task.fill(texts, top_k=1)
+    assert [str(p)[:30] for p in parts] == [str(e)[:30] for e in expected]

@@ -179,3 +179,10 @@ def test_a_head_of_other_weights_is_an_error(tiny, copy):
     write_manifest(copy)
     with pytest.raises(PresetError, match=r"task\.weights\.h5.*has shape"):
         TextClassifier.from_preset(copy)
+
+
+def test_overrides_that_change_the_architecture_are_refused(copy):
+    for layers in (1, 3):
+        with pytest.raises(PresetError, match=r"holds 39 weights, but a BertBackbone as configured has \d+"):
+            Backbone.from_preset(copy, num_layers=layers)
+    assert Backbone.from_preset(copy, load_weights=False, num_layers=1).config.num_layers == 1

@@ -104,3 +104,20 @@ def test_without_preprocessor(tiny, tmp_path):
     np.testing.assert_array_equal(loaded.predict(features, verbose=0), task.predict(features, verbose=0))
     with pytest.raises(ValueError, match="has no preprocessor"):
         loaded.predict(["good"])
+
+
+def test_a_task_loaded_without_compiling_is_saved_again(trained, file, tmp_path):
+    loaded = keras.saving.load_model(file, compile=False)
+    loaded.save(tmp_path / "again.keras")
+    again = keras.saving.load_model(tmp_path / "again.keras")
+    assert not again.compiled
+    np.testing.assert_array_equal(again.predict(trained[1], verbose=0), trained[0].predict(trained[1], verbose=0))
+
+
+def test_a_url_is_not_a_local_folder(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="is a URL"):
+        trained[0].save("gs://bucket/task.keras")
+    with pytest.raises(ValueError, match="is a URL"):
+        trained[0].save_to_preset("hf://org/name")
+    assert not list(tmp_path.iterdir())

@@ -109,3 +109,14 @@ def test_each_argument_is_called_by_its_name(make_preprocessor: Callable[..., Pr
         make_preprocessor()(["a", "b"], ["a", 3])
     with pytest.raises(TypeError, match=r"`second` must be a list of strings"):
         clean_columns({"first": ["a"], "second": "a"})
+
+
+def test_the_same_notice_is_given_again_and_points_at_the_caller(
+    make_preprocessor: Callable[..., Preprocessor],
+) -> None:
+    preprocessor = make_preprocessor()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            preprocessor([b"\xff"])
+    assert [notice.filename for notice in caught] == [__file__] * 2
