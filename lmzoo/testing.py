@@ -328,6 +328,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
     if importlib.util.find_spec("tensorflow_text") is None:
         return
     import tensorflow as tf
+    import tensorflow_text  # noqa: F401 - the exported graph's ops
 
     task, texts = tiny_task(task_class, family), [f"{t} {_mask_of(family)}" for t in tiny_texts()]
     features = task.preprocessor(texts)

@@ -75,11 +75,12 @@ class TransformerEmbedding(keras.layers.Layer):
         """Embeds `token_ids`.
 
         Raises:
-            ValueError: if rows are longer than the position table. (TensorFlow's graphs of open shapes raise an error
-                of their own when they run.)
+            ValueError: if rows are longer than the position table. (TensorFlow's graphs of open shapes, and torch, whose
+                symbolic shapes are made-up numbers, raise errors of their own; JAX would give NaN.)
         """
         length = ops.shape(token_ids)[1]
-        if isinstance(length, int) and length > self.max_sequence_length:
+        known = isinstance(length, int) and keras.backend.backend() != "torch"
+        if known and length > self.max_sequence_length:
             raise ValueError(
                 f"The rows are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )
