@@ -75,8 +75,8 @@ class TransformerEmbedding(keras.layers.Layer):
         """Embeds `token_ids`.
 
         Raises:
-            ValueError: if rows are longer than the position table. (TensorFlow's graphs of open shapes, and torch, whose
-                symbolic shapes are made-up numbers, raise errors of their own; JAX would give NaN.)
+            ValueError: if rows are longer than the position table. (TensorFlow's graphs of open shapes raise an error
+                of their own, and so does torch, whose symbolic shapes are made-up numbers. JAX would give NaN.)
         """
         length = ops.shape(token_ids)[1]
         known = isinstance(length, int) and keras.backend.backend() != "torch"

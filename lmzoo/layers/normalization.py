@@ -12,8 +12,8 @@ import keras
 class LayerNorm(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis (Ba et al., 2016), computed in float32 at least.
 
-    The values are Keras'. On TensorFlow, which does not fuse what it derives, forward and backward pass take two thirds
-    of the time.
+    The values are Keras'. On TensorFlow, which does not fuse what it derives, forward and backward pass take three
+    quarters of the time.
 
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
@@ -32,19 +32,17 @@ class LayerNorm(keras.layers.LayerNormalization):
     def _normalize(self, x: Any, gamma: Any, beta: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any, Any]]]:
         import tensorflow as tf
 
-        shape = tf.shape(x)
-        x = tf.reshape(x, (-1, x.shape[-1]))  # (n, H)
-        # A product with a column of 1 / H is the mean over H, and faster than the reduction.
-        mean = tf.fill((x.shape[-1], 1), tf.constant(1 / x.shape[-1], x.dtype))  # (H, 1)
-        centred = x - x @ mean
-        inverse = tf.math.rsqrt(tf.square(centred) @ mean + tf.cast(self.epsilon, x.dtype))  # (n, 1)
-        normal = centred * inverse  # (n, H)
+        def mean(values: Any) -> Any:
+            return tf.reduce_mean(values, axis=-1, keepdims=True)  # (..., 1)
+
+        centred = x - mean(x)  # (..., H)
+        inverse = tf.math.rsqrt(mean(tf.square(centred)) + tf.cast(self.epsilon, x.dtype))  # (..., 1)
+        normal = centred * inverse  # (..., H)
 
         def gradient(upstream: Any) -> tuple[Any, Any, Any]:
-            upstream = tf.reshape(upstream, tf.shape(normal))  # (n, H)
-            scaled = upstream * gamma
-            dx = inverse * (scaled - scaled @ mean - normal * ((scaled * normal) @ mean))
-            ones = tf.ones((1, tf.shape(normal)[0]), x.dtype)  # (1, n)
-            return tf.reshape(dx, shape), (ones @ (upstream * normal))[0], (ones @ upstream)[0]
+            scaled = upstream * gamma  # (..., H)
+            dx = inverse * (scaled - mean(scaled) - normal * mean(scaled * normal))
+            rows = list(range(x.shape.rank - 1))
+            return dx, tf.reduce_sum(upstream * normal, rows), tf.reduce_sum(upstream, rows)
 
-        return tf.reshape(normal * gamma + beta, shape), gradient
+        return normal * gamma + beta, gradient
