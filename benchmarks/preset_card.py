@@ -30,7 +30,7 @@ from examples.pretrain_nano import documents, rows
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-RATES = (2e-4, 5e-4, 1e-3)
+RATES = (5e-4, 1e-3, 2e-3)
 SEEDS = (0, 1, 2)
 EPOCHS = {300: 16, 3000: 5}
 VALIDATION = 500
