@@ -30,9 +30,9 @@ from examples.pretrain_nano import documents, rows
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-RATES = (5e-4, 1e-3, 2e-3)
 SEEDS = (0, 1, 2)
 EPOCHS = {300: 16, 3000: 5}
+RATES = {300: (5e-4, 1e-3, 2e-3), 3000: (1e-3, 2e-3)}
 VALIDATION = 500
 
 
@@ -83,9 +83,9 @@ def compare(preset: Path, data: Path) -> list[dict[str, Any]]:
                     fine_tune(preset, pretrained, rate, seed, *splits[seed], test)
                     for seed in track(SEEDS, f"{size} sentences, {name}, rate {rate:g}")
                 ]
-                for rate in RATES
+                for rate in RATES[size]
             }
-            best = max(RATES, key=lambda rate: statistics.mean(v for v, _ in results[rate]))
+            best = max(RATES[size], key=lambda rate: statistics.mean(v for v, _ in results[rate]))
             table.append({"size": size, "model": name, "rate": best, "accuracy": [t for _, t in results[best]]})
             print(table[-1], flush=True)
     return table
