@@ -71,6 +71,7 @@ def test_lora_takes_other_targets():
     }
 
 
+@pytest.mark.slow
 @quantizes
 def test_int8_backbone_is_saved_and_loaded(tmp_path):
     backbone, batch = tiny_backbone(num_layers=1), padded_batch()
@@ -91,6 +92,7 @@ def test_int8_backbone_is_saved_and_loaded(tmp_path):
     assert difference(run(keras.saving.load_model(tmp_path / "again.keras"), batch), got) == 0.0
 
 
+@pytest.mark.slow
 @quantizes
 def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
     model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
@@ -104,6 +106,7 @@ def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
     assert difference(run(keras.saving.load_model(tmp_path / "int8.keras"), batch), got) == 0.0
 
 
+@pytest.mark.slow
 @quantizes
 def test_int8_task_is_saved_and_loaded(tmp_path):
     model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
