@@ -303,7 +303,7 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
             check=True,
         )
         theirs = list(np.load(Path(folder, "results.npz")).values())
-    _close(theirs, _train_and_predict(task, texts), f"{other} and {keras.backend.backend()}", tolerance=1e-4)
+    _close(theirs, _train_and_predict(task, texts), f"{other} and {keras.backend.backend()}")
 
 
 _ELSEWHERE = """

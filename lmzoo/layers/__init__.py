@@ -5,9 +5,9 @@ from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.encoder import TransformerBlock
-from lmzoo.layers.heads import ClassificationHead, GatherPositions, MaskedLMHead
+from lmzoo.layers.heads import ClassificationHead, MaskedLMHead
 from lmzoo.layers.normalization import LayerNorm
-from lmzoo.layers.pooling import FirstTokenPooler, MeanPooler
+from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MeanPooler
 
 __all__ = [
     "ClassificationHead",

@@ -8,9 +8,10 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
-from lmzoo.layers.attention import SelfAttention, as_rows
+from lmzoo.layers.attention import SelfAttention
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.normalization import LayerNorm
+from lmzoo.layers.rows import as_rows
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -1,4 +1,4 @@
-"""Output layers of the tasks, and what picks the vectors that they work on."""
+"""Output layers of the tasks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
-from lmzoo.layers.attention import as_rows
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.normalization import LayerNorm
+from lmzoo.layers.rows import as_rows
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -54,22 +54,6 @@ class ClassificationHead(keras.layers.Layer):
             "dropout": self.dropout.rate,
             "initializer_range": self.initializer_range,
         }
-
-
-@keras.saving.register_keras_serializable(package="lmzoo")
-class GatherPositions(keras.layers.Layer):
-    """The vectors at chosen positions.
-
-    Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float (B, M, H).
-    """
-
-    def call(self, sequence: Any, positions: Any) -> Any:
-        """Gathers them."""
-        batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
-        # One flat gather: its gradient is one scatter.
-        flat = as_rows(sequence)  # (B·T, H)
-        rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
-        return ops.take(flat, rows, axis=0)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

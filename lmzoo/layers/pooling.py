@@ -1,4 +1,4 @@
-"""From a sequence of vectors to one."""
+"""From a sequence of vectors to one of them, to some, or to their mean."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 from keras import ops
+
+from lmzoo.layers.rows import as_rows
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -61,3 +63,19 @@ class MeanPooler(keras.layers.Layer):
         weights = ops.cast(padding_mask, sequence.dtype)[:, :, None]  # (B, T, 1)
         total = ops.sum(sequence * weights, axis=1)  # (B, H)
         return total / ops.maximum(ops.sum(weights, axis=1), 1)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class GatherPositions(keras.layers.Layer):
+    """The vectors at chosen positions.
+
+    Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float (B, M, H).
+    """
+
+    def call(self, sequence: Any, positions: Any) -> Any:
+        """Gathers them."""
+        batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
+        # One flat gather: its gradient is one scatter.
+        flat = as_rows(sequence)  # (B·T, H)
+        rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
+        return ops.take(flat, rows, axis=0)

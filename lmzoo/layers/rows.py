@@ -1,0 +1,16 @@
+"""Tensors seen as matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+
+def as_rows(x: Any) -> Any:
+    """`x` (..., H) as a matrix (n, H).
+
+    For layers that work on the last axis alone: on CPUs, XLA takes 1.6 times as long for the gradient of a product with
+    a tensor of three axes.
+    """
+    return ops.reshape(x, (-1, x.shape[-1]))
