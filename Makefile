@@ -10,6 +10,9 @@ PIP_INSTALL := $(PIP) install --quiet --progress-bar off
 QUICKSTART_STAMP := $(VENV)/.installed-quickstart
 DEV_STAMP := $(VENV)/.installed-dev
 
+# Each process of the tests takes up to 3 GB.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+
 # What the second backend runs again: whatever computes with tensors. The rest does not depend on the backend.
 JAX_TESTS ?= tests/conformance tests/layers tests/models tests/serving tests/tasks tests/training
 
@@ -60,11 +63,11 @@ lint: $(DEV_STAMP)  ## ruff and mypy
 
 test-tf: $(DEV_STAMP)  ## the whole suite on TensorFlow; PYTEST_ARGS="-m 'not slow'" for the quick part
 	@echo "== tests, TensorFlow backend"
-	@KERAS_BACKEND=tensorflow $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@KERAS_BACKEND=tensorflow $(PYTEST) $(PYTEST_ARGS)
 
 test-jax: $(DEV_STAMP)  ## layers, models, tasks and conformance on JAX
 	@echo "== tests, JAX backend"
-	@KERAS_BACKEND=jax $(BIN)/python -m pytest $(PYTEST_ARGS) $(JAX_TESTS)
+	@KERAS_BACKEND=jax $(PYTEST) $(PYTEST_ARGS) $(JAX_TESTS)
 
 wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty environment, run the quickstart from elsewhere
 	@echo "== wheel"

@@ -15,6 +15,8 @@ TASKS = [
     for task in (getattr(tasks, name) for name in tasks.__all__)
     if issubclass(task, tasks.Task) and task is not tasks.Task
 ]
+# These start other processes or compile everything twice.
+SLOW = {"check_task_backends", "check_task_export", "check_task_files", "check_task_training"}
 
 
 def name_of(item):
@@ -27,7 +29,13 @@ def test_family(family, check):
     check(family)
 
 
-@pytest.mark.parametrize("check", TASK_CHECKS, ids=name_of)
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, id=name, marks=[pytest.mark.slow] * (name in SLOW))
+        for check, name in zip(TASK_CHECKS, map(name_of, TASK_CHECKS), strict=True)
+    ],
+)
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
 @pytest.mark.parametrize("family", FAMILIES, ids=name_of)
 def test_task(family, task, check):

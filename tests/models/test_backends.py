@@ -15,11 +15,11 @@ from tests.models.backend_probe import LEARNING_RATE, probe, weights_of
 from tests.reference.weights import tiny_masked_lm
 
 TOLERANCE = 1e-5
-# The two first-class backends always; torch, which takes as long again, in the full suite.
 OTHERS = [name for name in ("tensorflow", "jax") if name != keras.backend.backend()]
 
 
-@pytest.mark.parametrize("other", [*OTHERS, pytest.param("torch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("other", [*OTHERS, "torch"])
 def test_equals_another_backend(other, tmp_path, root):
     if importlib.util.find_spec(other) is None:
         pytest.skip(f"{other} is not installed")

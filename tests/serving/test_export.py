@@ -12,6 +12,9 @@ import pytest
 from lmzoo.models import BertBackbone, MaskedLM, TextClassifier
 from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
 
+# Each test starts a process that loads TensorFlow.
+pytestmark = pytest.mark.slow
+
 TEXTS = ["good film", "", "Bad, bad FILM!", "a film " * 1500, "zzz unknown é", "good"]
 SERVE = """
 import sys

@@ -94,6 +94,7 @@ def test_tensorboard(fit, tmp_path):
     assert list((tmp_path / "validation").iterdir())
 
 
+@pytest.mark.slow
 def test_backup_and_restore(tiny, tmp_path, weights_of):
     texts, labels = tiny.data()
 

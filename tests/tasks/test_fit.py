@@ -31,6 +31,7 @@ def forms(tiny, strings_dataset):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", ["array of str", "array of object", "array of bytes", "features", "dataset", "batched dataset"]
 )
@@ -127,6 +128,7 @@ def test_half_precision_scales_the_loss_and_keeps_the_schedule(tiny, weights_of)
     assert max(np.abs(a - b).max() for a, b in zip(weights_of(task), before, strict=True)) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [6, 31], ids=["one bucket", "several buckets"])
 def test_compiled_training_equals_uncompiled(tiny, longest):
     texts, labels = tiny.data(longest=longest)

@@ -57,6 +57,7 @@ def test_the_file_holds_the_vocabulary(trained, file):
     assert tokens == trained[0].preprocessor.tokenizer.vocabulary
 
 
+@pytest.mark.slow
 def test_fresh_process(trained, file, tmp_path):
     task, texts, _ = trained
     moved = shutil.move(file, tmp_path / "served.keras")

@@ -212,6 +212,7 @@ print(*single["token_ids"].numpy().ravel(), *pair["token_ids"].numpy().ravel(), 
 """
 
 
+@pytest.mark.slow
 def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
     strings = tf.TensorSpec([None], tf.string)
     module = tf.Module()
