@@ -21,7 +21,7 @@ def test_classifier(check):
     check(TextClassifier, FAMILY)
 ```
 
-The tokenizer's class must take a list of tokens; `tiny` should hold distinct primes, so that no swapped axes pass.
+The tokenizer's `of_words` makes its vocabulary; `tiny` should hold distinct primes, so that no swapped axes pass.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ _SEED = 1709
 
 def tiny_preprocessor(family: Family) -> Preprocessor:
     """A preprocessor whose vocabulary is the special tokens, `WORDS` and as many more as `family.tiny` has."""
-    tokens = [*family.tokenizer.special_tokens, *WORDS]
-    tokens += [f"filler{i}" for i in range(family.tiny.vocabulary_size - len(tokens))]
-    return Preprocessor(family.tokenizer(tokens), family.packing, family.tiny.max_sequence_length)
+    tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size)
+    return Preprocessor(tokenizer, family.packing, family.tiny.max_sequence_length)
 
 
 def tiny_backbone(family: Family, **overrides: Any) -> Backbone:

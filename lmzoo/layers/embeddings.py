@@ -18,14 +18,16 @@ class TransformerEmbedding(keras.layers.Layer):
     Args:
         vocabulary_size: int, V.
         hidden_dim: int, H.
-        max_sequence_length: int, rows of the position table.
-        num_segments: int, rows of the segment table; 0 for none.
+        max_sequence_length: int, longest row in tokens.
+        num_segments: int, rows of the segment table; 0 for none, and with 1 every token gets that row.
         dropout: float, rate after the normalisation.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
+        first_position: int, row of the position table that a row's first token gets. If it is not 0, padding gets the
+            row before it and real tokens are counted (RoBERTa: 2, as fairseq numbers positions from its padding id).
 
-    Call arguments: `token_ids` int (B, T) and, if there are segments, `segment_ids` int (B, T). Returns float
-    (B, T, H).
+    Call arguments: `token_ids` int (B, T); if there are several segments `segment_ids` int (B, T); and if
+    `first_position` is not 0 `padding_mask` int (B, T). Returns float (B, T, H).
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class TransformerEmbedding(keras.layers.Layer):
         dropout: float = 0.0,
         layer_norm_epsilon: float = 1e-12,
         initializer_range: float = 0.02,
+        first_position: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -45,9 +48,11 @@ class TransformerEmbedding(keras.layers.Layer):
         self.max_sequence_length = max_sequence_length
         self.num_segments = num_segments
         self.initializer_range = initializer_range
+        self.first_position = first_position
         # Reversible: a masked-LM head projects back through the same table.
         self.token_embedding = self._table(keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding")
-        self.position_embedding = self._table(keras.layers.Embedding, max_sequence_length, "position_embedding")
+        positions = max_sequence_length + first_position
+        self.position_embedding = self._table(keras.layers.Embedding, positions, "position_embedding")
         self.segment_embedding = (
             self._table(keras.layers.Embedding, num_segments, "segment_embedding") if num_segments else None
         )
@@ -63,7 +68,9 @@ class TransformerEmbedding(keras.layers.Layer):
             name=name,
         )
 
-    def build(self, token_ids_shape: tuple[int | None, ...], segment_ids_shape: Any = None) -> None:
+    def build(
+        self, token_ids_shape: tuple[int | None, ...], segment_ids_shape: Any = None, padding_mask_shape: Any = None
+    ) -> None:
         """Creates the tables and the normalisation."""
         for table in (self.token_embedding, self.position_embedding, self.segment_embedding):
             if table is not None:
@@ -71,7 +78,7 @@ class TransformerEmbedding(keras.layers.Layer):
         self.layer_norm.build((*token_ids_shape, self.hidden_dim))
         self.built = True
 
-    def call(self, token_ids: Any, segment_ids: Any = None, training: bool = False) -> Any:
+    def call(self, token_ids: Any, segment_ids: Any = None, padding_mask: Any = None, training: bool = False) -> Any:
         """Embeds `token_ids`.
 
         Raises:
@@ -85,10 +92,18 @@ class TransformerEmbedding(keras.layers.Layer):
                 f"The rows are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )
         x = self.token_embedding(token_ids)  # (B, T, H)
-        x = x + self.position_embedding(ops.arange(length, dtype="int32"))  # + (T, H)
-        if self.segment_embedding is not None:
+        x = x + self.position_embedding(self._positions(length, padding_mask))  # + (T, H) or (B, T, H)
+        if self.num_segments == 1:
+            x = x + self.segment_embedding(ops.zeros((1,), "int32"))  # + (1, H)
+        elif self.num_segments:
             x = x + self.segment_embedding(segment_ids)  # + (B, T, H)
         return self.dropout(self.layer_norm(x), training=training)
+
+    def _positions(self, length: Any, padding_mask: Any) -> Any:
+        if not self.first_position:
+            return ops.arange(length, dtype="int32")  # (T,)
+        mask = ops.cast(padding_mask, "int32")  # (B, T)
+        return ops.cumsum(mask, axis=1) * mask + self.first_position - 1
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -101,4 +116,5 @@ class TransformerEmbedding(keras.layers.Layer):
             "dropout": self.dropout.rate,
             "layer_norm_epsilon": self.layer_norm.epsilon,
             "initializer_range": self.initializer_range,
+            "first_position": self.first_position,
         }

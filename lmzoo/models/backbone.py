@@ -71,33 +71,22 @@ class Backbone(keras.Model):
         """Builds the graph: returns its layers by attribute name, its symbolic inputs and its outputs."""
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
-    def attention_scores(self, inputs: dict[str, Any]) -> list[Any]:
-        """Attention probabilities of every block, outside training.
-
-        Args:
-            inputs: the backbone's inputs, a dict of (B, T) tensors.
-
-        Returns:
-            A list with one float tensor (B, heads, T, T) per block; each row sums to 1 over the real tokens.
-        """
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        hidden_states = self(inputs)["hidden_states"]
-        return [block.attention.scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
+    def padding_mask(self, inputs: dict[str, Any]) -> Any:
+        """Where the tokens of `inputs` are real: int or bool (B, T)."""
+        return inputs["padding_mask"]
 
     def vectors_at(self, inputs: dict[str, Any], positions: Any) -> Any:
-        """`sequence_output` at chosen positions. Compiled code computes the last block for these alone.
+        """`sequence_output` at chosen positions.
 
         Args:
-            inputs: the backbone's inputs, a dict of (B, T) tensors.
+            inputs: the backbone's inputs, a dict.
             positions: int tensor (B, M).
 
         Returns:
             Float tensor (B, M, H).
         """
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        before = self(inputs)["hidden_states"][-2]  # (B, T, H)
         gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
-        return self.blocks[-1](before, mask, gather(before, positions))
+        return gather(self(inputs)["sequence_output"], positions)
 
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lmzoo.layers.activations import get_activation
 
@@ -19,11 +20,14 @@ class EncoderConfig:
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
         max_sequence_length: rows of the position table: the longest input in tokens.
-        num_segments: rows of the segment table.
+        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initialiser.
     """
+
+    # Row of the position table that the first token gets. Where it is not 0, padding gets the row before it.
+    first_position: ClassVar[int] = 0
 
     vocabulary_size: int
     num_layers: int

@@ -153,17 +153,14 @@ class MaskedLM(Task):
         pieces = text.split(mask)
         for k, row in enumerate(log_probabilities):  # (V,)
             before, after = mask.join(pieces[: k + 1]), mask.join(pieces[k + 1 :])
-            tokens = [(tokenizer.id_to_token(int(i)), row[i]) for i in np.argsort(-row, kind="stable")[:top_k]]
-            results.append(
-                [
-                    {
-                        "token": token,
-                        "score": float(np.exp(score)),
-                        "text": before + token.removeprefix(tokenizer.continuation_prefix) + after,
-                    }
-                    for token, score in tokens
-                ]
-            )
+            candidates = []
+            for i in np.argsort(-row, kind="stable")[:top_k]:
+                token = tokenizer.id_to_token(int(i))
+                piece = tokenizer.text_of(token)
+                # A piece that brings its space takes the place of the one before the mask.
+                kept = before.rstrip(" ") if piece.startswith(" ") else before
+                candidates.append({"token": token, "score": float(np.exp(row[i])), "text": kept + piece + after})
+            results.append(candidates)
         return results[0] if len(results) == 1 else results
 
     served_outputs = ("token", "score")

@@ -5,7 +5,8 @@ from lmzoo.text.masking import Masking
 from lmzoo.text.packing import EncodedTexts, Packing
 from lmzoo.text.policy import TextNotice
 from lmzoo.text.preprocessor import Preprocessor
-from lmzoo.text.wordpiece import Piece, WordPieceTokenizer
+from lmzoo.text.tokenizer import Piece, Tokenizer
+from lmzoo.text.wordpiece import WordPieceTokenizer
 
 __all__ = [
     "EncodedTexts",
@@ -15,5 +16,6 @@ __all__ = [
     "Piece",
     "Preprocessor",
     "TextNotice",
+    "Tokenizer",
     "WordPieceTokenizer",
 ]

@@ -13,8 +13,8 @@ class Packing:
     """How a family joins segments: `start A end`, or `start A between B end`.
 
     Attributes:
-        start: token before the first segment.
-        end: token after the last one.
+        start: token before the first segment; "" for none.
+        end: token after the last one; "" for none.
         between: tokens between two segments.
         segments: whether the family tells the segments apart by `segment_ids`; `between` belongs to the first.
     """
@@ -26,7 +26,7 @@ class Packing:
 
     def overhead(self, pair: bool) -> int:
         """How many special tokens a row of one segment, or of a pair, holds."""
-        return 2 + (len(self.between) if pair else 0)
+        return bool(self.start) + bool(self.end) + (len(self.between) if pair else 0)
 
 
 def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +62,7 @@ class EncodedTexts:
     """Packed rows of different lengths, stored without padding.
 
     Attributes:
-        token_ids: int32 (total,), all rows one after another.
+        token_ids: int32 (total,), all rows one after another; (total, W) where a token is a row of characters.
         row_splits: int64 (n + 1,), row i is `token_ids[row_splits[i]:row_splits[i + 1]]`.
         second: int32 (n,), index within the row of the second segment's first token; the row's length if there is none.
         truncated: number of texts that were cut to fit.
@@ -107,7 +107,7 @@ class EncodedTexts:
             pad_id: int, id at padding.
 
         Returns:
-            `token_ids` and `padding_mask`, both int32 (b, length).
+            `token_ids` (b, length) or (b, length, W) and `padding_mask` (b, length), both int32.
 
         Raises:
             ValueError: if a row is longer than `length`.
@@ -116,6 +116,6 @@ class EncodedTexts:
         if (longest := lengths.max(initial=0)) > length:
             raise ValueError(f"A row of {longest} tokens does not fit into {length}.")
         mask = np.arange(length) < lengths[:, None]  # (b, length)
-        ids = np.full(mask.shape, pad_id, "int32")
+        ids = np.full((*mask.shape, *self.token_ids.shape[1:]), pad_id, "int32")
         ids[mask] = self.select(rows).token_ids
         return ids, mask.astype("int32")

@@ -13,6 +13,7 @@ import numpy as np
 
 from lmzoo.text.packing import EncodedTexts, Packing, truncate_pair
 from lmzoo.text.policy import clean_columns, notify
+from lmzoo.text.tokenizer import Tokenizer
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -36,7 +37,7 @@ class Preprocessor:
     ```
     """
 
-    def __init__(self, tokenizer: Any, packing: Packing | dict[str, Any], sequence_length: int = 512) -> None:
+    def __init__(self, tokenizer: Tokenizer, packing: Packing | dict[str, Any], sequence_length: int = 512) -> None:
         self.tokenizer = tokenizer
         if isinstance(packing, dict):
             packing = Packing(**{**packing, "between": tuple(packing["between"])})
@@ -68,7 +69,7 @@ class Preprocessor:
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
         token_id = self.tokenizer.token_to_id
-        start, end = [token_id(self.packing.start)], [token_id(self.packing.end)]
+        start, end = ([token_id(token)] if token else [] for token in (self.packing.start, self.packing.end))
         between = [token_id(token) for token in self.packing.between]
         overhead = self.packing.overhead(second is not None)
         budget = self.sequence_length - overhead
@@ -82,7 +83,7 @@ class Preprocessor:
             kept = np.minimum(lengths, budget)
             truncated = int(np.sum(kept < lengths))
             rows = [start + ids[:n] + end for ids, n in zip(first, kept.tolist(), strict=True)]
-            boundary = kept + 2
+            boundary = kept + overhead
         else:
             second_lengths = np.array([len(ids) for ids in second], "int64")
             kept, second_kept = truncate_pair(lengths, second_lengths, budget)
@@ -91,11 +92,11 @@ class Preprocessor:
                 start + a[:n] + between + b[:m] + end
                 for a, b, n, m in zip(first, second, kept.tolist(), second_kept.tolist(), strict=True)
             ]
-            boundary = kept + 1 + len(between)
+            boundary = kept + len(start) + len(between)
         if truncated:
             notify(f"{truncated} of {len(rows)} texts were cut to {self.sequence_length} tokens (`sequence_length`).")
         splits = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype="int64")])
-        flat = np.fromiter(itertools.chain.from_iterable(rows), "int32", count=splits[-1])
+        flat = self.tokenizer.as_array(itertools.chain.from_iterable(rows), int(splits[-1]))
         return EncodedTexts(flat, splits.astype("int64"), boundary.astype("int32"), truncated)
 
     def features(self, encoded: EncodedTexts, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
@@ -108,9 +109,10 @@ class Preprocessor:
 
         Returns:
             Dict of int32 arrays (b, length): `token_ids`, `padding_mask` and, if the family has them, `segment_ids`.
+            For ELMo `character_ids` (b, length, 50).
         """
         ids, mask = encoded.padded(rows, length, self.tokenizer.pad_id)
-        features = {"token_ids": ids, "padding_mask": mask}
+        features = self.tokenizer.features(ids, mask)
         if self.packing.segments:
             after = np.arange(length) >= encoded.second[rows][:, None]  # (b, length)
             features["segment_ids"] = after.astype("int32") * mask

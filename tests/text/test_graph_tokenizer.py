@@ -154,8 +154,8 @@ def test_text_cannot_bring_the_signs_of_special_tokens() -> None:
     assert graph_tokenizer(tokenizer)(texts).to_list() == expected
 
 
-def test_only_wordpiece() -> None:
-    with pytest.raises(TypeError, match="a WordPieceTokenizer can run in a graph, got str"):
+def test_only_tokenizers() -> None:
+    with pytest.raises(TypeError, match="a tokenizer of lmzoo.text can run in a graph, got str"):
         graph_tokenizer("vocab.txt")
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 
-from lmzoo.layers import FirstTokenPooler, TransformerBlock, TransformerEmbedding
-from lmzoo.models.backbone import Backbone
 from lmzoo.models.config import EncoderConfig
+from lmzoo.models.transformer import TransformerBackbone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +16,7 @@ class BertConfig(EncoderConfig):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class BertBackbone(Backbone):
+class BertBackbone(TransformerBackbone):
     """BERT's encoder.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
@@ -59,54 +57,3 @@ class BertBackbone(Backbone):
     """
 
     config_class = BertConfig
-
-    @classmethod
-    def assemble(
-        cls, config: BertConfig, dtype: keras.DTypePolicy
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Builds the graph."""
-        # === Layers ===
-        embeddings = TransformerEmbedding(
-            config.vocabulary_size,
-            config.hidden_dim,
-            config.max_sequence_length,
-            config.num_segments,
-            config.dropout,
-            config.layer_norm_epsilon,
-            config.initializer_range,
-            dtype=dtype,
-            name="embeddings",
-        )
-        blocks = [
-            TransformerBlock(
-                config.num_heads,
-                config.hidden_dim,
-                config.intermediate_dim,
-                config.activation,
-                config.dropout,
-                config.layer_norm_epsilon,
-                config.initializer_range,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(config.num_layers)
-        ]
-        pooler = FirstTokenPooler(config.hidden_dim, config.initializer_range, dtype=dtype, name="pooler")
-
-        # === Functional Model ===
-        inputs = {
-            name: keras.Input((None,), dtype="int32", name=name)
-            for name in ("token_ids", "padding_mask", "segment_ids")
-        }
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        hidden_states = [embeddings(inputs["token_ids"], inputs["segment_ids"])]  # (B, T, H)
-        for block in blocks:
-            hidden_states.append(block(hidden_states[-1], mask))
-        # The pooler takes the first position alone. Compiled code leaves out the outputs that a task does not use.
-        first = blocks[-1](hidden_states[-2], mask, hidden_states[-2][:, :1])  # (B, 1, H)
-        outputs = {
-            "sequence_output": hidden_states[-1],
-            "pooled_output": pooler(first),
-            "hidden_states": tuple(hidden_states),
-        }
-        return {"embeddings": embeddings, "blocks": blocks, "pooler": pooler}, inputs, outputs
