@@ -155,7 +155,7 @@ def test_text_cannot_bring_the_signs_of_special_tokens() -> None:
 
 
 def test_only_tokenizers() -> None:
-    with pytest.raises(TypeError, match="a tokenizer of lmzoo.text can run in a graph, got str"):
+    with pytest.raises(TypeError, match=r"a tokenizer of lmzoo\.text can run in a graph, got str"):
         graph_tokenizer("vocab.txt")
 
 
