@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import io
+import itertools
 import os
 import pkgutil
 import re
@@ -13,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -69,18 +71,32 @@ def is_within(name: str, part: str) -> bool:
     return name == part or name.startswith(part + ".")
 
 
-def code_lines(path: Path) -> int:
-    """Lines that hold code: no blank lines, comments or docstrings."""
+def code_lines(path: Path) -> dict[int, str]:
+    """Lines that hold code, by number: no blank lines, comments or docstrings."""
     text = path.read_text("utf-8")
-    lines: set[int] = set()
+    numbers: set[int] = set()
     layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in layout:
-            lines.update(range(token.start[0], token.end[0] + 1))
+            numbers.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines.difference_update(range(node.lineno, node.end_lineno + 1))
-    return len(lines)
+            numbers.difference_update(range(node.lineno, node.end_lineno + 1))
+    lines = text.splitlines()
+    return {number: lines[number - 1].strip() for number in sorted(numbers)}
+
+
+def masked_lines(folder: Path, computing: bool) -> Counter[str]:
+    """A family's lines without its name, imports and brackets; those of functions only, if asked for what computes."""
+    found: Counter[str] = Counter()
+    for path in folder.rglob("*.py"):
+        functions = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)]
+        within = {number for node in functions for number in range(node.body[0].lineno, node.end_lineno + 1)}
+        for number, line in code_lines(path).items():
+            counts = re.search(r"\w", line) and not line.startswith(("from ", "import "))
+            if counts and (number in within or not computing):
+                found[re.sub(folder.name, "family", line, flags=re.IGNORECASE)] += 1
+    return found
 
 
 def relative(path: Path) -> str:
@@ -99,7 +115,7 @@ def test_imports_point_one_way(path: Path) -> None:
 def test_family_folder(folder: Path) -> None:
     files = sorted(folder.rglob("*.py"))
     assert {path.name for path in files} <= FAMILY_FILES
-    assert sum(map(code_lines, files)) <= 350
+    assert sum(len(code_lines(path)) for path in files) <= 350
     others = {other.name for other in FAMILY_FOLDERS} - {folder.name}
     for path in files:
         crossed = [
@@ -108,6 +124,18 @@ def test_family_folder(folder: Path) -> None:
         assert not crossed, (
             f"{relative(path)} imports another family: {crossed}. What two families use goes to layers/."
         )
+
+
+PAIRS_OF_FAMILIES = list(itertools.permutations(FAMILY_FOLDERS, 2))
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS_OF_FAMILIES, ids=lambda folder: folder.name)
+def test_families_share_no_code(one: Path, other: Path) -> None:
+    """Families differ in what they compute, and what they declare (a record, two class headers) is short."""
+    lines = masked_lines(one, computing=True)
+    assert (lines & masked_lines(other, computing=True)).total() <= 0.15 * lines.total()
+    declared = masked_lines(one, computing=False) & masked_lines(other, computing=False)
+    assert declared.total() <= 16, declared
 
 
 def test_only_the_facade_knows_families_by_name() -> None:

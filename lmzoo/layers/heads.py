@@ -15,36 +15,56 @@ from lmzoo.layers.rows import as_rows
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ClassificationHead(keras.layers.Layer):
-    """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
+    """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1); perhaps one more in between.
+
+    With an activation: dropout, dense (H, H), activation, dropout, linear layer (Liu et al., 2019). It stands for the
+    pooler that RoBERTa and DistilBERT lack.
 
     Args:
         num_classes: int, C.
-        dropout: float, rate on the pooled vector in training.
+        dropout: float, rate on the vectors before each dense layer in training.
         initializer_range: float, standard deviation of the truncated normal initialiser.
+        activation: str or None, of the layer in between, see `lmzoo.layers.get_activation`; None for no such layer.
+        input_dropout: bool, whether the pooled vector is dropped from, too (not in DistilBERT).
 
     Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
     """
 
-    def __init__(self, num_classes: int, dropout: float = 0.1, initializer_range: float = 0.02, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        dropout: float = 0.1,
+        initializer_range: float = 0.02,
+        activation: str | None = None,
+        input_dropout: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.initializer_range = initializer_range
+        self.activation = activation
+        self.input_dropout = input_dropout
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
-        self.logits = keras.layers.Dense(
-            num_classes,
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=initializer_range),
-            dtype=self.dtype_policy,
-            name="logits",
-        )
+        self.logits = self._dense(num_classes, "logits")
+
+    def _dense(self, units: int, name: str) -> keras.layers.Dense:
+        initializer = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
+        return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the linear layer."""
+        """Creates the dense layers."""
+        if self.activation:
+            self.dense = self._dense(input_shape[-1], "dense")
+            self.dense.build(input_shape)
         self.logits.build(input_shape)
         self.built = True
 
     def call(self, pooled: Any, training: bool = False) -> Any:
         """Computes the logits."""
-        return ops.cast(self.logits(self.dropout(pooled, training=training)), "float32")
+        x = self.dropout(pooled, training=training) if self.input_dropout else pooled  # (B, H)
+        if self.activation:
+            x = self.dropout(get_activation(self.activation)(self.dense(x)), training=training)  # (B, H)
+        return ops.cast(self.logits(x), "float32")
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -53,6 +73,8 @@ class ClassificationHead(keras.layers.Layer):
             "num_classes": self.num_classes,
             "dropout": self.dropout.rate,
             "initializer_range": self.initializer_range,
+            "activation": self.activation,
+            "input_dropout": self.input_dropout,
         }
 
 

@@ -1,7 +1,19 @@
 """Backbones and tasks: the public facade."""
 
+from lmzoo.models.albert import AlbertBackbone
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.bert import BertBackbone
+from lmzoo.models.distilbert import DistilBertBackbone
+from lmzoo.models.roberta import RobertaBackbone
 from lmzoo.tasks import MaskedLM, Task, TextClassifier
 
-__all__ = ["Backbone", "BertBackbone", "MaskedLM", "Task", "TextClassifier"]
+__all__ = [
+    "AlbertBackbone",
+    "Backbone",
+    "BertBackbone",
+    "DistilBertBackbone",
+    "MaskedLM",
+    "RobertaBackbone",
+    "Task",
+    "TextClassifier",
+]

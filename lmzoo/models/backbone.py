@@ -175,7 +175,11 @@ class Backbone(keras.Model):
 
 def _sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     """All layers below `layer`, parents first."""
-    inside = layer.layers if isinstance(layer, keras.Model) else vars(layer).values()
+    if isinstance(layer, keras.Model):
+        inside = layer.layers
+    else:  # Keras keeps lists of its own, whose names begin with "_".
+        values = [value for name, value in vars(layer).items() if not name.startswith("_")]
+        inside = [child for value in values for child in (value if isinstance(value, list) else [value])]
     for child in inside:
         if isinstance(child, keras.layers.Layer):
             yield child

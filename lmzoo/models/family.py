@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lmzoo.text.packing import Packing
+from lmzoo.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from lmzoo.models.backbone import Backbone
@@ -21,13 +23,15 @@ class Family:
         tokenizer: the tokenizer's class.
         packing: how segments become one row of token ids.
         tiny: configuration of a model small enough for tests; enrols the family in the conformance suite.
+        classifier: arguments of `lmzoo.layers.ClassificationHead` that are the family's own.
     """
 
     name: str
     backbone: type[Backbone]
-    tokenizer: type[Any]
+    tokenizer: type[Tokenizer]
     packing: Packing
     tiny: Any
+    classifier: Mapping[str, Any] = field(default_factory=dict)
 
 
 _FAMILIES: dict[str, Family] = {}

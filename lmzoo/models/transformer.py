@@ -20,9 +20,7 @@ class TransformerBackbone(Backbone):
     has_pooler: ClassVar[bool] = True
 
     @classmethod
-    def assemble(
-        cls, config: EncoderConfig, dtype: keras.DTypePolicy
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Builds the graph."""
         # === Layers ===
         layers: dict[str, Any] = {"embeddings": embedding_of(config, dtype)}

@@ -11,6 +11,7 @@ import numpy as np
 
 from lmzoo.layers import ClassificationHead, MeanPooler
 from lmzoo.models.backbone import Backbone
+from lmzoo.models.family import family_of
 from lmzoo.tasks.task import Task
 from lmzoo.text import Preprocessor
 
@@ -72,12 +73,13 @@ class TextClassifier(Task):
         if pooling not in ("first", "mean"):
             raise ValueError(f'`pooling` must be "first" or "mean", got {pooling!r}.')
         rate = backbone.config.dropout if dropout is None else dropout
-        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier")
+        own = family_of(backbone).classifier
+        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier", **own)
         inputs = backbone.input
         outputs = backbone(inputs)
         if pooling == "mean":
             pooled = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")(
-                outputs["sequence_output"], inputs["padding_mask"]
+                outputs["sequence_output"], backbone.padding_mask(inputs)
             )  # (B, H)
         else:
             pooled = outputs["pooled_output"]  # (B, H)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +18,39 @@ class Masking:
     Attributes:
         probability: share of positions to predict; special tokens count in n but are never chosen.
         whole_word: whether to choose all pieces of a word together; a word that would exceed the number is skipped.
+        ngram: how many neighbouring words are chosen together at the most, 3 for ALBERT (Lan et al., 2020): k words
+            with a probability that is proportional to 1/k, fewer where they would exceed the number, none where one of
+            them is chosen already. Needs `whole_word`.
+        rounding: "nearest", halves to the even side, or "random", down or up as often as gives `probability` on
+            average, as RoBERTa's code does.
+
+    Raises:
+        ValueError: for an `ngram` below 1 or without `whole_word`, or another `rounding`.
+
+    Example:
+
+    ```python
+    from lmzoo.text import Masking
+
+    Masking(whole_word=True, ngram=3).slots(512)  # 77
+    ```
     """
 
     probability: float = 0.15
     whole_word: bool = False
+    ngram: int = 1
+    rounding: str = "nearest"
+
+    def __post_init__(self) -> None:
+        if self.ngram < 1 or (self.ngram > 1 and not self.whole_word):
+            raise ValueError(f"`ngram` counts words, from 1; above 1 it needs `whole_word=True`. Got {self}.")
+        if self.rounding not in ("nearest", "random"):
+            raise ValueError(f"`rounding` must be 'nearest' or 'random', got {self.rounding!r}.")
 
     def slots(self, length: int) -> int:
         """Predictions that a row of `length` tokens holds at the most."""
-        return max(1, round(length * self.probability))
+        exact = length * self.probability
+        return max(1, math.ceil(exact) if self.rounding == "random" else round(exact))
 
     def choose(
         self,
@@ -47,11 +73,13 @@ class Masking:
         """
         width = candidates.shape[1]
         slots = self.slots(width)
-        wanted = np.maximum(1, np.rint(lengths * self.probability).astype("int64"))  # (B,)
+        exact = lengths * self.probability  # (B,)
+        rounded = np.floor(exact + rng.random(len(exact))) if self.rounding == "random" else np.rint(exact)
+        wanted = np.maximum(1, rounded.astype("int64"))  # (B,)
         if self.whole_word:
             picked = np.stack(
                 [
-                    _pick_words(row, starts, want, rng)
+                    _pick_words(row, starts, want, self.ngram, rng)
                     for row, starts, want in zip(candidates, word_starts, wanted, strict=True)
                 ]
             )
@@ -74,20 +102,48 @@ class Masking:
         return np.where(chosen, replaced, targets)
 
 
-def _pick_words(candidates: np.ndarray, starts: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+def _pick_words(
+    candidates: np.ndarray, starts: np.ndarray, wanted: int, ngram: int, rng: np.random.Generator
+) -> np.ndarray:
     """Bool (T,): pieces of randomly ordered words, skipping words that no longer fit."""
     places = np.flatnonzero(candidates)
     picked = np.zeros(len(candidates), bool)
     if not len(places):
         return picked
     # A continuation opens a group of its own where no candidate precedes it.
-    opens = starts[places] | (np.diff(places, prepend=-2) != 1)
-    words = np.split(places, np.flatnonzero(opens)[1:])
+    apart = np.diff(places, prepend=-2) != 1
+    first = np.flatnonzero(starts[places] | apart)  # (words,)
+    words = np.split(places, first[1:])
+    order = rng.permutation(len(words))
+    together = _draw_lengths(apart[first], ngram, rng) if ngram > 1 else np.ones(len(words), "int64")
     left = wanted
-    for index in rng.permutation(len(words)):
-        if len(words[index]) <= left:
-            picked[words[index]] = True
-            left -= len(words[index])
-            if not left:
-                break
+    for index in order:
+        chosen = words[index : index + together[index]]
+        while sum(map(len, chosen)) > left:
+            chosen = chosen[:-1]
+        if not chosen or any(picked[word[0]] for word in chosen):
+            continue
+        for word in chosen:
+            picked[word] = True
+            left -= len(word)
+        if not left:
+            break
     return picked
+
+
+def _draw_lengths(apart: np.ndarray, longest: int, rng: np.random.Generator) -> np.ndarray:
+    """How many words to choose together, from each word on: k with a probability that is proportional to 1/k.
+
+    Args:
+        apart: bool (words,), where a word does not follow the one before, so that they are not chosen together.
+        longest: int, the largest k.
+        rng: source of randomness.
+
+    Returns:
+        int64 (words,), not more than there are words up to the next that is apart.
+    """
+    run = np.cumsum(apart)  # (words,)
+    room = np.minimum(longest, np.searchsorted(run, run, side="right") - np.arange(len(run)))  # (words,)
+    weight = np.cumsum(1 / np.arange(1, longest + 1))  # (longest,)
+    drawn = 1 + np.searchsorted(weight, rng.random(len(run)) * weight[room - 1], side="right")
+    return np.minimum(drawn, room)

@@ -60,20 +60,24 @@ def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
     return clean_columns({what: texts})[0]
 
 
-def clean_columns(columns: Mapping[str, Iterable[Any]], notify: Callable[[str], None] = notify) -> list[list[str]]:
+def clean_columns(
+    columns: Mapping[str, Iterable[Any]], notify: Callable[[str], None] = notify, words: bool = False
+) -> list[list[Any]]:
     """`clean_texts` for several arguments of one call, such as the two sides of pairs: one notice for all of them.
 
     Args:
         columns: batches of texts by what to call them in messages.
         notify: what to do with the notice.
+        words: whether a list or tuple of strings is taken as a text, too: one that is split into words.
 
     Returns:
-        One list of strings per batch.
+        One list per batch, of strings; of lists of strings for texts that are split into words.
 
     Raises:
         TypeError: as `clean_texts`.
     """
-    cleaned = {what: [_clean(text, what, i) for i, text in enumerate(_listed(t, what))] for what, t in columns.items()}
+    clean = _clean_words if words else _clean
+    cleaned = {what: [clean(text, what, i) for i, text in enumerate(_listed(t, what))] for what, t in columns.items()}
     replaced = sum(changed for column in cleaned.values() for _, changed in column)
     if replaced:
         count = sum(map(len, cleaned.values()))
@@ -105,3 +109,11 @@ def _clean(text: Any, what: str, position: int) -> tuple[str, bool]:
     if not text.isascii() and _SURROGATE.search(text):
         return _SURROGATE.sub("\ufffd", text), True
     return text, False
+
+
+def _clean_words(text: Any, what: str, position: int) -> tuple[str | list[str], bool]:
+    """`_clean` for a text that may be a list of words."""
+    if not isinstance(text, (list, tuple)):
+        return _clean(text, what, position)
+    cleaned = [_clean(word, f"{what}[{position}]", i) for i, word in enumerate(text)]
+    return [word for word, _ in cleaned], any(changed for _, changed in cleaned)

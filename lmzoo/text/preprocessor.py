@@ -53,7 +53,7 @@ class Preprocessor:
         the longer text, the second on ties.
 
         Args:
-            texts: n strings.
+            texts: n strings; a list of words is a text, too, if the tokenizer `takes_words`.
             pairs: n strings to join to them, or None.
             notify: what to do with notices; by default they are `TextNotice` warnings.
 
@@ -65,7 +65,8 @@ class Preprocessor:
             ValueError: if `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text.
         """
         columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
-        first, second = ([self.tokenizer.tokenize(column) for column in clean_columns(columns, notify)] + [None])[:2]
+        cleaned = clean_columns(columns, notify, self.tokenizer.takes_words)
+        first, second = ([self.tokenizer.tokenize(column) for column in cleaned] + [None])[:2]
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
         token_id = self.tokenizer.token_to_id

@@ -35,6 +35,7 @@ class Tokenizer(ABC):
     pad_token: ClassVar[str | None] = None
     unk_token: ClassVar[str | None] = None
     mask_token: ClassVar[str | None] = None
+    takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
 
     _tokens: Sequence[str] = ()
 

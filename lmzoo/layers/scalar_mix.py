@@ -1,0 +1,108 @@
+"""A learned average of a model's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+# layer_norm -> what is added to the variance; None for no normalisation
+EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class ScalarMix(keras.layers.Layer):
+    """gamma * sum_k softmax(s)_k * layer_k: ELMo's task-specific combination (Peters et al., 2018, eq. 1).
+
+    https://arxiv.org/abs/1802.05365
+
+    With `layer_norm`, a layer is first normalised by one mean and one variance over all features of all the positions
+    that the mask calls real: over the whole batch, so that a row's result depends on its companions. The original
+    implementation leaves the sentence markers out of the mask and adds 1e-12 to the variance, AllenNLP leaves them in
+    and adds 1e-13. Positions of padding are mixed like others: mask the result.
+
+    Args:
+        layer_norm: None, `"bilm_tf"` or `"allennlp"`.
+        l2_coefficient: float, the penalty's weight: this times the sum of the squared scalars is added to the loss.
+        parameters: the scalars, one float for each layer, if they and gamma (1) are not to be trained.
+
+    Call arguments: `layers`, a list or tuple of float (B, T, H), and `mask`, bool or int (B, T), needed with
+    `layer_norm` only. Returns float (B, T, H). A list of the last layer alone is scaled by gamma.
+
+    Raises:
+        ValueError: for another `layer_norm`, a missing mask, or as many parameters as there are not layers.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.layers import ScalarMix
+
+    layers = [np.full((2, 3, 5), k, "float32") for k in (1, 2, 6)]
+    ScalarMix()(layers)  # their mean, 3, before training
+    ```
+    """
+
+    def __init__(
+        self,
+        layer_norm: str | None = None,
+        l2_coefficient: float = 0.0,
+        parameters: Sequence[float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if layer_norm not in EPSILON:
+            raise ValueError(f"`layer_norm` must be one of {', '.join(map(repr, EPSILON))}, got {layer_norm!r}.")
+        if l2_coefficient < 0:
+            raise ValueError(f"`l2_coefficient` must not be negative, got {l2_coefficient!r}.")
+        self.layer_norm = layer_norm
+        self.l2_coefficient = l2_coefficient
+        self.parameters = None if parameters is None else tuple(map(float, parameters))
+
+    def build(self, layers_shape: Sequence[Any], mask_shape: Any = None) -> None:
+        """Creates a scalar for each layer, and gamma."""
+        count, fixed = len(layers_shape), self.parameters
+        if fixed is not None and len(fixed) != count:
+            raise ValueError(f"`parameters` has {len(fixed)} values for {count} layers.")
+        initial = "zeros" if fixed is None else lambda shape, dtype: ops.convert_to_tensor(fixed, dtype)
+        self.scalars = self.add_weight(shape=(count,), initializer=initial, trainable=fixed is None, name="scalars")
+        self.gamma = self.add_weight(shape=(), initializer="ones", trainable=fixed is None, name="gamma")
+        self.built = True
+
+    def call(self, layers: Sequence[Any], mask: Any = None) -> Any:
+        """Mixes the layers."""
+        if self.layer_norm and mask is None:
+            raise ValueError("ScalarMix with `layer_norm` needs a mask.")
+        if self.l2_coefficient:
+            self.add_loss(self.l2_coefficient * ops.sum(ops.square(ops.cast(self.scalars, "float32"))))
+        # One layer: Keras' softmax warns where there is but one entry.
+        scalars = ops.cast(self.scalars, "float32")
+        weights = ops.softmax(scalars) if len(layers) > 1 else ops.ones_like(scalars)
+        weights = ops.cast(self.gamma, "float32") * weights  # (layers,)
+        mixed = 0.0
+        for k, layer in enumerate(layers):
+            layer = ops.cast(layer, "float32")  # (B, T, H)
+            mixed = mixed + weights[k] * (self._normalize(layer, mask) if self.layer_norm else layer)
+        return ops.cast(mixed, self.compute_dtype)
+
+    def _normalize(self, layer: Any, mask: Any) -> Any:
+        real = ops.cast(mask, layer.dtype)[:, :, None]  # (B, T, 1)
+        count = ops.maximum(ops.sum(real), 1) * layer.shape[-1]
+        mean = ops.sum(layer * real) / count
+        variance = ops.sum(ops.square((layer - mean) * real)) / count
+        return (layer - mean) * ops.rsqrt(variance + EPSILON[self.layer_norm])
+
+    def compute_output_shape(self, layers_shape: Sequence[Any], mask_shape: Any = None) -> Any:
+        """The shape of one layer."""
+        return layers_shape[0]
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "layer_norm": self.layer_norm,
+            "l2_coefficient": self.l2_coefficient,
+            "parameters": self.parameters,
+        }

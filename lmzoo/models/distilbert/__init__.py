@@ -1,0 +1,21 @@
+"""The DistilBERT family."""
+
+from lmzoo.models.distilbert.backbone import DistilBertBackbone, DistilBertConfig
+from lmzoo.models.family import Family, register_family
+from lmzoo.text.packing import Packing
+from lmzoo.text.wordpiece import WordPieceTokenizer
+
+FAMILY = register_family(
+    Family(
+        name="distilbert",
+        backbone=DistilBertBackbone,
+        tokenizer=WordPieceTokenizer,
+        packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=False),
+        classifier={"activation": "relu", "input_dropout": False},
+        tiny=DistilBertConfig(
+            vocabulary_size=137, num_layers=3, num_heads=3, hidden_dim=33, intermediate_dim=47, max_sequence_length=61
+        ),
+    )
+)
+
+__all__ = ["FAMILY", "DistilBertBackbone", "DistilBertConfig"]

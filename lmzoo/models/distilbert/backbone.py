@@ -1,0 +1,61 @@
+"""DistilBERT (Sanh et al., 2019, https://arxiv.org/abs/1910.01108)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import keras
+
+from lmzoo.models.config import EncoderConfig
+from lmzoo.models.transformer import TransformerBackbone
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilBertConfig(EncoderConfig):
+    """Configuration of a DistilBERT encoder; the defaults are those of the released models."""
+
+    num_segments: int = 0
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class DistilBertBackbone(TransformerBackbone):
+    """DistilBERT's encoder: BERT's without segments and pooler.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
+    tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
+
+    Args:
+        vocabulary_size: int, V.
+        num_layers: int.
+        num_heads: int; divides `hidden_dim`.
+        hidden_dim: int, H.
+        intermediate_dim: int.
+        dropout: float.
+        max_sequence_length: int.
+        num_segments: int, 0.
+        activation: str, `"gelu"` (exact, erf).
+        layer_norm_epsilon: float.
+        initializer_range: float.
+        dtype: dtype policy.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.DistilBertBackbone(
+        vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12, intermediate_dim=24
+    )
+    ids = np.array([[2, 17, 23, 3, 0]], "int32")
+    backbone({"token_ids": ids, "padding_mask": ids > 0})["sequence_output"].shape  # (1, 5, 12)
+    ```
+    """
+
+    config_class = DistilBertConfig
+    has_pooler = False

@@ -1,0 +1,21 @@
+"""The RoBERTa family."""
+
+from lmzoo.models.family import Family, register_family
+from lmzoo.models.roberta.backbone import RobertaBackbone, RobertaConfig
+from lmzoo.text.bpe import BytePairTokenizer
+from lmzoo.text.packing import Packing
+
+FAMILY = register_family(
+    Family(
+        name="roberta",
+        backbone=RobertaBackbone,
+        tokenizer=BytePairTokenizer,
+        packing=Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False),
+        classifier={"activation": "tanh"},
+        tiny=RobertaConfig(
+            vocabulary_size=313, num_layers=3, num_heads=7, hidden_dim=49, intermediate_dim=43, max_sequence_length=71
+        ),
+    )
+)
+
+__all__ = ["FAMILY", "RobertaBackbone", "RobertaConfig"]

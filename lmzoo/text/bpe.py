@@ -1,0 +1,217 @@
+"""Byte-level BPE, RoBERTa's tokenizer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import keras
+import numpy as np
+
+from lmzoo.text.policy import clean_texts
+from lmzoo.text.tokenizer import Piece, RustTokenizer
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
+_HEADER = "#version: 0.2"  # the first line of published files
+# GPT-2's alphabet: a printable Latin-1 byte is written as itself, the others, in order, as the characters from U+0100.
+_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+BYTE_TOKENS = tuple(chr(byte if byte in _PRINTABLE else 256 + _OTHERS.index(byte)) for byte in range(256))
+_BYTES = {token: byte for byte, token in enumerate(BYTE_TOKENS)}
+_SPACE = BYTE_TOKENS[0x20]  # "Ġ"
+_NEVER = BYTE_TOKENS[0xFF]  # a byte that no UTF-8 text holds
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class BytePairTokenizer(RustTokenizer):
+    """Byte-level byte-pair encoding (Radford et al., 2019), as RoBERTa uses it (Liu et al., 2019).
+
+    The ids are those of Hugging Face's RoBERTa tokenizers. A token is written in the alphabet of GPT-2, one printable
+    character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. The special
+    tokens are recognised in text and never split; `<mask>` takes the whitespace in front of it with it.
+
+    Args:
+        vocabulary: token -> id, or tokens in order of their ids; None if `load_assets` will bring them.
+        merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
+
+    Raises:
+        ValueError: if the vocabulary lacks a special token or one of the 256 byte tokens, repeats a token or leaves out
+            an id, or if a merge is malformed or names a token that the vocabulary lacks.
+
+    Example:
+
+    ```python
+    from lmzoo.text import BytePairTokenizer
+
+    tokenizer = BytePairTokenizer.of_words(["good", "film"], size=270)
+    pieces = tokenizer.tokenize_with_offsets(["A good film"])[0]
+    [piece.token for piece in pieces]  # ['A', 'Ġgood', 'Ġfilm']
+    ```
+    """
+
+    pad_token, unk_token, mask_token = "<pad>", "<unk>", "<mask>"
+    start_token, end_token = "<s>", "</s>"
+    special_tokens = (start_token, pad_token, end_token, unk_token, mask_token)
+
+    _pairs: Sequence[tuple[str, str]] = ()
+
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int] | Sequence[str] | None = None,
+        merges: Iterable[str | Sequence[str]] | None = None,
+    ) -> None:
+        if (vocabulary is None) != (merges is None):
+            raise ValueError("Pass both `vocabulary` and `merges`, or neither and call `load_assets`.")
+        if vocabulary is not None:
+            self._set_vocabulary(vocabulary, merges)
+
+    def _set_vocabulary(
+        self, vocabulary: Mapping[str, int] | Sequence[str], merges: Iterable[str | Sequence[str]], first_line: int = 1
+    ) -> None:
+        # Imported here so that `import lmzoo` stays as light as Keras.
+        from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+
+        self._set_tokens(_in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
+        missing = [token for token in BYTE_TOKENS if token not in self._ids]
+        if missing:
+            raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
+        self._pairs = [self._pair(merge, line) for line, merge in enumerate(merges, first_line)]
+        self._backend = Tokenizer(models.BPE(self._ids, self._pairs))
+        self._backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        # Only trims offsets.
+        self._backend.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
+        self._backend.add_special_tokens(
+            [AddedToken(token, lstrip=token == self.mask_token) for token in self.special_tokens]
+        )
+
+    def _pair(self, merge: str | Sequence[str], line: int) -> tuple[str, str]:
+        parts = merge.split(" ") if isinstance(merge, str) else list(merge)
+        if len(parts) != 2 or not all(part and " " not in part for part in parts):
+            raise ValueError(f"Line {line} of the merges, {merge!r}, is not two tokens with one space between them.")
+        for token in (*parts, "".join(parts)):
+            if token not in self._ids:
+                raise ValueError(f"Line {line} of the merges, {merge!r}, needs {token!r}, which the vocabulary lacks.")
+        return parts[0], parts[1]
+
+    @classmethod
+    def of_words(cls, words: Sequence[str], size: int) -> Self:
+        """A tokenizer of `size` tokens for tests and toy models: see `Tokenizer.of_words`.
+
+        A word is whole with a space in front of it: " film" is "Ġfilm". Where `size` is too small for all words, as
+        many as possible are whole.
+
+        Raises:
+            ValueError: if `size` leaves no room for the special tokens and the bytes.
+        """
+        room = size - len(cls.special_tokens) - len(BYTE_TOKENS)
+        if room < 0:
+            raise ValueError(f"`size` is {size}, but the special tokens and the 256 bytes alone are {size - room}.")
+        # Every merge adds one byte to the beginning of a word, so that no merge is ever in the way of another.
+        merges: dict[str, tuple[str, str]] = {}
+        chains = [list(itertools.accumulate(f"{_SPACE}{_alphabet(word)}")) for word in words]
+        while chains:
+            chains = [[token for token in chain if len(token) > 1 and token not in merges] for chain in chains]
+            chains.sort(key=len)  # the cheapest word first
+            if len(chains[0]) > room - len(merges):
+                break
+            merges |= {token: (token[:-1], token[-1]) for token in chains.pop(0)}
+        fillers = ((token[:-1], token[-1]) for token in _unused_tokens())
+        pairs = [*merges.values(), *itertools.islice(fillers, room - len(merges))]
+        first, last = cls.special_tokens[:-1], cls.special_tokens[-1]
+        return cls([*first, *BYTE_TOKENS, *("".join(pair) for pair in pairs), last], pairs)
+
+    @property
+    def merges(self) -> list[str]:
+        """Pairs of tokens to join, "a b", most important first."""
+        self._require_vocabulary()
+        return [" ".join(pair) for pair in self._pairs]
+
+    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[Piece]]:
+        """See `Tokenizer.tokenize_with_offsets`.
+
+        As with Hugging Face's `trim_offsets`, spaces at the ends of a token do not count: "Ġworld" covers "world", and
+        a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each covers it.
+        """
+        return [
+            [Piece(i, self._tokens[i], *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
+            for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
+        ]
+
+    def text_of(self, token: str) -> str:
+        """See `Tokenizer.text_of`; bytes that are no whole character are U+FFFD."""
+        return _as_bytes(token).decode(errors="replace")
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        """Text of a sequence of ids: what was tokenised, to the last space, but for the whitespace before `<mask>`."""
+        return b"".join(_as_bytes(self._tokens[i]) for i in ids).decode(errors="replace")
+
+    def word_starts(self) -> np.ndarray:
+        """See `Tokenizer.word_starts`.
+
+        A token begins a word if it begins with a space or is special, as in fairseq's whole-word masking. A text's
+        first word and a punctuation mark after a letter do not show: the latter counts as part of the word before it.
+        """
+        return np.array([token.startswith(_SPACE) or token in self.special_tokens for token in self._tokens])
+
+    def in_graph(self) -> tf.Module:
+        """See `lmzoo.text.graph.graph_tokenizer`."""
+        from lmzoo.text.bpe_graph import BytePairGraph
+
+        return BytePairGraph(self)
+
+    def save_assets(self, directory: str | Path) -> None:
+        """Writes `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
+        self._require_vocabulary()
+        vocabulary = json.dumps(self._ids, ensure_ascii=False)
+        (Path(directory) / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8", newline="\n")
+        merges = "".join(f"{line}\n" for line in (_HEADER, *self.merges))
+        (Path(directory) / MERGES_FILE).write_text(merges, encoding="utf-8", newline="\n")
+
+    def load_assets(self, directory: str | Path) -> None:
+        """Reads what `save_assets` wrote, or published files by these names, with or without their `#version` line."""
+        vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
+        # Split at "\n" only: a token may hold other characters that splitlines() takes for line ends.
+        text = (Path(directory) / MERGES_FILE).read_bytes().decode("utf-8")
+        lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+        header = len(lines) > 0 and lines[0].startswith("#version:")
+        self._set_vocabulary(vocabulary, lines[header:], first_line=1 + header)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments without the vocabulary and the merges, which `save_assets` writes."""
+        return {}
+
+
+def _in_order(ids: Mapping[str, int]) -> list[str]:
+    """The tokens of a token -> id mapping in the order of their ids."""
+    tokens = sorted(ids, key=ids.__getitem__)
+    for index, token in enumerate(tokens):
+        if ids[token] != index:
+            raise ValueError(
+                f"The vocabulary's ids must be 0 to {len(ids) - 1}, but {token!r} follows {index - 1} with "
+                f"{ids[token]}."
+            )
+    return tokens
+
+
+def _alphabet(text: str) -> str:
+    """A text in the alphabet of the tokens."""
+    return "".join(BYTE_TOKENS[byte] for byte in text.encode())
+
+
+def _as_bytes(token: str) -> bytes:
+    """The bytes that a token stands for; its own characters if it is not written in the alphabet, as special tokens."""
+    if all(character in _BYTES for character in token):
+        return bytes(_BYTES[character] for character in token)
+    return token.encode()
+
+
+def _unused_tokens() -> Iterator[str]:
+    """Tokens that no text can hold, each one byte longer than an earlier one."""
+    for earlier in itertools.chain([_NEVER], _unused_tokens()):
+        yield from (earlier + byte for byte in BYTE_TOKENS)

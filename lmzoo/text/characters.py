@@ -1,0 +1,169 @@
+"""Words as rows of characters: what ELMo reads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import keras
+import numpy as np
+
+from lmzoo.text.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Symbols of a row of characters: 1 to 256 are the bytes of UTF-8, 0 is no word at all.
+FIRST_BYTE, START_OF_SENTENCE, END_OF_SENTENCE, START_OF_WORD, END_OF_WORD, NO_BYTE = 1, 257, 258, 259, 260, 261
+NUM_SYMBOLS = 262
+MARKERS = {SENTENCE_START: START_OF_SENTENCE, SENTENCE_END: END_OF_SENTENCE}
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class CharacterTokenizer(WordLevelTokenizer):
+    """Words as rows of characters, which are the bytes of UTF-8 (Peters et al., 2018).
+
+    There is no vocabulary: what other tokenizers have as ids are the words themselves, and `as_array` gives the symbols
+    of each. A row holds start of word, up to `max_characters - 2` bytes, end of word, and is filled up. The words
+    `<S>` and `</S>` are the marks between sentences; raw text never holds them, since it is split around "<".
+
+    Args:
+        max_characters: int, symbols of a word, W; what a word has more is cut off.
+
+    Raises:
+        ValueError: if not one byte would fit.
+
+    Example:
+
+    ```python
+    from lmzoo.text import CharacterTokenizer
+
+    tokenizer = CharacterTokenizer(max_characters=6)
+    words = tokenizer.tokenize(["It's", ["New York"]])  # [["It", "'s"], ["New York"]]
+    tokenizer.as_array(words[0], 2)  # [[259, 74, 117, 260, 261, 261], [259, 40, 116, 260, 261, 261]]
+    ```
+    """
+
+    def __init__(self, max_characters: int = 50) -> None:
+        if max_characters < 3:
+            raise ValueError(f"`max_characters` must be at least 3, to hold a byte between two marks: {max_characters}")
+        self.max_characters = max_characters
+
+    @classmethod
+    def of_words(cls, words: Sequence[str], size: int) -> Self:
+        """See `Tokenizer.of_words`; every word is known, and the number of symbols is always the same."""
+        return cls()
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """Empty: any word can be written."""
+        return []
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of symbols, 262."""
+        return NUM_SYMBOLS
+
+    def token_to_id(self, token: str | None) -> Any:
+        """The word itself.
+
+        Raises:
+            ValueError: for None, a special token that the tokenizer does not have.
+        """
+        if token is None:
+            raise ValueError("A CharacterTokenizer has no such special token: it knows words only.")
+        return token
+
+    def id_to_token(self, id: Any) -> str:
+        """The word itself."""
+        return id
+
+    def _lookup(self) -> Callable[[str], str]:
+        return str
+
+    def word_starts(self) -> np.ndarray:
+        """Not to be had.
+
+        Raises:
+            ValueError: always, for want of a vocabulary.
+        """
+        raise ValueError("A CharacterTokenizer has no vocabulary: each of its tokens is a word.")
+
+    def as_array(self, tokens: Iterable[str], count: int) -> np.ndarray:
+        """Symbols of `count` words: int32 (count, W).
+
+        Lone surrogates, which UTF-8 cannot say, are dropped.
+        """
+        places: dict[str, int] = {}
+        index = np.fromiter((places.setdefault(word, len(places)) for word in tokens), "int64", count)  # (count,)
+        room = self.max_characters - 2
+        data = [word.encode("utf-8", "ignore")[:room] for word in places]  # of n different words
+        flat = np.frombuffer(b"".join(b"\0%b\0" % word.ljust(room, b"\0") for word in data), "uint8")
+        symbols = flat.reshape(-1, self.max_characters).astype("int32") + FIRST_BYTE  # (n, W)
+        end = np.array([len(word) + 1 for word in data], "int64")[:, None]  # (n, 1)
+        place = np.arange(self.max_characters)  # (W,)
+        symbols[place > end] = NO_BYTE
+        symbols[place == end] = END_OF_WORD
+        symbols[:, 0] = START_OF_WORD
+        for marker, symbol in MARKERS.items():
+            if marker in places:
+                symbols[places[marker], 1:] = [symbol, END_OF_WORD, *[NO_BYTE] * (self.max_characters - 3)]
+        return symbols[index]
+
+    def features(self, ids: Any, mask: Any) -> dict[str, Any]:
+        """The backbone's inputs, `character_ids` (b, t, W); what is no word is 0 throughout, which is mask enough."""
+        return {"character_ids": ids}
+
+    def in_graph(self) -> tf.Module:
+        """See `lmzoo.text.graph.graph_tokenizer`: symbols (n, None, W) instead of words."""
+        from lmzoo.text.characters_graph import CharacterGraph
+
+        return CharacterGraph(self)
+
+    def save_assets(self, directory: str | Path) -> None:
+        """Writes nothing: there is no vocabulary."""
+
+    def load_assets(self, directory: str | Path) -> None:
+        """Reads nothing."""
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {"max_characters": self.max_characters}
+
+
+def batch_to_ids(sentences: Iterable[Sequence[str]], max_characters: int = 50) -> np.ndarray:
+    """Characters of sentences that are split into words, as AllenNLP's function of this name gives them.
+
+    Args:
+        sentences: B lists of words.
+        max_characters: int, symbols of a word, W.
+
+    Returns:
+        int32 (B, T, W), where T is the number of words of the longest sentence; 0 where a sentence has no word.
+
+    Raises:
+        TypeError: naming the sentence that is not a list, or the word that is not a string.
+
+    Example:
+
+    ```python
+    from lmzoo.text import batch_to_ids
+
+    batch_to_ids([["The", "film"], ["Fine"]]).shape  # (2, 2, 50)
+    ```
+    """
+    sentences = list(sentences)
+    for i, sentence in enumerate(sentences):
+        if not isinstance(sentence, (list, tuple)):
+            raise TypeError(f"`sentences[{i}]` must be a list of words, got {sentence!r:.60}.")
+        for j, word in enumerate(sentence):
+            if not isinstance(word, str):
+                raise TypeError(f"`sentences[{i}][{j}]` must be a string, got {word!r:.60} ({type(word).__name__}).")
+    lengths = np.array([len(sentence) for sentence in sentences], "int64")  # (B,)
+    real = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (B, T)
+    ids = np.zeros((*real.shape, max_characters), "int32")
+    flat = itertools.chain.from_iterable(sentences)
+    ids[real] = CharacterTokenizer(max_characters).as_array(flat, int(lengths.sum()))
+    return ids

@@ -1,0 +1,148 @@
+"""ELMo's tokenizers as TensorFlow ops: words by the rule of `lmzoo.text.words`, then their characters or ids."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import tensorflow as tf
+
+from lmzoo.text.characters import (
+    END_OF_WORD,
+    FIRST_BYTE,
+    MARKERS,
+    NO_BYTE,
+    START_OF_WORD,
+    CharacterTokenizer,
+)
+from lmzoo.text.word_level import WordTokenizer
+from lmzoo.text.words import (
+    APOSTROPHES,
+    ATTACHED,
+    DIGIT,
+    HYPHENS,
+    JOINER,
+    LETTER,
+    OTHER,
+    PUNCTUATION,
+    SPACE,
+    character_kinds,
+)
+
+
+class _WordsInGraph(tf.Module):
+    """Splits texts into words, and leaves it to subclasses what stands for a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._starts, self._kinds = character_kinds()
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Int32 (n, None) ids, or (n, None, W) symbols, of texts, `tf.string` (n,)."""
+        words = self.words(texts)
+        return words.with_values(self.of_words(words.values))
+
+    @abstractmethod
+    def of_words(self, words: tf.Tensor) -> tf.Tensor:
+        """What stands for words, `tf.string` (m,): int32 (m,) or (m, W)."""
+
+    def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Words, `tf.string` (n, None), of texts, `tf.string` (n,); see `lmzoo.text.words.split_words`."""
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        # The space keeps texts apart where neighbours matter, also the last from the first, of which tf.roll thinks as
+        # neighbours.
+        codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
+        flat = codes.values  # (c,)
+        kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, flat, side="right") - 1)  # (c,)
+        inside = kinds != SPACE  # (c,)
+        begins = inside & ~_continues(flat, kinds)  # (c,)
+        places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
+        letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(flat, inside), places, validate=False)
+        rows = tf.boolean_mask(codes.value_rowids(), begins)  # (m,)
+        words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
+        return tf.RaggedTensor.from_value_rowids(words, rows, codes.nrows(), validate=False)
+
+
+def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
+    """Whether a character that is no space belongs to the word of the one before it: bool (c,), as the arguments.
+
+    Says what the pattern of `lmzoo.text.words` says. A word of letters and digits is one whose first character of
+    another kind than `ATTACHED` is a letter or a digit, and so is one of `ATTACHED` characters only.
+    """
+
+    def one_of(characters: str) -> tf.Tensor:
+        return tf.reduce_any(codes[:, None] == [ord(character) for character in characters], axis=1)
+
+    letter, attached = kinds == LETTER, kinds == ATTACHED
+    letter_or_digit = letter | (kinds == DIGIT)
+    in_word = letter_or_digit | attached
+    base = tf.gather(
+        tf.boolean_mask(kinds, ~attached), tf.cumsum(tf.cast(~attached, tf.int32)) - 1
+    )  # (c,), the kind of the last character that is not ATTACHED
+    word_so_far = (base == LETTER) | (base == DIGIT) | (attached & (base == SPACE))
+
+    # Clitics: where those of two and of three characters begin.
+    apostrophe, dot = one_of(APOSTROPHES), one_of(".")
+    not_t = one_of("nN") & _at(1, apostrophe) & _at(2, one_of("tT")) & ~_at(3, in_word)
+    after = ((1, one_of("rRvV")), (2, one_of("eE"))), ((1, one_of("lL")), (2, one_of("lL")))
+    pairs = tf.reduce_any([_at(*first) & _at(*second) for first, second in after], axis=0)
+    opens = apostrophe & (_at(-1, codes) != codes)  # Two apostrophes are a quotation mark.
+    short = opens & _at(1, one_of("sSmMdD")) & ~_at(2, in_word)
+    long = not_t | (opens & pairs & ~_at(3, in_word))
+    in_clitic = _at(-1, short) | _at(-1, long) | _at(-2, long)
+    after_clitic = _at(-2, short) | _at(-3, long)
+
+    # Characters that join what is on both sides of them.
+    lone = letter & ~_at(-1, in_word) & ~_at(1, in_word)
+    joint = one_of(HYPHENS + APOSTROPHES) & _at(-1, word_so_far) & _at(1, letter_or_digit)
+    joint |= one_of(".,") & _at(-1, kinds == DIGIT) & _at(1, kinds == DIGIT)
+    joint |= dot & _at(-1, lone) & _at(1, lone)
+    joint &= ~(short | long | after_clitic | _at(1, not_t))
+    last_dot = dot & _at(-1, lone) & _at(-2, dot) & _at(-3, lone) & ~_at(1, dot | attached)
+
+    repeated = (kinds == PUNCTUATION) & (_at(-1, codes) == codes)
+    joined = (kinds == OTHER) & (_at(-1, codes) == ord(JOINER)) & (_at(-1, base) == OTHER)
+    belongs = (attached & ~_at(-1, kinds == SPACE)) | (letter_or_digit & _at(-1, word_so_far) & ~not_t)
+    return belongs | joint | _at(-1, joint) | last_dot | in_clitic | repeated | joined
+
+
+def _at(offset: int, values: tf.Tensor) -> tf.Tensor:
+    """The values that stand `offset` places further on."""
+    return tf.roll(values, -offset, axis=0)
+
+
+class CharacterGraph(_WordsInGraph):
+    """A `CharacterTokenizer` in a graph; see `lmzoo.text.graph.graph_tokenizer`."""
+
+    def __init__(self, tokenizer: CharacterTokenizer) -> None:
+        super().__init__()
+        self._width = tokenizer.max_characters
+        self._markers = {marker: tokenizer.as_array([marker], 1) for marker in MARKERS}  # each (1, W)
+
+    def of_words(self, words: tf.Tensor) -> tf.Tensor:
+        """Symbols, int32 (m, W), of words, `tf.string` (m,); see `CharacterTokenizer.as_array`."""
+        room = self._width - 2
+        data = tf.io.decode_raw(words, tf.uint8, fixed_length=room)  # (m, W - 2), cut or filled up with 0
+        symbols = tf.pad(tf.cast(data, tf.int32), [[0, 0], [1, 1]]) + FIRST_BYTE  # (m, W)
+        end = tf.minimum(tf.strings.length(words), room)[:, None] + 1  # (m, 1)
+        place = tf.range(self._width)  # (W,)
+        symbols = tf.where(place < end, symbols, NO_BYTE)
+        symbols = tf.where(place == end, END_OF_WORD, symbols)
+        symbols = tf.where(place == 0, START_OF_WORD, symbols)
+        for marker, row in self._markers.items():
+            symbols = tf.where((words == marker)[:, None], row, symbols)
+        return symbols
+
+
+class WordGraph(_WordsInGraph):
+    """A `WordTokenizer` in a graph; see `lmzoo.text.graph.graph_tokenizer`."""
+
+    def __init__(self, tokenizer: WordTokenizer) -> None:
+        super().__init__()
+        words = list(dict.fromkeys(tokenizer.vocabulary))
+        ids = [tokenizer.token_to_id(word) for word in words]
+        entries = tf.lookup.KeyValueTensorInitializer(words, ids, tf.string, tf.int32)
+        self._table = tf.lookup.StaticHashTable(entries, tokenizer.token_to_id(tokenizer.unk_token))
+
+    def of_words(self, words: tf.Tensor) -> tf.Tensor:
+        """Ids, int32 (m,), of words, `tf.string` (m,)."""
+        return self._table.lookup(words)

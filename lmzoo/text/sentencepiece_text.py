@@ -1,0 +1,101 @@
+"""What ALBERT does to a text before SentencePiece sees it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+QUOTES = ("``", "''")  # what PTB-style text writes for a double quote
+_QUOTES = re.compile("|".join(QUOTES))
+_SEPARATOR = "\x01"  # stays as it is
+# Where characters may change. Surrogates are not characters, and planes 4 to 13, 15 and 16 are empty or private.
+_SPANS = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
+
+
+class CharacterMap(dict[int, str]):
+    """What becomes of every character, by code point; filled as `str.translate` asks.
+
+    The steps are Hugging Face's: compatibility decomposition and no combining marks unless accents are kept, then
+    lower case. White space becomes a space. Neighbours do not matter: all that decomposition moves are combining marks,
+    which go.
+    """
+
+    def __init__(self, lowercase: bool, keep_accents: bool) -> None:
+        # Imported here so that `import lmzoo` stays as light as Keras.
+        from tokenizers import normalizers
+
+        steps = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
+        self._steps = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if lowercase else [])])
+
+    def __missing__(self, code: int) -> str:
+        self[code] = _spaces(self._steps.normalize_str(chr(code)))
+        return self[code]
+
+    def changes(self) -> dict[int, str]:
+        """What becomes of every character that does not stay as it is."""
+        codes = [code for span in _SPANS for code in range(*span) if chr(code) != _SEPARATOR]
+        after = self._steps.normalize_str(_SEPARATOR.join(map(chr, codes))).split(_SEPARATOR)
+        mapped = zip(codes, map(_spaces, after), strict=True)
+        return {code: text for code, text in mapped if text != chr(code)}
+
+
+def _spaces(text: str) -> str:
+    return "".join(" " if c.isspace() else c for c in text)
+
+
+character_map = functools.lru_cache(maxsize=8)(CharacterMap)
+
+
+class Aligned(NamedTuple):
+    """A cleaned text and where its characters come from.
+
+    Attributes:
+        text: the cleaned text.
+        starts: start of what became each character, in the original; then where the cleaned text ends.
+        ends: end of what became each character, in the original.
+    """
+
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+
+def clean(text: str, characters: CharacterMap) -> str:
+    """The text with PTB quotes replaced, every character mapped and white space squeezed.
+
+    Example:
+
+    ```python
+    from lmzoo.text.sentencepiece_text import character_map, clean
+
+    clean("  A ``naïve''  ﬁlm", character_map(lowercase=True, keep_accents=False))  # 'a "naive" film'
+    ```
+    """
+    for quote in QUOTES:
+        text = text.replace(quote, '"')
+    return " ".join(text.translate(characters).split())
+
+
+def align(text: str, characters: CharacterMap, begin: int = 0) -> Aligned:
+    """As `clean`, with offsets.
+
+    Args:
+        text: what to clean.
+        characters: see `character_map`.
+        begin: offset of the text's first character.
+    """
+    after = [characters[ord(letter)] for letter in text]
+    width = np.ones(len(text), "int64")  # how many characters of the original `after[i]` stands for
+    for match in _QUOTES.finditer(text):
+        after[match.start() : match.end()] = '"', ""
+        width[match.start()] = 2
+    source = np.repeat(np.arange(len(text)), [len(mapped) for mapped in after])  # (c,)
+    codes = np.frombuffer("".join(after).encode("utf-32-le"), "<u4")  # (c,)
+    space = codes == ord(" ")
+    kept = ~space | ~np.concatenate([[True], space[:-1]])[: len(space)]
+    source, cleaned = source[kept], codes[kept].tobytes().decode("utf-32-le").rstrip(" ")
+    starts, ends = begin + source, begin + source + width[source]
+    return Aligned(cleaned, [*starts.tolist(), begin + len(text)], ends.tolist())

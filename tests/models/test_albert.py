@@ -1,0 +1,96 @@
+"""What only ALBERT has: shared layers as one loop."""
+
+from __future__ import annotations
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import AlbertBackbone
+from tests.reference.weights import difference, padded_batch, randomise, run, to_numpy
+
+TINY = {
+    "vocabulary_size": 131,
+    "num_layers": 6,
+    "num_heads": 5,
+    "hidden_dim": 35,
+    "intermediate_dim": 53,
+    "embedding_dim": 13,
+    "num_groups": 2,
+    "num_inner_repetitions": 2,
+    "max_sequence_length": 67,
+}
+
+
+def build(**overrides):
+    keras.utils.set_random_seed(1301)
+    backbone = AlbertBackbone(**{**TINY, **overrides})
+    randomise(backbone)
+    return backbone
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_loop_equals_unrolled(dtype):
+    outputs = [run(build(unroll=unroll, dtype=dtype), padded_batch()) for unroll in (False, True)]
+    assert len(outputs[0]["hidden_states"]) == 6 * 2 + 1
+    # bfloat16 has 8 bits: compilers keep more of them between some operations
+    assert difference(*outputs) <= (1e-5 if dtype == "float32" else 0.1)
+
+
+def test_every_application_is_another_one():
+    hidden = run(build(), padded_batch())["hidden_states"]
+    assert min(np.abs(a - b).max() for a, b in itertools.pairwise(hidden)) > 0.1
+
+
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_training_in_the_loop_equals_unrolled_with_dropout(jit_compile):
+    """Weights after two steps: the same dropout masks are drawn, in the same order, and never twice."""
+    results = []
+    for unroll in (False, True):
+        backbone = build(num_layers=4, num_inner_repetitions=1, unroll=unroll, dropout=0.3)
+        for seed, block in enumerate(backbone.encoder.blocks):
+            for variable in block.non_trainable_variables:
+                variable.assign(np.array([seed, len(variable.path)], variable.dtype))
+        model = keras.Model(backbone.input, backbone.output["sequence_output"])
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
+        target = np.ones((3, 19, 35), "float32")
+        losses = [model.train_on_batch(padded_batch(), target) for _ in range(2)]
+        results.append((losses, [to_numpy(v.value) for v in backbone.weights]))
+    assert results[0][0][0] != results[0][0][1]
+    assert difference(*results) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"num_groups": 4}, r"`num_layers` \(6\) must be a multiple of `num_groups` \(4\)"),
+        ({"num_heads": 3}, r"`hidden_dim` \(35\) must be a multiple of `num_heads` \(3\)"),
+        ({"num_inner_repetitions": 0}, "`num_inner_repetitions` must be a positive integer, got 0"),
+        ({"embedding_dim": 1.5}, "`embedding_dim` must be a positive integer, got 1.5"),
+        ({"embedding_projection": False}, r"can only be False if `embedding_dim` \(13\) equals"),
+    ],
+)
+def test_errors(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        AlbertBackbone(**{**TINY, **overrides})
+
+
+def test_lora_adapts_the_shared_blocks():
+    backbone = build(dropout=0.0)
+    before = run(backbone, padded_batch())
+    backbone.enable_lora(3)
+    assert difference(run(backbone, padded_batch()), before) <= 1e-6
+    trained = [weight.path for weight in backbone.trainable_weights]
+    assert len(trained) == 4 * 2 * 2  # blocks, projections, factors
+    assert all("lora" in path for path in trained)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
+def test_int8_and_back():
+    backbone = build(dropout=0.0)
+    backbone.quantize("int8")
+    clone = AlbertBackbone.from_config(backbone.get_config())
+    assert clone.get_config() == backbone.get_config()

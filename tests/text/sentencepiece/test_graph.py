@@ -1,0 +1,174 @@
+"""The graph path against the Python path: the same text to split, and the same ids or a tie."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import lzma
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+
+from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextNotice  # noqa: E402
+from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text.sentencepiece_text import character_map, clean  # noqa: E402
+
+SPECIAL = list(SentencePieceTokenizer.special_tokens)
+OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+
+
+@pytest.mark.parametrize(("lowercase", "keep_accents"), OPTIONS)
+def test_ids_equal_the_python_path(
+    model: bytes, texts: list[str | bytes], equal_or_tied: Callable[..., int], lowercase: bool, keep_accents: bool
+) -> None:
+    tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
+    assert len(texts) > 10_000
+    ids = graph_tokenizer(tokenizer)(tf.constant(texts))
+    assert ids.dtype == tf.int32
+    equal_or_tied(tokenizer, texts, ids.to_list(), tokenizer.tokenize(texts))
+
+
+@pytest.mark.parametrize(
+    ("lowercase", "keep_accents"), [(True, False), pytest.param(False, True, marks=pytest.mark.slow)]
+)
+def test_every_code_point(model: bytes, lowercase: bool, keep_accents: bool) -> None:
+    tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
+    codes = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    texts = ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)]
+    signs, parts = graph_tokenizer(tokenizer).parts(tf.constant(texts))
+    assert set(signs.flat_values.numpy()) == {0}
+    characters = character_map(lowercase, keep_accents)
+    found = [text.decode() for text in parts.flat_values.numpy()]
+    assert [(t, a) for t, a in zip(texts, found, strict=True) if a != clean(t, characters)] == []
+
+
+def test_neighbours_do_not_matter(strings: list[str]) -> None:
+    """Cleaning character by character is what Hugging Face's steps do to the whole text."""
+    from tokenizers import normalizers as n
+
+    whole = n.Sequence([n.Replace("``", '"'), n.Replace("''", '"'), n.NFKD(), n.StripAccents(), n.Lowercase()])
+    characters = character_map(lowercase=True, keep_accents=False)
+    for text in strings:
+        assert clean(text, characters) == " ".join(whole.normalize_str(text).split()), ascii(text)
+
+
+def test_special_tokens(tokenizer: SentencePieceTokenizer) -> None:
+    texts = ["[CLS]a [MASK]b[SEP]", "0[PAD]<pad><unk>1", "[MASK][MASK]", "''[MASK]'", "", "[MA\x01SK]", "\x01\x02\x7f2"]
+    graph = graph_tokenizer(tokenizer)
+    assert graph(texts).to_list() == tokenizer.tokenize(texts)
+    assert graph(tf.constant([], tf.string)).to_list() == []
+    signs, parts = graph.parts(tf.constant(texts[:2]))
+    assert signs.to_list() == [[0, 3, 5, 4], [0, 1, 2]]
+    assert parts.to_list() == [[b"", b"a", b"b", b""], [b"0[pad]", b"", b"1"]]
+
+
+def test_a_comma_after_a_digit(tokenizer: SentencePieceTokenizer) -> None:
+    texts = ["9,200", "in 2014, and 2,", "x9, a1,b 12,, 3,1,4", "[MASK]9,[MASK]", "two, the,"]
+    unsplit = [tokenizer.backend.encode(text) for text in texts]
+    assert sum(not tokenizer.splits.keys().isdisjoint(ids) for ids in unsplit) >= 3
+    found = graph_tokenizer(tokenizer)(texts).to_list()
+    assert found == tokenizer.tokenize(texts)
+    assert tokenizer.splits.keys().isdisjoint(np.concatenate(found))
+
+
+def test_a_hundred_thousand_characters(tokenizer: SentencePieceTokenizer) -> None:
+    text = "the book was never dull, it cost 9,200 ﬁné [MASK] " * 2000
+    assert graph_tokenizer(tokenizer)([text]).to_list() == tokenizer.tokenize([text])
+
+
+def lines(root: Path) -> list[str]:
+    """Text that people wrote, of several kinds and languages."""
+    found = []
+    for name in ("expository", "books"):
+        with lzma.open(root / f"pretrain/{name}-dev.txt.xz", "rt", encoding="utf-8") as file:
+            found += file.read().split("\n")[:4000]
+    with (root / "stsb/stsb-en-dev.decontam.csv").open(encoding="utf-8", newline="") as file:
+        found += [text for row in csv.reader(file) for text in row]
+    with gzip.open(root / "clinc150/data_full.train_val.json.gz", "rt", encoding="utf-8") as file:
+        found += [text for text, _ in json.load(file)["train"]][:3000]
+    return [text for text in found if text.strip()]
+
+
+@pytest.mark.slow
+def test_real_text(
+    shared: Callable[[str], Path], german: Callable[[], bytes], model: bytes, equal_or_tied: Callable[..., int]
+) -> None:
+    texts = lines(shared("data"))
+    assert len(texts) > 8000
+    for read in (german(), model):
+        tokenizer = SentencePieceTokenizer(read)
+        equal_or_tied(tokenizer, texts, graph_tokenizer(tokenizer)(texts).to_list(), tokenizer.tokenize(texts))
+
+
+@pytest.mark.slow
+def test_a_real_model(german: Callable[[], bytes], texts: list[str | bytes], equal_or_tied: Callable[..., int]) -> None:
+    tokenizer = SentencePieceTokenizer(german())
+    equal_or_tied(tokenizer, texts, graph_tokenizer(tokenizer)(tf.constant(texts)).to_list(), tokenizer.tokenize(texts))
+
+
+# === Packed, traced and saved ===
+
+
+@pytest.fixture(scope="module")
+def preprocessor(tokenizer: SentencePieceTokenizer) -> Preprocessor:
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    return Preprocessor(tokenizer, packing, sequence_length=11)
+
+
+def test_packing_equals_the_python_path(preprocessor: Preprocessor) -> None:
+    texts = ["the book", "", "in 2014, we read 9,200 books", "[MASK] é", "9,"]
+    pack = tf.function(graph_packer(preprocessor).__call__)
+    for arguments in [(texts,), (texts, texts[::-1]), (texts[1:2],)]:
+        found = pack(*map(tf.constant, arguments))
+        for name, value in preprocessor(*arguments).items():
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+RELOAD = """
+import sys
+import tensorflow as tf
+import tensorflow_text
+loaded = tf.saved_model.load(sys.argv[1])
+assert not {"lmzoo", "sentencepiece", "tokenizers"} & set(sys.modules)
+texts = tf.constant(open(sys.argv[2], "rb").read().split(b"\\n\\n"))
+print(*loaded.pack(texts, texts[::-1])["token_ids"].numpy().ravel())
+"""
+
+
+@pytest.mark.slow
+def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
+    strings = tf.TensorSpec([None], tf.string)
+    module = tf.Module()
+    module.packer = graph_packer(preprocessor)
+    module.pack = tf.function(module.packer.__call__, input_signature=[strings, strings])
+    tf.saved_model.save(module, tmp_path / "saved")
+    texts = ["The é,a [MASK] ﬁne\x01 한", "", "9,200 and 2014,", "``the book'' " * 20, "\ufffd b 中", "x[SEP]<pad>"]
+    (tmp_path / "texts").write_bytes("\n\n".join(texts).encode() + b"\n\n\xff")
+    done = subprocess.run(
+        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    texts.append("\ufffd")
+    with pytest.warns(TextNotice):
+        expected = preprocessor(texts, texts[::-1])["token_ids"]
+    assert [int(number) for number in done.stdout.split()] == expected.ravel().tolist()
+
+
+def test_ops_that_servers_know(preprocessor: Preprocessor) -> None:
+    strings = tf.TensorSpec([None], tf.string)
+    function = tf.function(graph_packer(preprocessor).__call__).get_concrete_function(strings, strings)
+    graph = function.graph.as_graph_def()
+    ops = {node.op for node in (*graph.node, *(node for f in graph.library.function for node in f.node_def))}
+    assert ops - set(dir(tf.raw_ops)) == {"SentencepieceTokenizeOp"}
+    assert not ops & {"PyFunc", "EagerPyFunc", "VarHandleOp"}

@@ -1,0 +1,112 @@
+"""Character offsets: each piece points at the characters of the original text that it came from."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmzoo.text import Piece, SentencePieceTokenizer
+from lmzoo.text.sentencepiece_text import align, character_map, clean
+
+SPECIAL = list(SentencePieceTokenizer.special_tokens)
+OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents
+
+
+@pytest.mark.parametrize(("lowercase", "keep_accents"), OPTIONS)
+def test_alignment(strings: list[str], lowercase: bool, keep_accents: bool) -> None:
+    characters = character_map(lowercase, keep_accents)
+    for text in strings:
+        aligned = align(text, characters)
+        assert aligned.text == clean(text, characters), ascii(text)
+        assert aligned.starts == sorted(aligned.starts)
+        assert aligned.ends == sorted(aligned.ends)
+        for letter, start, end in zip(aligned.text, aligned.starts, aligned.ends, strict=False):
+            assert (
+                letter in clean(text[start:end], characters)
+                or letter == " " == clean(f"a{text[start:end]}b", characters)[1]
+            )
+    assert align("a  b", characters, begin=7) == ("a b", [7, 8, 10, 11], [8, 9, 11])
+
+
+@pytest.mark.parametrize(("lowercase", "keep_accents"), OPTIONS)
+def test_slices_give_the_pieces(model: bytes, strings: list[str], lowercase: bool, keep_accents: bool) -> None:
+    tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
+    characters = character_map(lowercase, keep_accents)
+    rows = tokenizer.tokenize_with_offsets(strings)
+    assert [[piece.id for piece in row] for row in rows] == tokenizer.tokenize(strings)
+    checked = 0
+    for text, row in zip(strings, rows, strict=True):
+        end = 0
+        for group in groups(row):
+            first, last = group[0].start, max(piece.end for piece in group)
+            assert 0 <= end <= first <= last <= len(text), (text, group)
+            end = last
+            pieces = [piece.token for piece in group]
+            assert all(piece.start < piece.end for piece in group if piece.token != "▁"), (text, group)
+            assert all(piece.start == piece.end for piece in group if piece.token == "▁"), (text, group)
+            if pieces[0] in SPECIAL and pieces[0] != "<unk>":
+                assert text[first:last] == pieces[0], (text, group)
+            elif "<unk>" not in pieces:
+                cleaned = tokenizer.backend.normalize(clean(text[first:last], characters))
+                assert cleaned.replace("▁", "") == "".join(pieces).replace("▁", ""), (text, group)
+                checked += len(group)
+    assert checked > 50_000
+
+
+def groups(pieces: list[Piece]) -> list[list[Piece]]:
+    """Pieces that share characters together: "㎏" may become two of them, "k g"."""
+    found: list[list[Piece]] = []
+    for piece in pieces:
+        if found and piece.start < max(other.end for other in found[-1]):
+            found[-1].append(piece)
+        else:
+            found.append([piece])
+    return found
+
+
+CASES = [
+    # text, (token, the slice it stands for), ...
+    ("Un café!", ("▁un", "Un"), ("▁cafe", "café"), ("!", "!")),
+    ("cafe\u0301! x", ("▁cafe", "cafe"), ("!", "!"), ("▁x", "x")),
+    ("ne\u0301e x", ("▁nee", "ne\u0301e"), ("▁x", "x")),
+    ("  x   x ", ("▁x", "x"), ("▁x", "x")),
+    ("x\t\u3000 İSTANBUL\n", ("▁x", "x"), ("▁istanbul", "İSTANBUL")),
+    ("ﬁne x", ("▁fine", "ﬁne"), ("▁x", "x")),
+    ("x ``x'' x", ("▁x", "x"), ("▁", ""), ('"', "``"), ("x", "x"), ('"', "''"), ("▁x", "x")),
+    ("x !", ("▁x", "x"), ("▁", ""), ("!", "!")),
+    ("Éx[MASK]  É", ("▁ex", "Éx"), ("[MASK]", "[MASK]"), ("▁e", "É")),
+    ("x  [MASK]", ("▁x", "x"), ("[MASK]", "[MASK]")),
+    ("x zebra\u0301s x", ("▁x", "x"), ("▁", ""), ("<unk>", "zebra\u0301s"), ("▁x", "x")),
+    ("x 9,9 é9,", ("▁x", "x"), ("▁9", "9"), (",", ","), ("9", "9"), ("▁e", "é"), ("9", "9"), (",", ",")),
+    ("½x", ("▁1⁄2", "½"), ("x", "x")),
+    ("\ufe19", ("▁", ""), (".", "\ufe19"), (".", "\ufe19"), (".", "\ufe19")),
+]
+
+
+@pytest.fixture(scope="module")
+def hand_made() -> SentencePieceTokenizer:
+    from sentencepiece import sentencepiece_model_pb2
+
+    pieces = {token for _, *pieces in CASES for token, _ in pieces} - {*SPECIAL, "▁"}
+    words = sorted(piece[1:] for piece in pieces if piece.startswith("▁"))
+    proto = sentencepiece_model_pb2.ModelProto.FromString(SentencePieceTokenizer.of_words(words, 41).model)
+    for piece in [*sorted(piece for piece in pieces if not piece.startswith("▁")), "▁9,", "9,"]:
+        proto.pieces.add(piece=piece, score=-1.0)
+    return SentencePieceTokenizer(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case[0]))
+def test_hand_made_cases(hand_made: SentencePieceTokenizer, case: tuple) -> None:
+    text, *expected = case
+    found = hand_made.tokenize_with_offsets([text])[0]
+    assert [(piece.token, text[piece.start : piece.end]) for piece in found] == expected
+
+
+def test_a_space_alone_stands_before_the_next_piece(hand_made: SentencePieceTokenizer) -> None:
+    found = hand_made.tokenize_with_offsets(["x   !"])[0]
+    assert [piece[2:] for piece in found] == [(0, 1), (4, 4), (4, 5)]
+
+
+def test_offsets_count_characters_of_what_was_passed(hand_made: SentencePieceTokenizer) -> None:
+    # Bytes count as the characters that they decode to.
+    assert [piece[2:] for piece in hand_made.tokenize_with_offsets(["x é".encode(), "É  x"])[1]] == [(0, 1), (3, 4)]
+    assert [piece[2:] for piece in hand_made.tokenize_with_offsets(["éx x".encode()])[0]][-1] == (3, 4)

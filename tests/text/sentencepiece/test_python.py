@@ -1,0 +1,276 @@
+"""SentencePiece on the Python path: ALBERT's text rules, special tokens, files and errors."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextNotice
+from lmzoo.text.sentencepiece_text import character_map
+
+SPECIAL = list(SentencePieceTokenizer.special_tokens)
+
+
+def tokens(tokenizer: SentencePieceTokenizer, text: str) -> list[str]:
+    return [tokenizer.id_to_token(i) for i in tokenizer.tokenize([text])[0]]
+
+
+def plain(text: str) -> str:
+    """Google's rules for characters, with the category instead of the combining class, as Hugging Face."""
+    text = unicodedata.normalize("NFKD", text)
+    return "".join(c for c in text if not unicodedata.category(c).startswith("M")).lower()
+
+
+def reference(tokenizer: SentencePieceTokenizer, text: str) -> list[int]:
+    """The rules of Google's code, written down one after another; quotes as Hugging Face, no special tokens."""
+    text = plain(" ".join(text.split()).replace("``", '"').replace("''", '"'))
+    pieces = []
+    for piece in tokenizer.backend.encode(text, out_type=str):
+        if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+            parts = tokenizer.backend.encode(piece[:-1].replace("▁", ""), out_type=str)
+            if piece[0] != "▁" and parts[0][0] == "▁":
+                parts = parts[1:] if len(parts[0]) == 1 else [parts[0][1:], *parts[1:]]
+            pieces += [*parts, ","]
+        else:
+            pieces.append(piece)
+    return [tokenizer.backend.piece_to_id(piece) for piece in pieces]
+
+
+def test_ids_equal_the_reference(tokenizer: SentencePieceTokenizer, strings: list[str]) -> None:
+    # Python and `tokenizers` follow different versions of Unicode.
+    characters = character_map(lowercase=True, keep_accents=False)
+    unlike = {c for c in set("".join(strings)) if not c.isspace() and characters[ord(c)] != plain(c)}
+    assert len(unlike) < 300
+    unlike |= {"Σ"}  # Python's lower() looks at its neighbours
+    texts = [text for text in strings if unlike.isdisjoint(text) and not any(token in text for token in SPECIAL)]
+    assert len(texts) > 8000
+    found = tokenizer.tokenize(texts)
+    assert [(t, a, b) for t, a in zip(texts, found, strict=True) if a != (b := reference(tokenizer, t))] == []
+    unsplit = tokenizer.backend.encode(texts)
+    assert sum(not tokenizer.splits.keys().isdisjoint(ids) for ids in unsplit) > 500, "the comma rule had work to do"
+    unknown = np.mean(np.concatenate(found) == tokenizer.token_to_id("<unk>"))
+    assert 0.02 < unknown < 0.5, "the vocabulary must neither know everything nor nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("in 2014, and", ["▁in", "▁2014", ",", "▁and"]),  # begins a word: the space stays
+        ("9,200", ["▁", "9", ",", "2", "0", "0"]),
+        ("a1,b", ["▁", "a", "1", ",", "b"]),  # the space that the library adds to "a1" goes
+        ("2,", ["▁2", ","]),
+        ("x9,", ["▁x", "9", ","]),
+        ("the, a", ["▁the", ",", "▁a"]),
+    ],
+)
+def test_a_comma_after_a_digit(tokenizer: SentencePieceTokenizer, text: str, pieces: list[str]) -> None:
+    # Whether "2014" is one piece or several depends on the model.
+    found = tokens(tokenizer, text)
+    assert "".join(found) == "".join(pieces)
+    assert all(token == "," or "," not in token for token in found)
+    assert found.count(",") == text.count(",")
+
+
+def test_published_rules() -> None:
+    words = ["the", "naive", "cafe", '"', "fine", "12", "naïve", "NAIVE", "ΟΔΟΣ", "οδος", "οδοσ", "İ", "i"]
+    tokenizer = SentencePieceTokenizer.of_words(words, 41)
+    assert tokens(tokenizer, " \t the\u3000\n naïve CAFÉ\x1ccafe\u0301 ﬁne １２ ") == [
+        *("▁the", "▁naive", "▁cafe", "▁cafe", "▁fine", "▁12")
+    ]
+    assert tokens(tokenizer, "the `` the ''") == ["▁the", '▁"', "▁the", '▁"']
+    assert tokens(tokenizer, "İ ΟΔΟΣ") == ["▁i", "▁οδοσ"]  # each character by itself: no final sigma
+    kept = SentencePieceTokenizer(tokenizer.model, lowercase=False, keep_accents=True)
+    assert tokens(kept, "naïve NAIVE ΟΔΟΣ İ") == ["▁naïve", "▁NAIVE", "▁ΟΔΟΣ", "▁İ"]
+    assert tokens(SentencePieceTokenizer(tokenizer.model, keep_accents=True), "NAÏVE") == ["▁naïve"]
+    assert tokens(SentencePieceTokenizer(tokenizer.model, lowercase=False), "NAÏVE") == ["▁NAIVE"]
+
+
+def test_special_tokens_are_never_split() -> None:
+    tokenizer = SentencePieceTokenizer.of_words(["a", "b", ","], 11)
+    for text in ("a [MASK] b", "a[MASK]b", "a   [MASK]b", "a\n[MASK] \u3000b"):
+        assert tokens(tokenizer, text) == ["▁a", "[MASK]", "▁b"], text
+    assert tokenizer.tokenize(["[CLS]a[SEP][SEP]<pad><unk>[MASK]"]) == [[2, 5, 3, 3, 0, 1, 4]]
+    for text in ("[mask]", "[ MASK ]", "[MASK", "［ＭＡＳＫ］", "[MA\x01SK]"):
+        assert "[MASK]" not in tokens(tokenizer, text), ascii(text)
+
+
+def test_empty_and_invalid(tokenizer: SentencePieceTokenizer) -> None:
+    assert tokenizer.tokenize(["", " ", "\n\u3000", b""]) == [[], [], [], []]
+    assert tokenizer.tokenize([]) == []
+    with pytest.warns(TextNotice, match="1 of 2 texts held invalid UTF-8"):
+        found = tokenizer.tokenize([b"the \xff", b"the"])
+    assert found[0] == tokenizer.tokenize(["the \ufffd"])[0]
+    with pytest.raises(TypeError, match=r"texts\[1\]"):
+        tokenizer.tokenize(["a", None])
+
+
+def test_a_hundred_thousand_characters(tokenizer: SentencePieceTokenizer) -> None:
+    text = "the book was never dull, it cost 9,200 ﬁné [MASK] " * 2000
+    ids = tokenizer.tokenize([text])[0]
+    assert len(text) == 100_000
+    assert ids == tokenizer.tokenize([text[:50]])[0] * 2000
+    assert [piece.id for piece in tokenizer.tokenize_with_offsets([text])[0]] == ids
+
+
+# === transformers ===
+
+
+@pytest.mark.parametrize(("lowercase", "keep_accents"), [(True, False), (False, False), (True, True)])
+def test_ids_equal_transformers(
+    model: bytes, strings: list[str], equal_or_tied: Callable[..., int], lowercase: bool, keep_accents: bool
+) -> None:
+    """On the texts for which they are meant to agree."""
+    transformers = pytest.importorskip("transformers")
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    peer = transformers.AlbertTokenizer(
+        vocab=[(piece.piece, piece.score) for piece in proto.pieces],
+        do_lower_case=lowercase,
+        keep_accents=keep_accents,
+        _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap,
+    )
+    tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
+    normalize = peer.backend_tokenizer.normalizer.normalize_str
+
+    def alike(text: str, normal: str) -> bool:
+        # These control characters are white space to Google's code, which cuts there; for transformers they vanish.
+        if any(c in "\x0b\x1c\x1d\x1e\x1f" for c in text):
+            return False
+        # transformers' vocabulary holds the special tokens as pieces, so that full-width ones become special, too.
+        if not lowercase and any(token in normal for token in SPECIAL):
+            return False
+        # With accents kept, its own copy of SentencePiece's clean-up sees grapheme clusters as a whole.
+        return not keep_accents or not any(unicodedata.category(c)[0] in "MC" for c in text)
+
+    def without_special(text: str) -> str:
+        for token in SPECIAL:
+            text = text.replace(token, " ")
+        return normalize(text)
+
+    texts = [text for text in strings if alike(text, without_special(text))]
+    assert len(texts) > 5000
+    expected = [peer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    # transformers 5 has no rule for commas after digits: here such pieces stay whole in both.
+    tokenizer._splits = {}
+    equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), expected)
+
+
+def test_a_real_model(german: Callable[[], bytes]) -> None:
+    tokenizer = SentencePieceTokenizer(german(), lowercase=False)  # it was trained with capital letters
+    assert tokenizer.vocabulary_size == 30_000
+    assert [tokenizer.token_to_id(token) for token in SPECIAL] == [0, 1, 2, 3, 4]
+    assert tokens(tokenizer, "Am 9. Mai 2014, und 03,") == ["▁Am", "▁9", ".", "▁Mai", "▁2014", ",", "▁und", "▁03", ","]
+    assert len(tokenizer.splits) == 18
+
+
+# === What tokens are ===
+
+
+def test_of_words() -> None:
+    tokenizer = SentencePieceTokenizer.of_words(["good", "film", "."], 131)
+    assert tokenizer.vocabulary_size == len(tokenizer.vocabulary) == 131
+    assert tokenizer.vocabulary[:9] == [*SPECIAL, "▁good", "▁film", "▁.", "▁"]
+    assert tokenizer.model == SentencePieceTokenizer.of_words(["good", "film", "."], 131).model
+    assert tokenizer.tokenize(["Good film ."]) == [[5, 6, 7]]
+    assert (tokenizer.pad_id, tokenizer.mask_id) == (0, 4)
+    with pytest.raises(ValueError, match="3 words need a `size` of at least 9, got 8"):
+        SentencePieceTokenizer.of_words(["good", "film", "."], 8)
+
+
+def test_text_of_and_detokenize(tokenizer: SentencePieceTokenizer) -> None:
+    assert [tokenizer.text_of(token) for token in ("▁the", "s", "▁", "[MASK]")] == [" the", "s", " ", "[MASK]"]
+    text = "the book was good, and i read it in 2014, [MASK]"
+    assert tokenizer.detokenize(tokenizer.tokenize([text])[0]) == text.replace(" [MASK]", "[MASK]")
+
+
+def test_word_starts() -> None:
+    words = ["the", "9"]
+    tokenizer = SentencePieceTokenizer.of_words(words, 9)
+    tokenizer._tokens = [*SPECIAL, "▁the", "s", ",", "é", "ab1", "<x", "▁", "ing", "don't"]
+    expected = [True] * 5 + [True, False, True, True, True, True, True, False, True]
+    assert tokenizer.word_starts().tolist() == expected
+
+
+# === Files and errors ===
+
+
+@pytest.mark.parametrize("name", ["vocabulary.spm", "spiece.model"])
+def test_assets(tokenizer: SentencePieceTokenizer, model: bytes, tmp_path: Path, name: str) -> None:
+    tokenizer.save_assets(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["vocabulary.spm"]
+    path = (tmp_path / "vocabulary.spm").rename(tmp_path / name)
+    assert path.read_bytes() == model
+    loaded = SentencePieceTokenizer.from_config({**tokenizer.get_config(), "lowercase": False})
+    loaded.load_assets(tmp_path)
+    assert loaded.vocabulary == tokenizer.vocabulary
+    assert not loaded.lowercase
+    assert SentencePieceTokenizer(path).tokenize(["the Book"]) == tokenizer.tokenize(["the Book"])
+    assert SentencePieceTokenizer(str(path)).model == model
+
+
+def test_serialization(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> None:
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(SentencePieceTokenizer(tokenizer.model, False, True), packing, 11)
+    preprocessor.save_assets(tmp_path)
+    config = keras.saving.serialize_keras_object(preprocessor)
+    copy = keras.saving.deserialize_keras_object(config)
+    copy.load_assets(tmp_path)
+    assert copy.tokenizer.get_config() == {"lowercase": False, "keep_accents": True}
+    for name, value in preprocessor(["the book", "é"], ["a", ""]).items():
+        np.testing.assert_array_equal(copy(["the book", "é"], ["a", ""])[name], value)
+
+
+def boundary(model: bytes) -> int:
+    """Where the pieces end and the trainer's settings begin."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    for field in ("trainer_spec", "normalizer_spec"):
+        proto.ClearField(field)
+    size = proto.ByteSize()
+    assert model[:size] == proto.SerializeToString()
+    return size
+
+
+def test_files_that_are_no_models(model: bytes, tmp_path: Path) -> None:
+    whole = "is not a whole SentencePiece model"
+    contents = {
+        "empty": b"", "text": b"[PAD]\n[UNK]\nthe\n", "html": b"<!DOCTYPE html><p>404", "cut": model[:-1],
+        "half": model[: len(model) // 2], "pieces": model[: boundary(model)], "binary": bytes(range(256)) * 9,
+    }  # fmt: skip
+    for name, content in contents.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name} {whole} \({len(content):,} bytes\)"):
+            SentencePieceTokenizer(path)
+        path.rename(tmp_path / "vocabulary.spm")
+        with pytest.raises(ValueError, match=rf"vocabulary\.spm {whole}"):
+            SentencePieceTokenizer().load_assets(tmp_path)
+    with pytest.raises(ValueError, match=f"`model` {whole}"):
+        SentencePieceTokenizer(b"")
+    with pytest.raises(FileNotFoundError, match="absent"):
+        SentencePieceTokenizer(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match=r"holds neither vocabulary\.spm nor spiece\.model"):
+        SentencePieceTokenizer().load_assets(tmp_path / "absent")
+
+
+def test_another_familys_model(model: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.model").write_bytes(model.replace(b"[MASK]", b"[NASK]").replace(b"<pad>", b"<pod>"))
+    with pytest.raises(ValueError, match=r"x\.model is not an ALBERT model\. .* lacks .* <pad>, \[MASK\]"):
+        SentencePieceTokenizer(tmp_path / "x.model")
+
+
+def test_no_model_yet() -> None:
+    tokenizer = SentencePieceTokenizer()
+    for use in (tokenizer.tokenize, tokenizer.tokenize_with_offsets):
+        with pytest.raises(ValueError, match="pass `model` or call `load_assets`"):
+            use(["a"])
+    for name in ("model", "splits", "backend", "vocabulary", "pad_id"):
+        with pytest.raises(ValueError, match="no vocabulary yet"):
+            getattr(tokenizer, name)

@@ -1,0 +1,250 @@
+"""Byte-level BPE: against the specification written out in plain Python, against transformers, and by hand."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.text import BytePairTokenizer, TextNotice
+from lmzoo.text.bpe import BYTE_TOKENS
+
+SPECIAL = list(BytePairTokenizer.special_tokens)
+BASE = [*SPECIAL, *BYTE_TOKENS]
+SPACES = [" ", "  ", *"\n\t\x0b\x0c\r\x1c\x1f\x85\u00a0\u1680\u2003\u2028\u202f\u200b\u3000\ufeff\0", "\r\n"]
+WORDS = "' 's 't 're 've 'm 'll 'd 'S s tis 12 ٣ Ⅷ ½ film é e\u0301 東京 👩\u200d👧 ! aaaa <mask mask> < <<mask>>"
+PARTS = [*SPECIAL, *SPACES, *WORDS.split()]
+
+
+@pytest.fixture(scope="module")
+def texts(varied_texts: list[str]) -> list[str]:
+    """Those of the other tokenizers' tests, and what is peculiar to this one."""
+    rng = random.Random(1709)
+    return [*varied_texts, *("".join(rng.choices(PARTS, k=rng.randrange(10))) for _ in range(5000))]
+
+
+@pytest.fixture(scope="module")
+def files(varied_texts: list[str], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of Hugging Face's own trainer."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    with open(root / "examples/data/reviews.csv", encoding="utf-8", newline="") as file:
+        reviews = [row["text"] for row in csv.DictReader(file)]
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator([*reviews, *varied_texts[:3000]], 1500, special_tokens=SPECIAL, show_progress=False)
+    folder = tmp_path_factory.mktemp("trained")
+    trained.save_model(str(folder))
+    (folder / "vocab.json").rename(folder / "vocabulary.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(files: Path) -> BytePairTokenizer:
+    loaded = BytePairTokenizer()
+    loaded.load_assets(files)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def peer(files: Path) -> Callable:
+    transformers = pytest.importorskip("transformers")
+    vocabulary = json.loads((files / "vocabulary.json").read_text("utf-8"))
+    merges = [tuple(line.split()) for line in (files / "merges.txt").read_text("utf-8").split("\n")[1:-1]]
+    mask = transformers.AddedToken("<mask>", lstrip=True)  # as in every published RoBERTa
+    return transformers.RobertaTokenizerFast(vocab=vocabulary, merges=merges, mask_token=mask)
+
+
+def reference_ids(text: str, tokenizer: BytePairTokenizer, ranks: dict[str, int]) -> Iterator[int]:
+    """Ids of a text, one rule of the specification after the other."""
+    regex = pytest.importorskip("regex")
+    for part in regex.split(r"(\s*<mask>|<s>|<pad>|</s>|<unk>)", text):
+        if part.endswith("<mask>") or part in SPECIAL:
+            yield tokenizer.token_to_id(part.strip())
+            continue
+        for word in regex.findall(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", part):
+            pieces = [BYTE_TOKENS[byte] for byte in word.encode()]
+            while pairs := [f"{a} {b}" for a, b in itertools.pairwise(pieces) if f"{a} {b}" in ranks]:
+                first, second = min(pairs, key=ranks.__getitem__).split(" ")
+                merged, i = [], 0
+                while i < len(pieces):
+                    joins = pieces[i : i + 2] == [first, second]
+                    merged.append(first + second if joins else pieces[i])
+                    i += 1 + joins
+                pieces = merged
+            yield from map(tokenizer.token_to_id, pieces)
+
+
+def test_ids_follow_the_specification(texts: list[str], tokenizer: BytePairTokenizer) -> None:
+    ranks = {merge: rank for rank, merge in enumerate(tokenizer.merges)}
+    assert len(ranks) == 1500 - 261
+    found = tokenizer.tokenize(texts)
+    assert len(found) > 16_000
+    wrong = [
+        (text, ids, expected)
+        for text, ids in zip(texts, found, strict=True)
+        if ids != (expected := list(reference_ids(text, tokenizer, ranks)))
+    ]
+    assert wrong == []
+
+
+def test_ids_and_offsets_equal_transformers(texts: list[str], tokenizer: BytePairTokenizer, peer: Callable) -> None:
+    expected = peer(texts, add_special_tokens=False, return_offsets_mapping=True)
+    assert tokenizer.tokenize(texts) == expected["input_ids"]
+    rows = tokenizer.tokenize_with_offsets(texts)
+    assert [[piece.id for piece in row] for row in rows] == expected["input_ids"]
+    assert [[(piece.start, piece.end) for piece in row] for row in rows] == expected["offset_mapping"]
+    assert all(piece.token == tokenizer.id_to_token(piece.id) for row in rows for piece in row)
+
+
+def test_text_comes_back(texts: list[str], tokenizer: BytePairTokenizer) -> None:
+    texts = [text for text in texts if "<mask>" not in text]
+    assert len(texts) > 10_000
+    assert [tokenizer.detokenize(ids) for ids in tokenizer.tokenize(texts)] == texts
+
+
+def test_published_vectors(shared: Callable[[str], Path]) -> None:
+    folder = shared("data/tokenizers")
+    gpt2 = {str(i): t for t, i in json.loads((folder / "gpt2/encoder.json").read_text("utf-8")).items()}
+    lines = (folder / "roberta/dict.txt").read_text("utf-8").split("\n")[:50260]
+    entries = [gpt2.get(entry := line.split(" ")[0], entry) for line in lines]
+    merges = (folder / "gpt2/vocab.bpe").read_bytes().decode().split("\n")[1:-1]
+    tokenizer = BytePairTokenizer(["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"], merges)
+    assert tokenizer.vocabulary_size == 50265
+    cases = {
+        "Hello world!": [31414, 232, 328],
+        " world": [232],
+        "world": [8331],
+        "A, <mask> AllenNLP sentence.": [250, 6, 50264, 3823, 487, 21992, 3645, 4],
+        "Hello world! cécé herlolip": [31414, 232, 328, 740, 1140, 12695, 69, 46078, 1588],
+    }
+    assert dict(zip(cases, tokenizer.tokenize(cases), strict=True)) == cases
+
+
+CASES = [
+    # text, (token, its characters), ...
+    (" good film", ("Ġgood", "good"), ("Ġfilm", "film")),
+    ("good", ("g", "g"), ("o", "o"), ("o", "o"), ("d", "d")),
+    ("é", ("Ã", "é"), ("©", "é")),
+    ("👍 é", *[(BYTE_TOKENS[byte], "👍") for byte in "👍".encode()], ("Ġ", ""), ("Ã", "é"), ("©", "é")),
+    ("a  b", ("a", "a"), ("Ġ", ""), ("Ġ", ""), ("b", "b")),
+    ("a\n\n good", ("a", "a"), ("Ċ", "\n"), ("Ċ", "\n"), ("Ġgood", "good")),
+    ("a \u3000\n<mask> good", ("a", "a"), ("<mask>", "<mask>"), ("Ġgood", "good")),
+    ("<s> <mask>  <mask></s>", ("<s>", "<s>"), *[("<mask>", "<mask>")] * 2, ("</s>", "</s>")),
+    ("<<mask>>", ("<", "<"), ("<mask>", "<mask>"), (">", ">")),
+    ("a <s> good", ("a", "a"), ("Ġ", ""), ("<s>", "<s>"), ("Ġgood", "good")),
+    ("\x1c<mask>", ("Ĝ", "\x1c"), ("<mask>", "<mask>")),  # a separator that is not whitespace
+    ("'s's good", ("'", "'"), ("s", "s"), ("'", "'"), ("s", "s"), ("Ġgood", "good")),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: ascii(case[0]))
+def test_hand_made_cases(case: tuple) -> None:
+    text, *expected = case
+    found = BytePairTokenizer.of_words(["good", "film"], 300).tokenize_with_offsets([text])[0]
+    assert [(piece.token, text[piece.start : piece.end]) for piece in found] == expected
+
+
+def test_invalid_text_is_read_as_the_replacement_character(tokenizer: BytePairTokenizer) -> None:
+    with pytest.warns(TextNotice, match="2 of 3 texts"):
+        found = tokenizer.tokenize([b"a\xff\xe2\x82b", "a\ud800b", "a\ufffdb"])
+    assert [tokenizer.detokenize(ids) for ids in found] == ["a\ufffd\ufffdb", "a\ufffdb", "a\ufffdb"]
+
+
+def test_overlapping_and_repeated_merges() -> None:
+    tokenizer = BytePairTokenizer([*BASE, "aa", "aaaa", "ab"], ["a a", ("aa", "aa"), "a b"])
+    rows = tokenizer.tokenize(["a" * n for n in (1, 2, 3, 4, 5, 7)] + ["aaab"])
+    tokens = [" ".join(map(tokenizer.id_to_token, row)) for row in rows]
+    assert tokens == ["a", "aa", "aa a", "aaaa", "aaaa a", "aaaa aa a", "aa ab"]
+    again = BytePairTokenizer([*BASE, "aa", "ab"], ["a a", "a b", "a a"])  # the last line counts
+    assert again.merges == ["a a", "a b", "a a"]
+    assert [again.id_to_token(i) for i in again.tokenize(["aab"])[0]] == ["a", "ab"]
+
+
+def test_what_tokens_say() -> None:
+    tokenizer = BytePairTokenizer.of_words(["é"], 270)
+    meaning = {"ĠÃ©": " é", "é": "\ufffd", "Ã": "\ufffd", "Ċ": "\n", "<mask>": "<mask>", "日": "日"}
+    assert {token: tokenizer.text_of(token) for token in meaning} == meaning
+    ids = [tokenizer.token_to_id(token) for token in ("Ã", "©", "Ã", "ĠÃ©", "<s>")]
+    assert tokenizer.detokenize(ids) == "é\ufffd é<s>"
+    starts = tokenizer.word_starts()
+    assert starts.dtype == np.bool_
+    begin = {tokenizer.id_to_token(i) for i in np.flatnonzero(starts)}
+    assert begin == {*SPECIAL, "Ġ", "ĠÃ", "ĠÃ©"}
+
+
+# A merge for each byte, shared by words that begin alike: " ." 1, " the" 3, " then" 1, " film" 4, " fine" 2, " été" 5.
+@pytest.mark.parametrize(("size", "count"), [(261, 0), (262, 1), (264, 1), (266, 3), (272, 5), (276, 5), (3001, 6)])
+def test_of_words(size: int, count: int) -> None:
+    words = [".", "the", "then", "film", "fine", "été"]
+    tokenizer = BytePairTokenizer.of_words(["the", *reversed(words)], size)
+    assert tokenizer.vocabulary_size == size
+    assert (tokenizer.pad_id, tokenizer.mask_id) == (1, size - 1)
+    assert [word for word in words if len(tokenizer.tokenize([f" {word}"])[0]) == 1] == words[:count]
+
+
+def test_assets_round_trip(tmp_path: Path, tokenizer: BytePairTokenizer, files: Path) -> None:
+    tokenizer.save_assets(tmp_path)
+    assert (tmp_path / "merges.txt").read_bytes() == (files / "merges.txt").read_bytes()
+    odd = ["\u2028", "a\x85b", " ", "two words", '"\\', "日", "\ufeff", "👍🏽", "\n", "##", "#v", "<|endoftext|>"]
+    original = BytePairTokenizer([*odd, *BASE], ["# #", "# v"])
+    original.save_assets(tmp_path)
+    loaded = BytePairTokenizer()
+    loaded.load_assets(tmp_path)
+    assert (loaded.vocabulary, loaded.merges) == (original.vocabulary, original.merges)
+
+
+@pytest.mark.parametrize("text", ["#version: 0.2\na a\na b\n", "#version: 0.1\r\na a\r\na b\r\n", "a a\na b"])
+def test_files_of_others(tmp_path: Path, text: str) -> None:
+    vocabulary = {token: i for i, token in enumerate([*BASE, "aa", "ab"])}
+    (tmp_path / "vocabulary.json").write_text(json.dumps(dict(reversed(vocabulary.items())), indent=2), "utf-8")
+    (tmp_path / "merges.txt").write_text(text, "utf-8", newline="")
+    tokenizer = BytePairTokenizer()
+    tokenizer.load_assets(tmp_path)
+    assert tokenizer.merges == ["a a", "a b"]
+    assert tokenizer.vocabulary == list(vocabulary)
+
+
+def test_errors(tmp_path: Path, files: Path) -> None:
+    malformed = "is not two tokens with one space"
+    cases = [
+        (BASE[2:], [], "lacks the special tokens <s>, <pad>"),
+        ([*SPECIAL, *BYTE_TOKENS[2:]], [], "lacks 2 of the 256 byte tokens, such as 'Ā'"),
+        ([*BASE, "a"], [], "holds 'a' twice"),
+        (BASE, ["a b"], "Line 1 of the merges, 'a b', needs 'ab', which the vocabulary lacks"),
+        ([*BASE, "ab"], ["a b", "ab cd"], "Line 2 of the merges, 'ab cd', needs 'cd'"),
+        *((BASE, [merge], malformed) for merge in ("ab", "a  b", "a b c", "", ("a",), ("a", " "))),
+        ({token: 2 * i for i, token in enumerate(BASE)}, [], "ids must be 0 to 260, but '<pad>' follows 0 with 2"),
+    ]
+    for vocabulary, merges, message in cases:
+        with pytest.raises(ValueError, match=message):
+            BytePairTokenizer(vocabulary, merges)
+    with pytest.raises(ValueError, match="Pass both"):
+        BytePairTokenizer(BASE)
+    with pytest.raises(ValueError, match="`size` is 260, but the special tokens and the 256 bytes alone are 261"):
+        BytePairTokenizer.of_words(["a"], 260)
+    empty = BytePairTokenizer()
+    for use in (lambda: empty.tokenize(["a"]), lambda: empty.merges, lambda: empty.save_assets(tmp_path)):
+        with pytest.raises(ValueError, match="no vocabulary yet"):
+            use()
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nĠ a\nĠ nothing\n", "utf-8")
+    with pytest.raises(ValueError, match="Line 3 of the merges, 'Ġ nothing', needs 'nothing'"):
+        empty.load_assets(tmp_path)
+
+
+def test_config_does_not_hold_the_vocabulary(tmp_path: Path) -> None:
+    tokenizer = BytePairTokenizer.of_words(["film"], 265)
+    config = keras.saving.serialize_keras_object(tokenizer)
+    assert config["config"] == {}
+    tokenizer.save_assets(tmp_path)
+    again = keras.saving.deserialize_keras_object(config)
+    again.load_assets(tmp_path)
+    assert again.tokenize([" film", ""]) == tokenizer.tokenize([" film", ""]) == [[263], []]

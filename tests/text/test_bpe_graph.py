@@ -1,0 +1,224 @@
+"""Byte-level BPE as TensorFlow ops against the Python path: the same ids for every string."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import lzma
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
+from lmzoo.text.bpe import BYTE_TOKENS  # noqa: E402
+from lmzoo.text.bpe_graph import BytePairGraph  # noqa: E402
+
+SPECIAL = list(BytePairTokenizer.special_tokens)
+BASE = [*SPECIAL, *BYTE_TOKENS]
+SPACES = [*" \n\t\x0b\x0c\r\x1c\x1f\x85\u00a0\u1680\u2003\u2028\u202f\u200b\u3000\ufeff\0", "  ", "\r\n", " \n "]
+SCRIPTS = [
+    *((0x00, 0x7F), (0x20, 0x7E), (0x80, 0x24F), (0x300, 0x36F), (0x400, 0x4FF), (0x5D0, 0x6FF), (0x900, 0x97F)),
+    *((0xE00, 0xE5F), (0x1100, 0x11FF), (0x2000, 0x206F), (0x2070, 0x218F), (0x2460, 0x2BFF), (0x3000, 0x30FF)),
+    *((0x4E00, 0x4EFF), (0xA640, 0xA7FF), (0xAC00, 0xACFF), (0xE000, 0xE010), (0xFE00, 0xFFFF), (0x10100, 0x1018F)),
+    *((0x10400, 0x1044F), (0x11660, 0x116CF), (0x1D7C0, 0x1D7FF), (0x1F1E0, 0x1F64F), (0x20000, 0x20010)),
+    *((0xE0000, 0xE01FF), (0, 0x10FFFF)),
+]
+SAMPLE = """It's 9 o'clock, they'll say; we'd've 'tis DON'T I'm ''s 'ss x's's don't're “Straße”… naïve (1999)
+cafe\u0301 $12.50 Tiếng Việt 한국어를 日本語テキスト 2024年 हिन्दी ภาษาไทย עִבְרִית العَرَبِيَّةُ ١٢٣ ४५६ ﬁne x² ½ Ⅷ
+👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪 https://example.org/a?b=c"""
+SAYINGS = SAMPLE.split()
+PARTS = "< > <mask mask> <<mask>> <MASK> <s <s>> </s <pad> 's ' é a".split()  # noqa: SIM905
+INVALID = [bytes.fromhex(b) for b in ("ff", "c3", "e282", "eda080", "f08080af", "f4908080", "c0af", "f888", "e2", "80")]
+
+
+def symbol(rng: random.Random) -> str:
+    code = rng.randint(*rng.choice(SCRIPTS))
+    return "\ufffe" if 0xD800 <= code < 0xE000 else chr(code)
+
+
+def varied_text(rng: random.Random) -> str | bytes:
+    kind = rng.randrange(7)
+    if kind == 0:
+        return "".join(symbol(rng) for _ in range(rng.randrange(30)))
+    if kind == 1:
+        low, high = rng.choice(SCRIPTS[:-1])
+        return "".join(chr(rng.randint(low, high)) + " " * (rng.random() < 0.2) for _ in range(rng.randrange(25)))
+    if kind == 2:  # special tokens, whole and broken
+        return "".join(rng.choices([*SPECIAL, *SPECIAL, *PARTS, *SPACES, symbol(rng)], k=rng.randrange(12)))
+    if kind == 3:  # repetition
+        return rng.choice(["", " ", "x"]) + rng.choice([*"a1!é東 \n", "'s", "ab", symbol(rng)]) * rng.randrange(40)
+    if kind == 4:  # invalid UTF-8
+        parts = [rng.choice(SAYINGS).encode(), rng.choice(INVALID), rng.choice(SPECIAL).encode(), symbol(rng).encode()]
+        return b"".join(rng.choices([*parts, rng.randbytes(3)], k=rng.randrange(6)))
+    if kind == 5:  # whitespace and contractions
+        return "".join(rng.choices([*SPACES, "'s", "'ll", "'", "x", "1", "!", symbol(rng)], k=rng.randrange(14)))
+    words = [
+        rng.choice([str.upper, str.title, str, str])(word) for word in rng.choices(SAYINGS, k=rng.randrange(1, 12))
+    ]
+    return rng.choice(SPACES).join(words)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str | bytes]:
+    rng = random.Random(1301)
+    return ["", " ", "\0", "\ufeff", "\U0010ffff", b"", b"\xff", *(varied_text(rng) for _ in range(14_000))]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(texts: list[str | bytes], root: Path) -> BytePairTokenizer:
+    """As Hugging Face trains it."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    with open(root / "examples/data/reviews.csv", encoding="utf-8", newline="") as file:
+        reviews = [row["text"] for row in csv.DictReader(file)]
+    trained = ByteLevelBPETokenizer()
+    some = [text for text in texts[:3000] if isinstance(text, str)]
+    trained.train_from_iterator([*reviews, *some], 1500, special_tokens=SPECIAL, show_progress=False)
+    return BytePairTokenizer(trained.get_vocab(), json.loads(trained.to_str())["model"]["merges"])
+
+
+def assert_same(tokenizer: BytePairTokenizer, texts: Iterable[str | bytes]) -> None:
+    texts = list(texts)
+    found = BytePairGraph(tokenizer)(tf.constant(texts, tf.string))
+    assert found.dtype == tf.int32
+    pairs = zip(texts, tokenizer.tokenize(texts), found.to_list(), strict=True)
+    assert [(text, expected, ids) for text, expected, ids in pairs if expected != ids] == []
+
+
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+def test_ids_equal_the_python_path(texts: list[str | bytes], tokenizer: BytePairTokenizer) -> None:
+    lengths = np.array([len(ids) for ids in tokenizer.tokenize(texts)])
+    size = np.array([len(text.encode() if isinstance(text, str) else text) for text in texts])
+    assert 1.5 < size.sum() / lengths.sum() < 8, "merges must be at work, and leave something to do"
+    assert_same(tokenizer, texts)
+
+
+def test_all_short_texts(tokenizer: BytePairTokenizer) -> None:
+    """Every order of the characters that the splitting rules name."""
+    letters = ["'", "s", "l", "e", " ", "\n", "1", "!"]
+    assert_same(tokenizer, ("".join(text) for length in range(6) for text in itertools.product(letters, repeat=length)))
+    letters = [" ", "\u00a0", "'", "a", "<mask>", "<s>"]
+    assert_same(tokenizer, ("".join(text) for length in range(6) for text in itertools.product(letters, repeat=length)))
+
+
+CODES = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and not 0x50000 <= c < 0xD0000]
+
+
+@pytest.mark.parametrize("form", ["a{0}1{0}!", " {0}s' {0}"])
+def test_every_code_point(form: str) -> None:
+    tokenizer = BytePairTokenizer(BASE, [])
+    texts = ["".join(map(form.format, CODES[i : i + 64])) for i in range(0, len(CODES), 64)]
+    found = BytePairGraph(tokenizer).words(texts).values.numpy()
+    words = (text[slice(*span)] for text in texts for _, span in tokenizer.backend.pre_tokenizer.pre_tokenize_str(text))
+    assert [word.decode() for word in found] == list(words)
+
+
+def test_every_code_point_before_a_mask() -> None:
+    assert_same(BytePairTokenizer(BASE, []), map("x {}<mask>".format, CODES[:0x3100]))
+
+
+def test_merges_in_any_order() -> None:
+    """A list that no trainer writes: pairs that overlap, that come twice, and that come before their parts."""
+    rng, texts = random.Random(1709), ["a" * n for n in range(1, 70)]
+    texts += ["".join(rng.choices("aabc ", k=rng.randrange(60))) for _ in range(300)]
+    for _ in range(15):
+        tokens, merges = [*"abcĠ"], []
+        for _ in range(rng.randrange(40)):
+            merges.append((rng.choice(tokens), rng.choice(tokens)))
+            tokens.append("".join(merges[-1]))
+        rng.shuffle(merges)
+        assert_same(BytePairTokenizer([*dict.fromkeys([*BASE, *tokens])], merges), texts)
+
+
+@pytest.mark.parametrize("batch", [[], [""], ["", "", ""], ["a"], ["", "a", ""], ["<mask>"], [" "]], ids=repr)
+def test_small_batches(tokenizer: BytePairTokenizer, batch: list[str]) -> None:
+    assert_same(tokenizer, batch)
+    assert_same(BytePairTokenizer(BASE, []), batch)
+
+
+def test_long_texts(tokenizer: BytePairTokenizer) -> None:
+    rng = random.Random(1301)
+    texts = [" ".join(rng.choices(SAYINGS, k=20_000))[:100_000], "a" * 100_000, " " * 100_000, "<mask>" * 20_000]
+    assert_same(tokenizer, [*texts, "".join(rng.choices("abcdefgh東é", k=20_000))])
+
+
+def published(folder: Path) -> BytePairTokenizer:
+    vocabulary = json.loads((folder / "gpt2/encoder.json").read_text("utf-8"))
+    merges = (folder / "gpt2/vocab.bpe").read_bytes().decode().split("\n")[1:-1]
+    return BytePairTokenizer([*SPECIAL, *sorted(vocabulary, key=vocabulary.__getitem__)], merges)
+
+
+def test_real_lines(shared: Callable[[str], Path]) -> None:
+    tokenizer = published(shared("data/tokenizers"))
+    with lzma.open(shared("data/pretrain/books-dev.txt.xz"), "rt", encoding="utf-8") as file:
+        lines = [line for line in file.read().split("\n") if line]
+    assert len(lines) > 3000
+    assert_same(tokenizer, lines)
+
+
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+def test_varied_texts_with_published_merges(texts: list[str | bytes], shared: Callable[[str], Path]) -> None:
+    assert_same(published(shared("data/tokenizers")), texts)
+
+
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+def test_packing_equals_the_python_path(tokenizer: BytePairTokenizer) -> None:
+    packing = Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False)
+    preprocessor = Preprocessor(tokenizer, packing, sequence_length=11)
+    pytest.importorskip("tensorflow_text")
+    from lmzoo.text.graph import graph_packer
+
+    texts = ["a <mask> film", "", "it's " * 9]
+    for arguments in [(texts,), (texts, texts[::-1])]:
+        found = graph_packer(preprocessor)(*map(tf.constant, arguments))
+        for name, value in preprocessor(*arguments).items():
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def as_function(graph: BytePairGraph) -> tf.types.experimental.PolymorphicFunction:
+    return tf.function(graph.__call__, input_signature=[tf.TensorSpec([None], tf.string)])
+
+
+def test_ops_that_servers_know(tokenizer: BytePairTokenizer) -> None:
+    graph = as_function(BytePairGraph(tokenizer)).get_concrete_function().graph.as_graph_def()
+    ops = {node.op for node in (*graph.node, *(node for f in graph.library.function for node in f.node_def))}
+    assert ops <= set(dir(tf.raw_ops))
+    assert not ops & {"PyFunc", "EagerPyFunc", "VarHandleOp", "LookupTableInsertV2", "MutableHashTableV2"}
+
+
+RELOAD = """
+import sys
+import tensorflow as tf
+loaded = tf.saved_model.load(sys.argv[1])
+assert not {"lmzoo", "tokenizers", "tensorflow_text"} & set(sys.modules)
+texts = open(sys.argv[2], "rb").read().split(b"\\n\\n")
+for size in (1, 2, 6):
+    batches = [tf.constant(texts[i : i + size]) for i in range(0, len(texts), size)]
+    print(*(number for batch in batches for number in loaded.ids(batch).values.numpy()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+def test_saved_graph(tokenizer: BytePairTokenizer, tmp_path: Path) -> None:
+    module = tf.Module()
+    module.graph = BytePairGraph(tokenizer)
+    module.ids = as_function(module.graph)
+    tf.saved_model.save(module, tmp_path / "saved")
+    texts = ["It's a\u3000<mask>!", "", "<s>  naïve 東京 ", "aaaa\0a\n'tis", "\x85 ½<<mask>>", " film"]
+    (tmp_path / "texts").write_bytes("\n\n".join(texts).encode() + b"\xff")
+    done = subprocess.run(
+        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected = list(itertools.chain(*tokenizer.tokenize([*texts[:-1], texts[-1] + "\ufffd"])))
+    assert [list(map(int, line.split())) for line in done.stdout.splitlines()] == [expected] * 3

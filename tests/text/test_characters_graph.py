@@ -1,0 +1,239 @@
+"""ELMo's tokenizers in a graph against the Python path: the same words, characters and rows for every string."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import lzma
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
+from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text.words import words_of  # noqa: E402
+
+PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
+SAYINGS = """It's they’re don't DON’T shouldn't've o'clock mother's-in-law 'tis ``hi'' the
+U.S. e.g., U.S... a.b.c I.B.M.'s
+3.5 1,000.25 $12.50 ٣.٤ well-known -- ... ?! naïve re\u0301sume\u0301 \u0301a Straße москва́ 我爱北京。 東京タワー हिन्दी
+क्\u200dष می\u200cخواهم co\u00adop 👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪 ❤️ 1️⃣ a\u200d👩 -\u200d👩
+https://a.org/?b=c @user #tag a_b <S> </S>""".split()  # noqa: SIM905
+PARTS = [*"nN'’tTsSmdrelLv.,,-‐‑1٣a_éx`。…$€😀👩🏽\u0301\u200d\u200c\u200b\ufeff\u3000\0\x01\x85\ufffd  "]
+INVALID = [bytes.fromhex(b) for b in ("ff", "c3", "e282", "eda080", "f08080af", "f4908080", "c0af", "f888", "e2")]
+
+
+def symbol(rng: random.Random) -> str:
+    code = rng.choice([rng.randrange(0x300), rng.randrange(0x3000), rng.randrange(0x20000), rng.randrange(0x110000)])
+    return chr(code) if not 0xD800 <= code < 0xE000 else "\ud7ff"
+
+
+def varied_text(rng: random.Random) -> str | bytes:
+    kind = rng.randrange(5)
+    if kind == 0:
+        return "".join(symbol(rng) + " " * (rng.random() < 0.2) for _ in range(rng.randrange(25)))
+    if kind == 1:
+        return "".join(rng.choices(PARTS, k=rng.randrange(16)))
+    if kind == 2:  # around the longest word, counted in bytes
+        letter = rng.choice(["a", "é", "中", "𐐀", "e\u0301", "-a"])
+        return rng.choice(["", "x", "xy "]) + letter * rng.choice([11, 12, 13, 15, 16, 17, 23, 24, 25, 47, 48, 49, 99])
+    if kind == 3:
+        parts = [rng.choice(SAYINGS).encode(), rng.choice(INVALID), b"n't", symbol(rng).encode(), rng.randbytes(3)]
+        return b"".join(rng.choices(parts, k=rng.randrange(6)))
+    changes = [str, str, str.upper, str.title]
+    return rng.choice([" ", "  ", "\u2028", ""]).join(
+        rng.choice(changes)(word) for word in rng.choices(SAYINGS, k=rng.randrange(12))
+    )
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str | bytes]:
+    rng = random.Random(1301)
+    return ["", " ", "\n\t", "\0", b"\xff", "\U0010ffff", *SAYINGS, *(varied_text(rng) for _ in range(12_000))]
+
+
+@pytest.fixture(scope="module")
+def graph() -> tf.Module:
+    return graph_tokenizer(CharacterTokenizer())
+
+
+def compare_words(graph: tf.Module, texts: list[str]) -> None:
+    for start in range(0, len(texts), 20_000):
+        part = texts[start : start + 20_000]
+        found = [[word.decode() for word in row] for row in graph.words(tf.constant(part)).to_list()]
+        expected = [words_of(text) for text in part]
+        assert [(ascii(t), a, b) for t, a, b in zip(part, expected, found, strict=True) if a != b] == []
+
+
+# === Tokenizers ===
+
+
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.parametrize("width", [4, 50])
+def test_characters_equal_the_python_path(texts: list[str | bytes], width: int) -> None:
+    tokenizer = CharacterTokenizer(width)
+    words = tokenizer.tokenize(texts)
+    found = graph_tokenizer(tokenizer)(tf.constant(texts))
+    assert found.dtype == tf.int32
+    assert found.shape.as_list() == [len(texts), None, width]
+    assert found.row_lengths().numpy().tolist() == [len(row) for row in words]
+    flat = list(itertools.chain.from_iterable(words))
+    assert len(flat) > 50_000
+    np.testing.assert_array_equal(found.values, tokenizer.as_array(flat, len(flat)))
+
+
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+def test_ids_equal_the_python_path(texts: list[str | bytes]) -> None:
+    words = sorted({word for row in CharacterTokenizer().tokenize(texts[::2]) for word in row})
+    tokenizer = WordTokenizer(["<S>", "</S>", "<UNK>", *words[::3], "n't", *words[:50]])
+    found = graph_tokenizer(tokenizer)(tf.constant(texts))
+    assert found.dtype == tf.int32
+    assert found.to_list() == tokenizer.tokenize(texts)
+    unknown = np.mean(found.values == tokenizer.token_to_id("<UNK>"))
+    assert 0.1 < unknown < 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parts", "longest"),
+    [
+        (["n", "'", "t", ".", "-", "\u0301", " "], 6),
+        (["'", "s", "e", "r", ".", "1", "a"], 6),
+        (list("👩\u200da.! "), 6),
+    ],
+    ids=ascii,
+)
+def test_every_short_string(graph: tf.Module, parts: list[str], longest: int) -> None:
+    texts = ["".join(text) for n in range(1, longest + 1) for text in itertools.product(parts, repeat=n)]
+    compare_words(graph, texts)
+
+
+@pytest.mark.slow
+def test_every_code_point(graph: tf.Module) -> None:
+    codes = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    compare_words(graph, [f"a{c}{c}b {c}.{c}1" for c in codes[:0x30000:3]])
+    compare_words(graph, ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)])
+
+
+def test_words_as_markers(graph: tf.Module) -> None:
+    # The splitter takes them apart, but a graph may be given words.
+    words = ["<S>", "</S>", "<s>", "<UNK>", "", "x" * 48, "é" * 25, "a\0"]
+    np.testing.assert_array_equal(graph.of_words(tf.constant(words)), CharacterTokenizer().as_array(words, len(words)))
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", " \n"]])
+def test_no_words(graph: tf.Module, texts: list[str]) -> None:
+    traced = tf.function(graph.__call__, input_signature=[tf.TensorSpec([None], tf.string)])
+    for call in (graph, traced):
+        found = call(tf.constant(texts, tf.string))
+        assert found.values.shape == (0, 50)
+        assert found.row_lengths().numpy().tolist() == [0] * len(texts)
+
+
+# === Real text ===
+
+
+@pytest.mark.parametrize("path", ["data/sst2/stsa.binary.train", "data/pos_ewt/en_ewt-ud-dev.conllu.gz"])
+def test_real_lines(graph: tf.Module, shared: Callable[[str], Path], path: str) -> None:
+    file = shared(path)
+    text = (gzip.decompress if file.suffix == ".gz" else bytes)(file.read_bytes()).decode("utf-8")
+    lines = [line.removeprefix("# text = ") for line in text.split("\n") if "\t" not in line]
+    assert len(lines) > 1000
+    compare_words(graph, lines)
+
+
+def test_books(graph: tf.Module, shared: Callable[[str], Path]) -> None:
+    lines = lzma.decompress(shared("data/pretrain/books-dev.txt.xz").read_bytes()).decode("utf-8").split("\n")
+    compare_words(graph, lines)
+
+
+def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Path]) -> None:
+    lists = json.loads(shared("fixtures/bilm_tf/lm_embeddings_sentences.json").read_text("utf-8"))
+    sentences = [sentence for sentences in lists for sentence in sentences]
+    compare_words(graph, sentences)
+    found = graph_packer(Preprocessor(CharacterTokenizer(), PACKING))(sentences)["character_ids"]
+    np.testing.assert_array_equal(found, Preprocessor(CharacterTokenizer(), PACKING)(sentences)["character_ids"])
+
+
+# === Packing ===
+
+
+@pytest.mark.parametrize("sequence_length", [3, 5, 8])
+@pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), CharacterTokenizer(7), WordTokenizer.of_words("abc", 11)])
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+def test_packing_equals_the_python_path(tokenizer: CharacterTokenizer | WordTokenizer, sequence_length: int) -> None:
+    preprocessor = Preprocessor(tokenizer, PACKING, sequence_length)
+    rng = random.Random(1302)
+    first, second = ([" ".join(rng.choices("abcé.", k=rng.randrange(7))) for _ in range(211)] for _ in range(2))
+    pack, strings = graph_packer(preprocessor), tf.TensorSpec([None], tf.string)
+    traced = tf.function(pack.__call__, input_signature=[strings, strings])
+    batches = [(first, second), (first[:1], second[:1]), (["", "a"], ["", ""]), (["", ""], ["", ""]), ([], [])]
+    for texts, pairs in batches:
+        for inputs in ((texts,), (texts, pairs)):
+            expected, encoded = preprocessor(*inputs), preprocessor.encode(*inputs)
+            tensors = [tf.constant(column, tf.string) for column in inputs]
+            for call in (pack, traced) if len(inputs) == 2 else (pack,):
+                found = call(*tensors)
+                assert found.pop("truncated").numpy().sum() == encoded.truncated
+                assert found.keys() == expected.keys()
+                for name, values in expected.items():
+                    assert found[name].dtype == tf.int32
+                    np.testing.assert_array_equal(found[name], values)
+
+
+RELOAD = """
+import sys
+import tensorflow as tf
+loaded = tf.saved_model.load(sys.argv[1])
+assert not {"lmzoo", "keras_hub", "tensorflow_text"} & set(sys.modules)
+texts = tf.constant(open(sys.argv[2], "rb").read().split(b"\\n\\n"))
+for outputs in (loaded.single(texts), loaded.pair(texts, texts[::-1])):
+    for name in sorted(outputs):
+        print(*tf.cast(outputs[name], tf.int32).numpy().ravel())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(["<S>", "</S>", "<UNK>", "n't", "é", "b"])])
+def test_saved_graph(tokenizer: CharacterTokenizer | WordTokenizer, tmp_path: Path) -> None:
+    preprocessor = Preprocessor(tokenizer, PACKING, sequence_length=9)
+    strings = tf.TensorSpec([None], tf.string)
+    module = tf.Module()
+    module.packer = graph_packer(preprocessor)
+    module.single = tf.function(module.packer.__call__, input_signature=[strings])
+    module.pair = tf.function(module.packer.__call__, input_signature=[strings, strings])
+    tf.saved_model.save(module, tmp_path / "saved")
+    texts = [*(text.encode() for text in ["Don't!", "", "é" * 30 + " b", "a, " * 20, "👩‍👩‍👧 中\0 <S>"]), b"a\xffb"]
+    (tmp_path / "texts").write_bytes(b"\n\n".join(texts))
+    done = subprocess.run(
+        [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (name,) = preprocessor(texts)
+    numbers = [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
+    single, single_cut, pair, pair_cut = numbers if name < "truncated" else numbers[::-1]
+    assert single == preprocessor(texts)[name].ravel().tolist()
+    assert pair == preprocessor(texts, texts[::-1])[name].ravel().tolist()
+    assert single_cut == [0, 0, 0, 1, 0, 0]
+    assert sum(pair_cut) == preprocessor.encode(texts, texts[::-1]).truncated > 0
+
+
+@pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer.of_words([], 5)])
+def test_ops_are_those_of_tensorflow(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
+    strings = tf.TensorSpec([None], tf.string)
+    pack = graph_packer(Preprocessor(tokenizer, PACKING))
+    definition = tf.function(pack.__call__).get_concrete_function(strings, strings).graph.as_graph_def()
+    inner = definition.library.function
+    ops = {node.op for node in (*definition.node, *(node for f in inner for node in f.node_def))}
+    assert ops <= set(dir(tf.raw_ops))
+    assert not ops & {"PyFunc", "EagerPyFunc", "VarHandleOp", "LookupTableInsertV2"}

@@ -1,0 +1,160 @@
+"""Masking of several words at a time, and the two ways of rounding their number."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from lmzoo.text import Masking
+from lmzoo.text.masking import _draw_lengths
+
+ROWS = 6007
+
+
+def row(words: list[int | None]) -> tuple[np.ndarray, np.ndarray]:
+    """Candidates and word starts of a row of words with so many pieces; None is a special token."""
+    candidates = [word is not None for word in words for _ in range(word or 1)]
+    starts = [i == 0 for word in words for i in range(word or 1)]
+    return np.array(candidates), np.array(starts)
+
+
+def outcomes(masking: Masking, words: list[int | None], count: int = ROWS) -> dict[tuple[int, ...], float]:
+    """Shares of the sets of positions that `choose` gives for a row."""
+    candidates, starts = row(words)
+    tiled = (np.tile(part, (count, 1)) for part in (candidates, starts))
+    lengths = np.full(count, len(candidates))
+    positions, chosen = masking.choose(next(tiled), lengths, next(tiled), np.random.default_rng(7))
+    shares: dict[tuple[int, ...], float] = defaultdict(float)
+    for places, keep in zip(positions, chosen, strict=True):
+        shares[tuple(places[keep].tolist())] += 1 / count
+    return shares
+
+
+def exact(words: list[int | None], wanted: int, ngram: int) -> dict[tuple[int, ...], float]:
+    """The same from ALBERT's rules, by going through every order of the words and every draw."""
+    places, at = [], 0
+    for word in words:
+        places.append(None if word is None else list(range(at, at + word)))
+        at += word or 1
+    indices = [i for i, place in enumerate(places) if place]
+    # For each word the runs of 1, 2, ... words that begin with it.
+    runs = {i: list(itertools.accumulate(itertools.takewhile(bool, places[i : i + ngram]))) for i in indices}
+    shares: dict[tuple[int, ...], float] = defaultdict(float)
+    orders = list(itertools.permutations(indices))
+    for order in orders:
+        for draws in itertools.product(*(range(1, len(runs[i]) + 1) for i in order)):
+            chance = 1 / len(orders)
+            for i, n in zip(order, draws, strict=True):
+                chance *= (1 / n) / sum(1 / k for k in range(1, len(runs[i]) + 1))
+            picked: set[int] = set()
+            for i, n in zip(order, draws, strict=True):
+                fitting = [run for run in runs[i][:n] if len(picked) + len(run) <= wanted]
+                if fitting and picked.isdisjoint(fitting[-1]):
+                    picked |= set(fitting[-1])
+            shares[tuple(sorted(picked))] += chance
+    return shares
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted", "ngram"),
+    [
+        ([1, 1, 1, 1], 2, 2),
+        ([1, 1, 1, 1, 1], 3, 3),
+        ([2, 1, 3, 1], 3, 3),
+        ([None, 1, 2, None, 1, 1, None], 3, 3),  # not across special tokens
+        ([3, 2], 4, 2),
+    ],
+)
+def test_shares_of_all_outcomes(words: list[int | None], wanted: int, ngram: int) -> None:
+    expected = exact(words, wanted, ngram)
+    assert sum(expected.values()) == pytest.approx(1)
+    length = sum(word or 1 for word in words)
+    found = outcomes(Masking(wanted / length, whole_word=True, ngram=ngram), words)
+    assert found.keys() == expected.keys()
+    for places, share in expected.items():
+        assert abs(found[places] - share) < 5 * np.sqrt(share * (1 - share) / ROWS) + 1e-9, places
+
+
+def test_lengths_are_drawn_in_proportion_to_their_inverse() -> None:
+    count = 30_011
+    apart = np.zeros(count, bool)
+    apart[0] = True
+    drawn = _draw_lengths(apart, 3, np.random.default_rng(3))
+    assert drawn[-1] == 1
+    for length, share in ((1, 6 / 11), (2, 3 / 11), (3, 2 / 11)):
+        assert abs((drawn == length).mean() - share) < 5 * np.sqrt(share * (1 - share) / count)
+    # Two words, over and over: the first draws from 1 and 2, the second has no choice.
+    drawn = _draw_lengths(np.arange(count) % 2 == 0, 3, np.random.default_rng(3))
+    assert (drawn[1::2] == 1).all()
+    assert set(drawn[::2]) <= {1, 2}
+    assert abs((drawn[:-1:2] == 1).mean() - 2 / 3) < 5 * np.sqrt(2 / 9 / (count // 2))
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "random"])
+def test_rows_of_all_lengths(rounding: str) -> None:
+    rng = np.random.default_rng(11)
+    width = 127
+    lengths = rng.integers(3, width + 1, 997)
+    index = np.arange(width)
+    candidates = (index > 0) & (index < lengths[:, None] - 1)
+    starts = rng.random(candidates.shape) < 0.6
+    masking = Masking(whole_word=True, ngram=3, rounding=rounding)
+    positions, chosen = masking.choose(candidates, lengths, starts, rng)
+    assert positions.shape == (997, masking.slots(width))
+    picked = np.zeros_like(candidates)
+    rows = np.nonzero(chosen)[0]
+    picked[rows, positions[chosen]] = True
+    assert picked.sum() == chosen.sum(), "no position twice"
+    assert not (picked & ~candidates).any()
+    # A piece that continues a word is chosen exactly if the piece before it is.
+    inside = candidates[:, 1:] & candidates[:, :-1] & ~starts[:, 1:]
+    assert (picked[:, 1:] == picked[:, :-1])[inside].all()
+    limit = np.rint(lengths * 0.15) if rounding == "nearest" else np.ceil(lengths * 0.15)
+    assert (picked.sum(axis=1) <= np.maximum(1, limit)).all()
+    assert 0.14 < picked.sum() / lengths.sum() < 0.155
+    # Neighbouring words are chosen together: twice as often as without n-grams.
+    single = Masking(whole_word=True, rounding=rounding).choose(candidates, lengths, starts, rng)
+    alone = np.zeros_like(candidates)
+    alone[np.nonzero(single[1])[0], single[0][single[1]]] = True
+    begins = candidates[:, 1:] & candidates[:, :-1] & starts[:, 1:]
+    together, by_chance = ((p[:, 1:] & p[:, :-1] & begins).sum() for p in (picked, alone))
+    assert together > 2 * by_chance
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_random_rounding(whole_word: bool) -> None:
+    masking = Masking(rounding="random", whole_word=whole_word)
+    assert [masking.slots(n) for n in (1, 7, 20, 30, 128, 512)] == [1, 2, 3, 5, 20, 77]
+    count = 8009
+    for length in (20, 27, 41):
+        candidates = np.ones((count, length), bool)
+        chosen = masking.choose(candidates, np.full(count, length), candidates, np.random.default_rng(5))[1]
+        numbers = chosen.sum(axis=1)
+        low, share = divmod(length * 0.15, 1)
+        assert set(numbers) == ({low, low + 1} if share > 1e-9 else {low})
+        assert abs(numbers.mean() - length * 0.15) < 5 * np.sqrt(share * (1 - share) / count) + 1e-9
+    # Never none, unlike RoBERTa's code, where a short row may go without.
+    short = np.ones((count, 2), bool)
+    assert masking.choose(short, np.full(count, 2), short, np.random.default_rng(5))[1].all()
+
+
+def test_defaults_do_not_change_the_draws() -> None:
+    """Plain masking draws what it drew before there were n-grams: one permutation, or one number for each place."""
+    candidates = np.ones((1, 9), bool)
+    order = np.random.default_rng(3).permutation(9)
+    found = Masking(0.3, whole_word=True).choose(candidates, np.array([9]), candidates, np.random.default_rng(3))[0]
+    assert found[0].tolist() == sorted(order[:3].tolist())
+    noise = np.random.default_rng(3).random(9)
+    found = Masking(0.3).choose(candidates, np.array([9]), candidates, np.random.default_rng(3))[0]
+    assert found[0].tolist() == sorted(np.argsort(noise)[:3].tolist())
+
+
+def test_errors() -> None:
+    for arguments in ({"ngram": 0}, {"ngram": 3}, {"whole_word": True, "ngram": -1}):
+        with pytest.raises(ValueError, match="`ngram` counts words"):
+            Masking(**arguments)
+    with pytest.raises(ValueError, match="must be 'nearest' or 'random', got 'up'"):
+        Masking(rounding="up")
