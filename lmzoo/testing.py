@@ -101,16 +101,30 @@ def _shake(model: keras.Model) -> None:
         variable.assign(ops.convert_to_numpy(variable) + rng.normal(scale=0.1, size=variable.shape))
 
 
-def _features(family: Family, extra_width: int = 0) -> dict[str, np.ndarray]:
-    """Padded inputs; what stands at padding is not zero, since it must not matter."""
+def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Padded inputs and where their tokens are real, bool (B, T).
+
+    What stands at padding is not zero, since it must not matter, unless it is the zero that makes it padding.
+    """
     preprocessor = tiny_preprocessor(family)
     encoded = preprocessor.encode(tiny_texts())
-    features = preprocessor.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max()) + extra_width)
-    real = features["padding_mask"].astype(bool)
-    for name, values in features.items():
-        if name != "padding_mask":
-            values[~real] = 1
-    return features
+    width = int(encoded.lengths.max()) + extra_width
+    features, real = preprocessor.features(encoded, np.arange(len(encoded)), width), _real(encoded.lengths, width)
+    if "padding_mask" in features:
+        for name, values in features.items():
+            if name != "padding_mask":
+                values[~real] = 1
+    return features, real
+
+
+def _real(lengths: np.ndarray, width: int) -> np.ndarray:
+    return np.arange(width) < lengths[:, None]
+
+
+def _blank(features: dict[str, np.ndarray], row: int) -> None:
+    """Makes a row all padding."""
+    for values in [features["padding_mask"]] if "padding_mask" in features else features.values():
+        values[row] = 0
 
 
 def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -147,8 +161,8 @@ def check_config(family: Family) -> None:
 
 def check_shapes(family: Family) -> None:
     """Outputs have the shapes, names and dtypes that every backbone promises."""
-    backbone, features = tiny_backbone(family), _features(family)
-    outputs, (batch, length) = _outputs(backbone, features), features["padding_mask"].shape
+    backbone, (features, real) = tiny_backbone(family), _features(family)
+    outputs, (batch, length) = _outputs(backbone, features), real.shape
     hidden = family.tiny.hidden_dim
     assert outputs.keys() == {"sequence_output", "pooled_output", "hidden_states"}
     assert outputs["sequence_output"].shape == (batch, length, hidden)
@@ -162,13 +176,13 @@ def check_shapes(family: Family) -> None:
 def check_padding(family: Family) -> None:
     """More padding, whatever ids stand there, and rows that are all padding change nothing and stay finite."""
     backbone = tiny_backbone(family)
-    narrow, wide = (_features(family, extra) for extra in (0, 5))
-    real, width = narrow["padding_mask"].astype(bool), narrow["padding_mask"].shape[1]
+    (narrow, real), (wide, _) = (_features(family, extra) for extra in (0, 5))
+    width = real.shape[1]
     expected, padded = _outputs(backbone, narrow), _outputs(backbone, wide)
     _close(padded["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
     for before, after in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
         _close(after[:, :width][real], before[real], "hidden_states depend on padding")
-    wide["padding_mask"][0] = 0
+    _blank(wide, 0)
     blank = _outputs(backbone, wide)
     assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding row is not finite"
     _close(blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding row changes its neighbours")
@@ -176,7 +190,7 @@ def check_padding(family: Family) -> None:
 
 def check_batches(family: Family) -> None:
     """A row's result does not depend on its neighbours, nor on when it is computed."""
-    backbone, features = tiny_backbone(family), _features(family)
+    backbone, (features, _) = tiny_backbone(family), _features(family)
     together = _outputs(backbone, features)
     _close(_outputs(backbone, features), together, "the same call twice", tolerance=0)
     for row in (0, 4):
@@ -190,9 +204,9 @@ def check_training(family: Family) -> None:
 
     One row is all padding, so that its gradients must be finite, too.
     """
-    features, rng = _features(family), np.random.default_rng(_SEED)
-    features["padding_mask"][0] = 0
-    shape = (*features["padding_mask"].shape, family.tiny.hidden_dim)
+    (features, real), rng = _features(family), np.random.default_rng(_SEED)
+    _blank(features, 0)
+    shape = (*real.shape, family.tiny.hidden_dim)
     targets = [rng.normal(size=shape), rng.normal(size=(shape[0], shape[2]))]
 
     def build() -> keras.Model:
@@ -205,7 +219,7 @@ def check_training(family: Family) -> None:
 def check_seed(family: Family) -> None:
     """`keras.utils.set_random_seed` makes weights and dropout reproducible."""
     config, runs = {**tiny_backbone(family).get_config(), "dropout": 0.3}, []
-    features = {name: ops.convert_to_tensor(v) for name, v in _features(family).items()}
+    features = {name: ops.convert_to_tensor(v) for name, v in _features(family)[0].items()}
     for _ in range(2):
         keras.utils.set_random_seed(_SEED)
         backbone = family.backbone(**config)
@@ -350,7 +364,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
 
 
 def _mask_of(family: Family) -> str:
-    return getattr(tiny_preprocessor(family).tokenizer, "mask_token", "")
+    return family.tokenizer.mask_token or ""
 
 
 def _check_step(build: Callable[[], keras.Model], loss: Any, *batch: Any) -> None:

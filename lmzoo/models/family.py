@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizer import Tokenizer
 
@@ -24,6 +25,7 @@ class Family:
         packing: how segments become one row of token ids.
         tiny: configuration of a model small enough for tests; enrols the family in the conformance suite.
         classifier: arguments of `lmzoo.layers.ClassificationHead` that are the family's own.
+        masking: how the family was corrupted in pre-training; the default of `MaskedLM`.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Family:
     packing: Packing
     tiny: Any
     classifier: Mapping[str, Any] = field(default_factory=dict)
+    masking: Masking = field(default_factory=Masking)
 
 
 _FAMILIES: dict[str, Family] = {}

@@ -10,6 +10,7 @@ import numpy as np
 
 from lmzoo.layers import MaskedLMHead
 from lmzoo.models.backbone import Backbone
+from lmzoo.models.family import Family, family_of
 from lmzoo.tasks.inputs import split_segments
 from lmzoo.tasks.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
@@ -28,7 +29,7 @@ class MaskedLM(Task):
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        masking: `lmzoo.text.Masking`, how `fit` corrupts text.
+        masking: `lmzoo.text.Masking`, how `fit` corrupts text; by default as the family was pre-trained.
         name: name of the model.
 
     Example:
@@ -57,6 +58,8 @@ class MaskedLM(Task):
         labels: None = None,
         name: str = "masked_lm",
     ) -> None:
+        if not self.supports(family_of(backbone)):
+            raise ValueError(f"A {type(backbone).__name__} cannot fill masks: its family has no mask token.")
         config = backbone.config
         head = MaskedLMHead(
             backbone.embeddings.token_embedding,
@@ -70,7 +73,12 @@ class MaskedLM(Task):
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)
         super().__init__(backbone, preprocessor, inputs, head(vectors), None, name)
         self.head = head
-        self.masking = Masking(**masking) if isinstance(masking, dict) else masking or Masking()
+        self.masking = Masking(**masking) if isinstance(masking, dict) else masking or self.family.masking
+
+    @classmethod
+    def supports(cls, family: Family) -> bool:
+        """Whether the family's tokenizer has a mask token."""
+        return family.tokenizer.mask_token is not None
 
     def make_batch(
         self,

@@ -72,6 +72,11 @@ class Task(KeptModel):
         self.dtype_policy = backbone.dtype_policy
         self.compile()
 
+    @classmethod
+    def supports(cls, family: Family) -> bool:
+        """Whether the task works on backbones of a family."""
+        return True
+
     @property
     def family(self) -> Family:
         """The record of the backbone's family."""

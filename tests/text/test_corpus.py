@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import Preprocessor, WordPieceTokenizer
-from lmzoo.training import pack_documents, train_wordpiece
+from lmzoo.training import pack_documents, pack_sentences, train_wordpiece
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 CORPUS = [
@@ -75,3 +75,38 @@ def test_too_little_for_a_row(make_preprocessor: Callable[..., Preprocessor], do
     rows = pack_documents(documents, make_preprocessor(11))
     assert len(rows) == 0
     assert len(rows.select([])) == 0
+
+
+@pytest.mark.parametrize("across", [True, False])
+@pytest.mark.parametrize("length", [5, 11, 40])
+def test_sentences_stay_whole(make_preprocessor: Callable[..., Preprocessor], across: bool, length: int) -> None:
+    packer = make_preprocessor(sequence_length=length)
+    words = ["a", "aa", "b", "abc", "b,"]
+    rng = np.random.default_rng(7)
+    documents = [
+        [" ".join(rng.choice(words, rng.integers(1, 9))) for _ in range(rng.integers(1, 6))] for _ in range(13)
+    ]
+    documents[4] = []
+    start, end = (packer.tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    encoded = pack_sentences(documents, packer, across_documents=across, batch=3)
+    rows = [encoded.select([i]).token_ids.tolist() for i in range(len(encoded))]
+    assert all(row[0] == start and len(row) <= length for row in rows)
+    sentences = [[[*packer.tokenizer.tokenize([s])[0], end] for s in document] for document in documents]
+    if across:
+        stream = [id for document in sentences for s in [*document, [end]] for id in s]
+        flat = [id for row in rows for id in row[1:]]
+        # A separator that has a row to itself says nothing and is left out.
+        assert [id for id in flat if id != end] == [id for id in stream if id != end]
+    else:
+        stream = [id for document in sentences for s in document for id in s]
+        assert [id for row in rows for id in row[1:] if id != end] == [id for id in stream if id != end]
+        ends = np.cumsum([sum(len(s) - 1 for s in document) for document in sentences])
+        reached = np.cumsum([len(row) - 1 - row.count(end) for row in rows])
+        assert set(ends[ends > 0]) <= set(reached), "a row holds parts of two documents"
+    longest = max(len(s) for document in sentences for s in document)
+    if longest < length:
+        assert all(row[-1] == end for row in rows)
+        # The next sentence would not have fitted.
+        if across:
+            first = [row[1 : row.index(end, 1) + 1] for row in rows]
+            assert all(len(a) + len(b) > length for a, b in zip(rows, first[1:], strict=False))

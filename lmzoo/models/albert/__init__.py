@@ -2,6 +2,7 @@
 
 from lmzoo.models.albert.backbone import AlbertBackbone, AlbertConfig
 from lmzoo.models.family import Family, register_family
+from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.sentencepiece import SentencePieceTokenizer
 
@@ -11,6 +12,7 @@ FAMILY = register_family(
         backbone=AlbertBackbone,
         tokenizer=SentencePieceTokenizer,
         packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True),
+        masking=Masking(whole_word=True, ngram=3),
         tiny=AlbertConfig(
             vocabulary_size=139,
             num_layers=4,
