@@ -13,6 +13,7 @@ QUICK = {
     "finetune_epoch": "--size nano --sentences 512 --rounds 2",
     "fit_overhead": "--steps 60 --rounds 3",
     "startup": "--size nano --rounds 2",
+    "albert_compile": "--size base --rounds 1",
 }
 
 

@@ -92,7 +92,7 @@ class BytePairTokenizer(RustTokenizer):
 
     def _pair(self, merge: str | Sequence[str], line: int) -> tuple[str, str]:
         parts = merge.split(" ") if isinstance(merge, str) else list(merge)
-        if len(parts) != 2 or not all(part and " " not in part for part in parts):
+        if len(parts) != 2 or not all(part and not {" ", "\n", "\r"} & {*part} for part in parts):
             raise ValueError(f"Line {line} of the merges, {merge!r}, is not two tokens with one space between them.")
         for token in (*parts, "".join(parts)):
             if token not in self._ids:

@@ -19,7 +19,7 @@ tf = pytest.importorskip("tensorflow")
 
 from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
 from lmzoo.text.bpe import BYTE_TOKENS  # noqa: E402
-from lmzoo.text.bpe_graph import BytePairGraph  # noqa: E402
+from lmzoo.text.bpe_graph import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
 
 SPECIAL = list(BytePairTokenizer.special_tokens)
 BASE = [*SPECIAL, *BYTE_TOKENS]
@@ -119,6 +119,15 @@ def test_every_code_point(form: str) -> None:
     found = BytePairGraph(tokenizer).words(texts).values.numpy()
     words = (text[slice(*span)] for text in texts for _, span in tokenizer.backend.pre_tokenizer.pre_tokenize_str(text))
     assert [word.decode() for word in found] == list(words)
+
+
+def test_kinds_of_characters() -> None:
+    starts, kinds = character_kinds()
+    assert (starts[0], np.diff(starts).min() > 0, len(starts) == len(kinds)) == (0, True, True)
+    examples = {WHITESPACE: " \n\x85\u3000", LETTER: "aé東\U00010400", NUMBER: "1²Ⅷ٣", OTHER: "!'\0\u0301€👍\U0010ffff"}
+    for kind, characters in examples.items():
+        found = kinds[starts.searchsorted([ord(c) for c in characters], side="right") - 1]
+        assert found.tolist() == [kind] * len(characters)
 
 
 def test_every_code_point_before_a_mask() -> None:

@@ -22,7 +22,7 @@ from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.words import words_of  # noqa: E402
 
 PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
-SAYINGS = """It's they’re don't DON’T shouldn't've o'clock mother's-in-law 'tis ``hi'' the
+SAYINGS = """It's they’re don't DON’T shouldn't've o'clock mother's-in-law 'tis ``hi'' the a''s ’’re
 U.S. e.g., U.S... a.b.c I.B.M.'s
 3.5 1,000.25 $12.50 ٣.٤ well-known -- ... ?! naïve re\u0301sume\u0301 \u0301a Straße москва́ 我爱北京。 東京タワー हिन्दी
 क्\u200dष می\u200cخواهم co\u00adop 👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪 ❤️ 1️⃣ a\u200d👩 -\u200d👩

@@ -1,0 +1,89 @@
+"""A SentencePiece tokenizer's files and configuration, and what it says of files that are none of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer
+
+
+@pytest.mark.parametrize("name", ["vocabulary.spm", "spiece.model"])
+def test_assets(tokenizer: SentencePieceTokenizer, model: bytes, tmp_path: Path, name: str) -> None:
+    tokenizer.save_assets(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["vocabulary.spm"]
+    path = (tmp_path / "vocabulary.spm").rename(tmp_path / name)
+    assert path.read_bytes() == model
+    loaded = SentencePieceTokenizer.from_config({**tokenizer.get_config(), "lowercase": False})
+    loaded.load_assets(tmp_path)
+    assert loaded.vocabulary == tokenizer.vocabulary
+    assert not loaded.lowercase
+    assert SentencePieceTokenizer(path).tokenize(["the Book"]) == tokenizer.tokenize(["the Book"])
+    assert SentencePieceTokenizer(str(path)).model == model
+
+
+def test_serialization(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> None:
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(SentencePieceTokenizer(tokenizer.model, False, True), packing, 11)
+    preprocessor.save_assets(tmp_path)
+    config = keras.saving.serialize_keras_object(preprocessor)
+    copy = keras.saving.deserialize_keras_object(config)
+    copy.load_assets(tmp_path)
+    assert copy.tokenizer.get_config() == {"lowercase": False, "keep_accents": True}
+    for name, value in preprocessor(["the book", "é"], ["a", ""]).items():
+        np.testing.assert_array_equal(copy(["the book", "é"], ["a", ""])[name], value)
+
+
+def cut(model: bytes, *absent: str) -> bytes:
+    """The model up to a place between two of its parts, those that are absent being the last."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    for part in absent:
+        proto.ClearField(part)
+    content = proto.SerializeToString()
+    assert len(content) < len(model)
+    assert model.startswith(content)
+    return content
+
+
+def test_files_that_are_no_models(model: bytes, tmp_path: Path) -> None:
+    whole = "is not a whole SentencePiece model"
+    contents = {
+        "empty": b"", "text": b"[PAD]\n[UNK]\nthe\n", "html": b"<!DOCTYPE html><p>404", "cut": model[:-1],
+        "half": model[: len(model) // 2], "binary": bytes(range(256)) * 9,
+        "pieces": cut(model, "trainer_spec", "normalizer_spec"), "trained": cut(model, "normalizer_spec"),
+    }  # fmt: skip
+    for name, content in contents.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name} {whole} \({len(content):,} bytes\)"):
+            SentencePieceTokenizer(path)
+        path.rename(tmp_path / "vocabulary.spm")
+        with pytest.raises(ValueError, match=rf"vocabulary\.spm {whole}"):
+            SentencePieceTokenizer().load_assets(tmp_path)
+    with pytest.raises(ValueError, match=f"`model` {whole}"):
+        SentencePieceTokenizer(b"")
+    with pytest.raises(FileNotFoundError, match="absent"):
+        SentencePieceTokenizer(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match=r"holds neither vocabulary\.spm nor spiece\.model"):
+        SentencePieceTokenizer().load_assets(tmp_path / "absent")
+
+
+def test_another_familys_model(model: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.model").write_bytes(model.replace(b"[MASK]", b"[NASK]").replace(b"<pad>", b"<pod>"))
+    with pytest.raises(ValueError, match=r"x\.model is not an ALBERT model\. .* lacks .* <pad>, \[MASK\]"):
+        SentencePieceTokenizer(tmp_path / "x.model")
+
+
+def test_no_model_yet() -> None:
+    tokenizer = SentencePieceTokenizer()
+    for use in (tokenizer.tokenize, tokenizer.tokenize_with_offsets):
+        with pytest.raises(ValueError, match="pass `model` or call `load_assets`"):
+            use(["a"])
+    for name in ("model", "splits", "backend", "vocabulary", "pad_id"):
+        with pytest.raises(ValueError, match="no vocabulary yet"):
+            getattr(tokenizer, name)
