@@ -33,11 +33,15 @@ def is_raw(x: Any) -> bool:
     return getattr(dtype, "kind", None) in ("U", "S", "O", "T") or getattr(dtype, "name", None) == "string"
 
 
-def split_segments(x: Any) -> tuple[Sequence[Any], Sequence[Any] | None]:
+def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence[Any] | None]:
     """First and second texts of `x`.
 
     A tuple holds segments, a list holds examples: `(firsts, seconds)` or `[(first, second), ...]` are pairs, anything
     else is single texts.
+
+    Args:
+        x: texts.
+        words: whether a list inside of a list is one text, split into words, rather than a pair.
 
     Raises:
         TypeError: for a single string.
@@ -53,9 +57,10 @@ def split_segments(x: Any) -> tuple[Sequence[Any], Sequence[Any] | None]:
         if len(x) != 2 or any(is_text(part) for part in x):
             raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {len(x)} entries.")
         return x
-    if isinstance(x, list) and any(isinstance(item, (tuple, list)) for item in x):
+    pair = tuple if words else (tuple, list)
+    if isinstance(x, list) and any(isinstance(item, pair) for item in x):
         for position, item in enumerate(x):
-            if not isinstance(item, (tuple, list)) or len(item) != 2:
+            if not isinstance(item, pair) or len(item) != 2:
                 raise ValueError(f"`x[{position}]` must be a pair (first, second), got {item!r:.60}.")
         return [item[0] for item in x], [item[1] for item in x]
     return x, None

@@ -328,7 +328,9 @@ class Task(KeptModel):
                 "text. Pass `preprocessor=` when building it, or load it with `from_preset`."
             )
         check_preprocessor(self.backbone, self.preprocessor)  # again: its `sequence_length` can be set
-        return x if isinstance(x, EncodedTexts) else self.preprocessor.encode(*split_segments(x), notify=notify)
+        if isinstance(x, EncodedTexts):
+            return x
+        return self.preprocessor.encode(*split_segments(x, self.preprocessor.tokenizer.takes_words), notify=notify)
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Labels as the array that the loss takes, each checked to be one; None stays None."""
