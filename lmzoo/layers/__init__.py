@@ -8,6 +8,7 @@ from lmzoo.layers.encoder import TransformerBlock
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MeanPooler
+from lmzoo.layers.scalar_mix import ScalarMix
 
 __all__ = [
     "ClassificationHead",
@@ -17,6 +18,7 @@ __all__ = [
     "LayerNorm",
     "MaskedLMHead",
     "MeanPooler",
+    "ScalarMix",
     "SelfAttention",
     "TransformerBlock",
     "TransformerEmbedding",

@@ -28,7 +28,7 @@ class ScalarMix(keras.layers.Layer):
         l2_coefficient: float, the penalty's weight: this times the sum of the squared scalars is added to the loss.
         parameters: the scalars, one float for each layer, if they and gamma (1) are not to be trained.
 
-    Call arguments: `layers`, a list or tuple of float (B, T, H), and `mask`, bool or int (B, T), needed with
+    Call arguments: `layers`, a list or tuple of float (B, T, H), and `padding_mask`, bool or int (B, T), needed with
     `layer_norm` only. Returns float (B, T, H). A list of the last layer alone is scaled by gamma.
 
     Raises:
@@ -61,7 +61,7 @@ class ScalarMix(keras.layers.Layer):
         self.l2_coefficient = l2_coefficient
         self.parameters = None if parameters is None else tuple(map(float, parameters))
 
-    def build(self, layers_shape: Sequence[Any], mask_shape: Any = None) -> None:
+    def build(self, layers_shape: Sequence[Any], padding_mask_shape: Any = None) -> None:
         """Creates a scalar for each layer, and gamma."""
         count, fixed = len(layers_shape), self.parameters
         if fixed is not None and len(fixed) != count:
@@ -71,10 +71,10 @@ class ScalarMix(keras.layers.Layer):
         self.gamma = self.add_weight(shape=(), initializer="ones", trainable=fixed is None, name="gamma")
         self.built = True
 
-    def call(self, layers: Sequence[Any], mask: Any = None) -> Any:
+    def call(self, layers: Sequence[Any], padding_mask: Any = None) -> Any:
         """Mixes the layers."""
-        if self.layer_norm and mask is None:
-            raise ValueError("ScalarMix with `layer_norm` needs a mask.")
+        if self.layer_norm and padding_mask is None:
+            raise ValueError("ScalarMix with `layer_norm` needs `padding_mask`.")
         if self.l2_coefficient:
             self.add_loss(self.l2_coefficient * ops.sum(ops.square(ops.cast(self.scalars, "float32"))))
         # One layer: Keras' softmax warns where there is but one entry.
@@ -84,17 +84,17 @@ class ScalarMix(keras.layers.Layer):
         mixed = 0.0
         for k, layer in enumerate(layers):
             layer = ops.cast(layer, "float32")  # (B, T, H)
-            mixed = mixed + weights[k] * (self._normalize(layer, mask) if self.layer_norm else layer)
+            mixed = mixed + weights[k] * (self._normalize(layer, padding_mask) if self.layer_norm else layer)
         return ops.cast(mixed, self.compute_dtype)
 
-    def _normalize(self, layer: Any, mask: Any) -> Any:
-        real = ops.cast(mask, layer.dtype)[:, :, None]  # (B, T, 1)
+    def _normalize(self, layer: Any, padding_mask: Any) -> Any:
+        real = ops.cast(padding_mask, layer.dtype)[:, :, None]  # (B, T, 1)
         count = ops.maximum(ops.sum(real), 1) * layer.shape[-1]
         mean = ops.sum(layer * real) / count
         variance = ops.sum(ops.square((layer - mean) * real)) / count
         return (layer - mean) * ops.rsqrt(variance + EPSILON[self.layer_norm])
 
-    def compute_output_shape(self, layers_shape: Sequence[Any], mask_shape: Any = None) -> Any:
+    def compute_output_shape(self, layers_shape: Sequence[Any], padding_mask_shape: Any = None) -> Any:
         """The shape of one layer."""
         return layers_shape[0]
 
