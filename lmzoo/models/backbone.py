@@ -30,6 +30,7 @@ class Backbone(keras.Model):
     """
 
     config_class: ClassVar[type]
+    lora_rank: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -56,11 +57,12 @@ class Backbone(keras.Model):
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
             special, policy = dict(policy), policy.default_policy
         layers, inputs, outputs = self.assemble(parsed, policy)
-        super().__init__(inputs=inputs, outputs=outputs, name=name, trainable=trainable)
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.config = parsed
         self.dtype_policy = policy
         for attribute, layer in layers.items():
             setattr(self, attribute, layer)
+        self.trainable = trainable  # only now, so that Keras passes it on to the layers
         # A layer that is given the map itself can be loaded, but not saved again.
         for layer in _sublayers(self):
             if layer.path in special:
@@ -91,11 +93,14 @@ class Backbone(keras.Model):
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
 
+        Files hold the weights with the updates added: what is loaded from them computes the same, without LoRA.
+
         Args:
             rank: int, rank of the updates.
             target_layer_names: names of the Dense layers to adapt.
         """
         self.trainable = True
+        self.lora_rank = rank
         targets = []
         for layer in _sublayers(self):
             if layer.name in target_layer_names and hasattr(layer, "enable_lora"):
@@ -109,24 +114,35 @@ class Backbone(keras.Model):
                 weight.trainable = False
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments; dtype policies of quantised layers included."""
+        """The constructor's arguments, dtype policies of quantised layers included, and which layers are frozen."""
         dtype = self.dtype_policy
         quantized = {
             layer.path: layer.dtype_policy for layer in _sublayers(self) if layer.quantization_mode is not None
         }
         if quantized:
             dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized)
-        return {
+        config = {
             **dataclasses.asdict(self.config),
             "dtype": keras.dtype_policies.serialize(dtype),
             "name": self.name,
             "trainable": self.trainable,
         }
+        # With LoRA everything but the updates is, and files do not hold those.
+        if self.trainable and not self.lora_rank:
+            frozen = [layer.path for layer in _sublayers(self) if layer.weights and not layer.trainable]
+            config |= {"frozen": frozen} if frozen else {}
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """Builds a backbone from `get_config`'s output."""
-        return cls(**config)
+        config = dict(config)
+        frozen = set(config.pop("frozen", ()))
+        backbone = cls(**config)
+        for layer in _sublayers(backbone) if frozen else ():
+            if layer.path in frozen:
+                layer.trainable = False
+        return backbone
 
     @classmethod
     def from_preset(cls, preset: str | Path, load_weights: bool = True, **config_overrides: Any) -> Backbone:

@@ -62,6 +62,8 @@ def family_of(backbone: Backbone | type[Backbone]) -> Family:
     Raises:
         ValueError: if its class belongs to no registered family.
     """
+    if isinstance(backbone, str):
+        raise ValueError(f"Expected a backbone, got {backbone!r}: `from_preset` builds a model from a preset's name.")
     cls = backbone if isinstance(backbone, type) else type(backbone)
     for family in _FAMILIES.values():
         if issubclass(cls, family.backbone):

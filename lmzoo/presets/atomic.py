@@ -46,8 +46,11 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             _copy_mode(target, temporary)
         _sync(temporary)
         temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is not None and os.fspath(error.filename) == str(temporary):
+            error.filename = str(target)  # the name that the caller knows
+        with contextlib.suppress(PermissionError):
+            temporary.unlink(missing_ok=True)
         raise
     _sync(target.parent)
 
@@ -91,7 +94,11 @@ def atomic_directory(
     target.parent.mkdir(parents=True, exist_ok=True)
     name = f".{target.name}.{secrets.token_hex(4)}"
     temporary, old = target.with_name(f"{name}.tmp"), target.with_name(f"{name}.old")
-    temporary.mkdir()
+    try:
+        temporary.mkdir()
+    except OSError as error:
+        error.filename = str(target)  # the name that the caller knows
+        raise
     try:
         yield temporary
         _check_replaceable(target, marker, owns, overwrite)

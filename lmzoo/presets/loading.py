@@ -48,11 +48,18 @@ def load_backbone(preset: str | Path, cls: type[Backbone], load_weights: bool = 
             f"The preset {str(preset)!r} holds a {found.__name__}, not a {cls.__name__}. Call "
             f"`{found.__name__}.from_preset`, or `Backbone.from_preset` for any family."
         )
+    wanted = keras.config.dtype_policy()
+    if "dtype" not in overrides and wanted.name != "float32" and _is_float32(stored["config"].get("dtype")):
+        overrides["dtype"] = wanted
     backbone = found.from_config({**stored["config"], **overrides})
     if load_weights:
         _check_weight_count(backbone, directory / MODEL_WEIGHTS_FILE)
         backbone.load_weights(directory / MODEL_WEIGHTS_FILE)
     return backbone
+
+
+def _is_float32(dtype: Any) -> bool:
+    return getattr(keras.dtype_policies.get(dtype), "name", None) == "float32"
 
 
 def _check_weight_count(backbone: Backbone, path: Path) -> None:
@@ -97,11 +104,15 @@ def load_task(
         config.pop("dropout", None)  # The head follows the backbone.
     if has_head and _new_classes(config, task_kwargs):
         warnings.warn(
-            f"The head of {str(preset)!r} is not used: other classes were asked for, so it starts anew.", stacklevel=3
+            f"The head of {str(preset)!r} is not used: `num_classes` or other `labels` were passed, so it starts "
+            "anew. Leave them out to keep it.",
+            stacklevel=3,
         )
         has_head = False
         config.pop("labels", None)
         config.pop("num_classes", None)
+    if load_weights and not has_head and not cls.needs_labels:
+        warnings.warn(f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew.", stacklevel=3)
     task = cls(backbone, preprocessor, **{**config, **task_kwargs})
     if has_head and load_weights:
         _read_head(task, directory / TASK_WEIGHTS_FILE)

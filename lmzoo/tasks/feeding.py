@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -85,8 +87,12 @@ def reject_numbers(x: Any) -> None:
     Raises:
         TypeError: if it is.
     """
+    if hasattr(x, "columns"):
+        raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*x.columns]!r:.80}.")
     if hasattr(x, "shape"):
         raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
+    if isinstance(x, (set, frozenset)):
+        raise TypeError("Expected a list of texts, got a set, which has no order.")
 
 
 def prediction_batches(task: Task, encoded: EncodedTexts, batch_size: int) -> LengthBatches:
@@ -168,6 +174,25 @@ def _stream(
             raise ValueError("There are no examples: the dataset is empty.")
 
     return stream(generate, dataset.cardinality())
+
+
+@contextlib.contextmanager
+def expected_retracing() -> Iterator[None]:
+    """Keeps TensorFlow from warning that a function is traced for several shapes: there are as many as widths."""
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    def keep(record: logging.LogRecord) -> bool:
+        return "triggered tf.function retracing" not in str(record.msg)
+
+    logger = tf.get_logger()
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
 
 
 def is_batched(x: Any) -> bool:

@@ -53,6 +53,8 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
         raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
     if isinstance(x, (Sequence, ValuesView)) and not isinstance(x, (tuple, list)):
         x = list(x)
+    if getattr(x, "ndim", 1) > 1:
+        raise ValueError(f"Expected one text to a row, got an array of shape {x.shape}; pairs are (x[:, 0], x[:, 1]).")
     if isinstance(x, tuple):
         if len(x) != 2 or any(is_text(part) for part in x):
             raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {len(x)} entries.")
@@ -85,16 +87,25 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     """Checks that a model can take what a preprocessor makes.
 
     Raises:
-        ValueError: if its rows are too long, or its ids too high, for the model.
+        ValueError: if its rows are too long, or its ids too high, for the model, or not what the model takes.
     """
-    config, length, tokens = backbone.config, preprocessor.sequence_length, preprocessor.tokenizer.vocabulary_size
-    if length > config.max_sequence_length:
+    length, longest = preprocessor.sequence_length, getattr(backbone.config, "max_sequence_length", None)
+    tokens, embeddings = preprocessor.tokenizer.vocabulary_size, backbone.config.vocabulary_size
+    if not isinstance(length, int) or length < 1:
+        raise ValueError(f"`sequence_length` must be a positive integer, got {length!r}.")
+    if longest is not None and length > longest:
         raise ValueError(
-            f"`sequence_length` is {length}, but the model has positions for {config.max_sequence_length} tokens. "
-            f"Choose at most {config.max_sequence_length}."
+            f"`sequence_length` is {length}, but the model has positions for {longest} tokens. Choose at most "
+            f"{longest}."
         )
-    if tokens > config.vocabulary_size:
+    made = {*preprocessor.tokenizer.features(None, None), *["segment_ids"] * preprocessor.packing.segments}
+    if missing := sorted(set(backbone.input) - made):
         raise ValueError(
-            f"The tokenizer has {tokens} tokens, but the model has embeddings for {config.vocabulary_size}: they do "
-            "not belong together."
+            f"A {type(backbone).__name__} takes {', '.join(missing)}, which a {type(preprocessor.tokenizer).__name__} "
+            "does not make: they do not belong together."
+        )
+    if embeddings is not None and tokens > embeddings:
+        raise ValueError(
+            f"The tokenizer has {tokens} tokens, but the model has embeddings for {embeddings}: they do not belong "
+            "together."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -36,6 +37,7 @@ class KeptModel(keras.Model):
             raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
         if Path(filepath).exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
+        self._say_that_lora_is_merged()
         with atomic_file(filepath) as temporary:
             super().save(temporary, **kwargs)
 
@@ -152,4 +154,13 @@ class KeptModel(keras.Model):
             directory: where to. A failure leaves what was there untouched.
             overwrite: whether an existing directory may be replaced.
         """
+        self._say_that_lora_is_merged()
         save_task(self, directory, overwrite=overwrite)
+
+    def _say_that_lora_is_merged(self) -> None:
+        if self.backbone.lora_rank:
+            warnings.warn(
+                "The file holds the weights with LoRA's updates added: what is loaded from it predicts the same, but "
+                "all of its weights are trained until `backbone.enable_lora` is called again.",
+                stacklevel=3,
+            )

@@ -16,6 +16,7 @@ from lmzoo.tasks.feeding import (
     as_array,
     encode_examples,
     encode_stream,
+    expected_retracing,
     is_batched,
     prediction_batches,
     prediction_stream,
@@ -124,15 +125,20 @@ class Task(KeptModel):
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.
-            loss: `"auto"` or a Keras loss.
+            loss: `"auto"` or a Keras loss. The model's outputs are logits, and so a name such as
+                `"sparse_categorical_crossentropy"` stands for the loss of logits.
             metrics: `"auto"` or a list of Keras metrics. They take the weights of the examples into account.
             weighted_metrics: more of them.
             **kwargs: of `keras.Model.compile`, such as `jit_compile`.
+
+        Raises:
+            ValueError: for a cross-entropy of probabilities.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = AdamW(5e-5 * 768 / self.backbone.config.hidden_dim, global_clipnorm=1.0)
         if isinstance(loss, str) and loss == "auto":
             loss = type(self).default_loss()
+        loss = _of_logits(loss)
         if isinstance(metrics, str) and metrics == "auto":
             metrics = type(self).default_metrics()
         weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
@@ -209,6 +215,8 @@ class Task(KeptModel):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that the model does not have, before the first step.
         """
+        if y is not None and not self.needs_labels:
+            raise ValueError(f"{type(self).__name__} learns from texts alone: `fit` takes no labels (`y`).")
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         batch_size = batch_size or BATCH_SIZE
@@ -228,9 +236,14 @@ class Task(KeptModel):
         elif is_text_stream(validation_data):
             validation_data, *_ = training_input(self, validation_data, batch_size=batch_size)
         if class_weight is not None:
+            if not isinstance(class_weight, dict):
+                raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
             # TensorFlow's datasets need a weight for every class.
             every = dict.fromkeys(range(getattr(self, "num_classes", 0)), 1.0)
-            class_weight = {**every, **{int(self.encode_labels([k])[0]): v for k, v in class_weight.items()}}
+            try:
+                class_weight = {**every, **{int(self.encode_labels([k])[0]): v for k, v in class_weight.items()}}
+            except ValueError as error:
+                raise ValueError(f"In `class_weight`: {error}") from None
         callbacks = _as_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
         self._start_schedule(steps, epochs, initial_epoch, callbacks)
@@ -281,7 +294,8 @@ class Task(KeptModel):
         order = "given" if kwargs.get("steps") else "sorted"  # some of the batches must not be the shortest texts
         x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size or BATCH_SIZE, order)
         batch_size = None if is_batched(x) else batch_size
-        return super().evaluate(keras_input(x), y, batch_size=batch_size, sample_weight=sample_weight, **kwargs)
+        with expected_retracing():
+            return super().evaluate(keras_input(x), y, batch_size=batch_size, sample_weight=sample_weight, **kwargs)
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
         """The model's outputs (logits) in the order of `x`; see `keras.Model.predict`.
@@ -293,7 +307,8 @@ class Task(KeptModel):
         """
         if is_text_stream(x):
             if self.input.keys() == self.backbone.input.keys():
-                return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
+                with expected_retracing():
+                    return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
             x = encode_stream(self, x)
         if not is_raw(x):
             reject_numbers(x)
@@ -304,7 +319,8 @@ class Task(KeptModel):
         if not len(encoded):
             return np.zeros((0, *(d or 0 for d in self.output_shape[1:])), "float32")
         batches = prediction_batches(self, encoded, batch_size or BATCH_SIZE)
-        outputs = super().predict(keras_input(batches), **kwargs)
+        with expected_retracing():
+            outputs = super().predict(keras_input(batches), **kwargs)
         result = np.empty((len(encoded), *outputs.shape[1:]), outputs.dtype)
         result[batches.row_order] = outputs
         return result
@@ -364,6 +380,24 @@ class Task(KeptModel):
     def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
         """Inputs beside the backbone's that predictions need: arrays of one row per example."""
         return {}
+
+
+def _of_logits(loss: Any) -> Any:
+    """`loss`, if it is the name of a cross-entropy as that of logits.
+
+    Raises:
+        ValueError: for a cross-entropy of probabilities, with which nothing would be learnt.
+    """
+    losses = keras.losses
+    kinds = losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy, losses.BinaryCrossentropy
+    names = {"sparse_categorical_crossentropy": 0, "categorical_crossentropy": 1, "binary_crossentropy": 2}
+    if isinstance(loss, str) and loss in names:
+        return kinds[names[loss]](from_logits=True)
+    if isinstance(loss, kinds) and not loss.from_logits:
+        raise ValueError(
+            f"The model's outputs are logits: pass {type(loss).__name__}(from_logits=True), or leave `loss` out."
+        )
+    return loss
 
 
 def _as_list(callbacks: Any) -> list[keras.callbacks.Callback]:

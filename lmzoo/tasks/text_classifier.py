@@ -59,6 +59,9 @@ class TextClassifier(Task):
         pooling: str = "first",
         name: str = "text_classifier",
     ) -> None:
+        own = family_of(backbone).classifier
+        if isinstance(labels, (str, set, frozenset)):
+            raise TypeError(f"`labels` must be a list, whose order numbers the classes; got {labels!r:.60}.")
         if labels is not None:
             if wrong := [label for label in labels if not isinstance(label, str)]:
                 raise TypeError(f"`labels` are the names of the classes, strings; got {wrong[0]!r}.")
@@ -73,7 +76,6 @@ class TextClassifier(Task):
         if pooling not in ("first", "mean"):
             raise ValueError(f'`pooling` must be "first" or "mean", got {pooling!r}.')
         rate = backbone.config.dropout if dropout is None else dropout
-        own = family_of(backbone).classifier
         head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier", **own)
         inputs = backbone.input
         outputs = backbone(inputs)

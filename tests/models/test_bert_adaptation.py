@@ -125,7 +125,8 @@ def test_lora_task_is_saved_with_its_updates_merged(tmp_path):
     backbone.enable_lora(2)
     model = classifier(backbone)
     step(model), step(model)
-    model.save(tmp_path / "lora.keras", include_optimizer=False)
+    with pytest.warns(UserWarning, match="with LoRA's updates added"):
+        model.save(tmp_path / "lora.keras", include_optimizer=False)
     loaded = keras.saving.load_model(tmp_path / "lora.keras", compile=False)
     assert difference(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0)) <= 1e-6
     assert not [w.path for w in loaded.weights if "lora" in w.path]

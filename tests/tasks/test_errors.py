@@ -40,6 +40,8 @@ TEXTS = ["good film", "bad plot", "dull"]
         (["good", 7, "bad"], [0, 1, 2], TypeError, r"`texts\[1\]` must be a string, got 7"),
         ([1, 2, 3], [0, 1, 2], TypeError, r"`texts\[0\]` must be a string, got 1"),
         (np.array([1, 2, 3]), [0, 1, 2], TypeError, "got an array of int64"),
+        (np.array([["good", "bad"]] * 3), [0, 1, 2], ValueError, r"of shape \(3, 2\); pairs are"),
+        ({"good", "bad"}, [0, 1], TypeError, "got a set"),
         ("good film", [0], TypeError, "got one string"),
         ((["good"], ["bad", "dull"]), [0], ValueError, "got 1 and 2"),
         (("good", "bad"), [0, 1], ValueError, "A tuple means pairs"),
@@ -200,3 +202,60 @@ def test_numbers_and_features_are_not_texts(task):
 def test_other_sequences_of_texts(task):
     texts = {"a": "good film", "b": "bad"}
     np.testing.assert_array_equal(task.predict(texts.values(), verbose=0), task.predict([*texts.values()], verbose=0))
+
+
+def test_a_table_is_not_texts(task):
+    class Table:  # as in pandas
+        columns, shape = ("text", "label"), (3, 2)
+
+    with pytest.raises(TypeError, match=r"pass one column, or two for pairs, of \['text', 'label'\]"):
+        task.predict(Table())
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"),
+    [
+        ("sparse_categorical_crossentropy", keras.losses.SparseCategoricalCrossentropy),
+        ("categorical_crossentropy", keras.losses.CategoricalCrossentropy),
+    ],
+)
+def test_a_loss_by_name_is_that_of_logits(tiny, loss, kind):
+    task = tiny.classifier()
+    task.compile("sgd", loss)
+    assert type(task.loss) is kind
+    assert task.loss.from_logits
+    with pytest.raises(ValueError, match=rf"pass {kind.__name__}\(from_logits=True\)"):
+        task.compile("sgd", kind())
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "error", "message"),
+    [
+        ({"fine": 2.0}, ValueError, "In `class_weight`: Label 'fine' at position 0 is not one of"),
+        ([1.0, 2.0], TypeError, r"`class_weight` must be a dict from classes to weights, got \[1.0, 2.0\]"),
+        ("balanced", TypeError, "must be a dict"),
+    ],
+)
+def test_wrong_class_weights(named, steps, class_weight, error, message):
+    with pytest.raises(error, match=message):
+        named.fit(TEXTS, ["bad", "good", "bad"], class_weight=class_weight, callbacks=[steps], verbose=0)
+    assert steps.count == 0
+
+
+@pytest.mark.parametrize("labels", ["np", {"bad", "good"}])
+def test_names_of_classes_need_an_order(tiny, labels):
+    with pytest.raises(TypeError, match="must be a list, whose order numbers the classes"):
+        tiny.classifier(labels=labels)
+
+
+def test_a_preset_s_name_is_not_a_backbone():
+    with pytest.raises(ValueError, match="Expected a backbone, got 'bert_nano_en_uncased': `from_preset`"):
+        TextClassifier("bert_nano_en_uncased", num_classes=2)
+
+
+@pytest.mark.parametrize("length", ["128", 0, 1.5])
+def test_sequence_length_is_an_integer(tiny, length):
+    task = tiny.classifier()
+    task.preprocessor.sequence_length = length
+    with pytest.raises(ValueError, match="`sequence_length` must be a positive integer"):
+        task.predict(TEXTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 
+import keras
 import numpy as np
 import pytest
 
@@ -60,7 +61,8 @@ def test_other_classes_start_anew_with_a_notice(classifier, preset):
 
 
 def test_another_task_takes_the_backbone(classifier, preset):
-    task = MaskedLM.from_preset(preset)
+    with pytest.warns(UserWarning, match="holds no head of a MaskedLM, so it starts anew"):
+        task = MaskedLM.from_preset(preset)
     for ours, theirs in zip(task.backbone.weights, classifier.backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -186,3 +188,14 @@ def test_overrides_that_change_the_architecture_are_refused(copy):
         with pytest.raises(PresetError, match=r"holds 39 weights, but a BertBackbone as configured has \d+"):
             Backbone.from_preset(copy, num_layers=layers)
     assert Backbone.from_preset(copy, load_weights=False, num_layers=1).config.num_layers == 1
+
+
+def test_the_global_dtype_policy_counts(preset):
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        assert Backbone.from_preset(preset).dtype_policy.name == "mixed_bfloat16"
+        assert Backbone.from_preset(preset, dtype="float32").dtype_policy.name == "float32"
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert Backbone.from_preset(preset).dtype_policy.name == "float32"

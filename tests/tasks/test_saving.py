@@ -95,6 +95,34 @@ def test_own_optimizer_loss_and_metrics_come_back(tiny, tmp_path):
     np.testing.assert_allclose(a["loss"], a["nll"], rtol=1e-4)
 
 
+@pytest.mark.parametrize("frozen", ["backbone", "embeddings"])
+def test_what_is_frozen_stays_frozen(tiny, tmp_path, frozen):
+    task = tiny.classifier()
+    layer = task.backbone if frozen == "backbone" else task.backbone.embeddings
+    layer.trainable = False
+    task.compile()
+    expected = [v.path for v in task.trainable_variables]
+    assert 0 < len(expected) < len(tiny.classifier().trainable_variables)
+    task.save(tmp_path / "task.keras")
+    task.save_to_preset(tmp_path / "preset")
+    for loaded in (
+        keras.saving.load_model(tmp_path / "task.keras"),
+        type(task).from_preset(tmp_path / "preset"),
+    ):
+        assert [v.path for v in loaded.trainable_variables] == expected
+        assert loaded.backbone.get_config() == task.backbone.get_config()
+
+
+def test_an_unwritable_path_is_named(tiny, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", _[0])
+
+    task = tiny.classifier()
+    monkeypatch.setattr("os.mkdir", refuse)
+    with pytest.raises(PermissionError, match=f"'{tmp_path / 'preset'}'"):
+        task.save_to_preset(tmp_path / "preset")
+
+
 def test_without_preprocessor(tiny, tmp_path):
     from lmzoo.models import TextClassifier
 
