@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_INSTALL := $(PIP) install --quiet --progress-bar off
 QUICKSTART_STAMP := $(VENV)/.installed-quickstart
+DOCS_STAMP := $(VENV)/.installed-docs
 DEV_STAMP := $(VENV)/.installed-dev
 
 # Each process of the tests takes up to 3 GB.
@@ -35,16 +36,21 @@ $(QUICKSTART_STAMP): pyproject.toml | $(BIN)/python
 	@$(PIP_INSTALL) --editable '.[examples]'
 	@touch $@
 
+$(DOCS_STAMP): pyproject.toml | $(BIN)/python
+	@echo "== installing lmzoo and the tools of the site into $(VENV) (a few minutes the first time)"
+	@$(PIP_INSTALL) --editable '.[docs]'
+	@touch $@
+
 # torch comes first and alone: a pinned version that is already there is not looked up again.
 $(DEV_STAMP): pyproject.toml | $(BIN)/python
 	@echo "== installing torch into $(VENV)"
 	@$(PIP_INSTALL) torch==2.13.0
 	@echo "== installing lmzoo with its development tools into $(VENV) (a few minutes the first time)"
 	@$(PIP_INSTALL) --editable '.[dev]'
-	@touch $@ $(QUICKSTART_STAMP)
+	@touch $@ $(QUICKSTART_STAMP) $(DOCS_STAMP)
 
 quickstart: $(QUICKSTART_STAMP)  ## fill a mask, fine-tune a classifier, save it, serve it (at most 5 minutes)
-	@$(BIN)/python examples/quickstart.py
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python examples/quickstart.py
 
 install: $(DEV_STAMP)  ## the development environment only
 
@@ -73,7 +79,7 @@ wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty environm
 	@echo "== wheel"
 	@bash .ci/wheel_check.sh $(BIN)/python
 
-docs: $(DEV_STAMP)  ## build the site into site/, strictly
+docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 

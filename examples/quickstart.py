@@ -23,6 +23,14 @@ import lmzoo
 PRESET = "bert_nano_en_uncased"
 REVIEWS = Path(__file__).parent / "data" / "reviews.csv"
 EPOCHS, LEARNING_RATE = 8, 2e-3
+VERBOSE = 1 if sys.stdout.isatty() else 2  # progress bars are for terminals
+QUESTIONS = [
+    "A warm and funny film, I loved every minute.",
+    "It broke after two days, a waste of money.",
+    "The food was cold and the waiter was rude.",
+    "Not a single dull moment, I would go again.",
+    "I expected to love it, and I was wrong.",
+]
 
 # What a serving process runs: TensorFlow and its text ops, and nothing of lmzoo.
 SERVE = """
@@ -50,7 +58,7 @@ def fine_tune(texts: list[str], labels: list[str], pretrained: bool) -> lmzoo.mo
         PRESET, labels=["negative", "positive"], pooling="mean", load_weights=pretrained
     )
     classifier.compile(optimizer=lmzoo.training.AdamW(LEARNING_RATE, global_clipnorm=1.0))
-    classifier.fit(texts, labels, epochs=EPOCHS, batch_size=16, verbose=1)
+    classifier.fit(texts, labels, epochs=EPOCHS, batch_size=16, verbose=VERBOSE)
     return classifier
 
 
@@ -92,10 +100,11 @@ def main() -> None:
         (f"{PRESET}, fine-tuned", predict(classifier, test_texts)),
     ):
         print(f"   {name:40s} {accuracy(predicted, test_labels):.2f}")
+    print(f"   A toy with {len(texts)} reviews: counting words is as good, and a few points up or down are chance.")
+    print(f"   What the preset is worth on other data: see its model card, presets/bert/{PRESET}/README.md")
 
-    print("\n3. Ask it")
-    questions = ["Not a single dull moment, I would go again.", "Hardly worth the ticket.", ""]
-    for text, answer in zip(questions, classifier.classify(questions), strict=True):
+    print(f"\n3. Ask it (neither labels nor scores are to be trusted after {len(texts)} reviews)")
+    for text, answer in zip(QUESTIONS, classifier.classify(QUESTIONS), strict=True):
         print(f"   {text!r:50s} -> {answer['label']} ({answer['score']:.2f})")
 
     print("\n4. Save, reload, compare")

@@ -58,7 +58,7 @@ _SEED = 1709
 def tiny_preprocessor(family: Family) -> Preprocessor:
     """A preprocessor whose vocabulary is the special tokens, `WORDS` and as many more as `family.tiny` has."""
     tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size)
-    return Preprocessor(tokenizer, family.packing, family.tiny.max_sequence_length)
+    return Preprocessor(tokenizer, family.packing, getattr(family.tiny, "max_sequence_length", 67))
 
 
 def tiny_backbone(family: Family, **overrides: Any) -> Backbone:

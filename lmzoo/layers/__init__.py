@@ -2,6 +2,7 @@
 
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.attention import SelfAttention, attention_probabilities
+from lmzoo.layers.bilstm import BiLSTMEncoder
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.encoder import TransformerBlock
@@ -11,6 +12,7 @@ from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MeanPooler
 from lmzoo.layers.scalar_mix import ScalarMix
 
 __all__ = [
+    "BiLSTMEncoder",
     "ClassificationHead",
     "Dropout",
     "FirstTokenPooler",

@@ -4,6 +4,7 @@ from lmzoo.models.albert import AlbertBackbone
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.bert import BertBackbone
 from lmzoo.models.distilbert import DistilBertBackbone
+from lmzoo.models.elmo import ElmoBackbone
 from lmzoo.models.roberta import RobertaBackbone
 from lmzoo.tasks import MaskedLM, Task, TextClassifier
 
@@ -12,6 +13,7 @@ __all__ = [
     "Backbone",
     "BertBackbone",
     "DistilBertBackbone",
+    "ElmoBackbone",
     "MaskedLM",
     "RobertaBackbone",
     "Task",

@@ -65,7 +65,7 @@ def _write(task: Task, target: Path) -> None:
     def strings(*names: str) -> list[tf.TensorSpec]:
         return [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
-    features = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in task.backbone.input}
+    features = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in task.backbone.input.items()}
     signatures = {
         "serving_default": tf.function(from_strings, input_signature=strings("text")),
         "pair": tf.function(from_strings, input_signature=strings("text", "text_pair")),

@@ -30,6 +30,7 @@ from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import keras_input
 from lmzoo.text.policy import notify
 from lmzoo.training import AdamW
+from lmzoo.training.losses import loss_of_logits
 
 _WARMUP_OF_UNKNOWN = 100  # steps, where the length of the training is not known
 
@@ -138,7 +139,7 @@ class Task(KeptModel):
             optimizer = AdamW(5e-5 * 768 / self.backbone.config.hidden_dim, global_clipnorm=1.0)
         if isinstance(loss, str) and loss == "auto":
             loss = type(self).default_loss()
-        loss = _of_logits(loss)
+        loss = loss_of_logits(loss)
         if isinstance(metrics, str) and metrics == "auto":
             metrics = type(self).default_metrics()
         weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
@@ -380,24 +381,6 @@ class Task(KeptModel):
     def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
         """Inputs beside the backbone's that predictions need: arrays of one row per example."""
         return {}
-
-
-def _of_logits(loss: Any) -> Any:
-    """`loss`, if it is the name of a cross-entropy as that of logits.
-
-    Raises:
-        ValueError: for a cross-entropy of probabilities, with which nothing would be learnt.
-    """
-    losses = keras.losses
-    kinds = losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy, losses.BinaryCrossentropy
-    names = {"sparse_categorical_crossentropy": 0, "categorical_crossentropy": 1, "binary_crossentropy": 2}
-    if isinstance(loss, str) and loss in names:
-        return kinds[names[loss]](from_logits=True)
-    if isinstance(loss, kinds) and not loss.from_logits:
-        raise ValueError(
-            f"The model's outputs are logits: pass {type(loss).__name__}(from_logits=True), or leave `loss` out."
-        )
-    return loss
 
 
 def _as_list(callbacks: Any) -> list[keras.callbacks.Callback]:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.layers import ClassificationHead, MeanPooler
+from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import family_of
 from lmzoo.tasks.task import Task
@@ -30,10 +30,14 @@ class TextClassifier(Task):
         dropout: float, rate on the pooled vector in training; the backbone's by default.
         pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the real tokens.
             The mean learns faster from few examples if pre-training had no objective for the first token.
+        encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
+            as on ELMo in Peters et al. (2018), whose outputs' mean is then classified; None for the backbone alone.
+        encoder_dim: int, width of each direction of the encoder.
         name: name of the model.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` are given, or they disagree, or for an unknown `pooling`.
+        ValueError: if neither `num_classes` nor `labels` are given, or they disagree, or for an unknown `pooling` or
+            `encoder`.
 
     Example:
 
@@ -57,6 +61,8 @@ class TextClassifier(Task):
         labels: Sequence[str] | None = None,
         dropout: float | None = None,
         pooling: str = "first",
+        encoder: str | None = None,
+        encoder_dim: int = 256,
         name: str = "text_classifier",
     ) -> None:
         own = family_of(backbone).classifier
@@ -75,19 +81,25 @@ class TextClassifier(Task):
             raise ValueError(f"Pass `num_classes` (at least 2) or `labels`; got num_classes={num_classes}.")
         if pooling not in ("first", "mean"):
             raise ValueError(f'`pooling` must be "first" or "mean", got {pooling!r}.')
+        if encoder not in (None, "bilstm"):
+            raise ValueError(f'`encoder` must be "bilstm" or None, got {encoder!r}.')
         rate = backbone.config.dropout if dropout is None else dropout
         head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier", **own)
         inputs = backbone.input
         outputs = backbone(inputs)
-        if pooling == "mean":
-            pooled = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")(
-                outputs["sequence_output"], backbone.padding_mask(inputs)
-            )  # (B, H)
+        if encoder or pooling == "mean":
+            sequence, mask = outputs["sequence_output"], backbone.padding_mask(inputs)  # (B, T, H), (B, T)
+            if encoder:
+                layer = BiLSTMEncoder(encoder_dim, dropout=rate, dtype=backbone.dtype_policy, name="encoder")
+                ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
+                sequence = layer(sequence, ids, mask)  # (B, T, 2 encoder_dim)
+            pooled = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")(sequence, mask)  # (B, H)
         else:
             pooled = outputs["pooled_output"]  # (B, H)
         super().__init__(backbone, preprocessor, inputs, head(pooled), labels, name)
-        self.uses_pooler = pooling == "first"
+        self.uses_pooler = pooling == "first" and not encoder
         self.pooling = pooling
+        self.encoder, self.encoder_dim = encoder, encoder_dim
         self.head = head
         self._dropout = dropout
 
@@ -178,4 +190,6 @@ class TextClassifier(Task):
             "num_classes": self.num_classes,
             "dropout": self._dropout,
             "pooling": self.pooling,
+            "encoder": self.encoder,
+            "encoder_dim": self.encoder_dim,
         }

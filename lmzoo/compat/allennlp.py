@@ -1,0 +1,157 @@
+"""AllenNLP's `Elmo` and `batch_to_ids`, so that code which used them goes on working."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.layers import Dropout, ScalarMix
+from lmzoo.models import ElmoBackbone
+from lmzoo.text import batch_to_ids
+
+__all__ = ["Elmo", "batch_to_ids"]
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Elmo(keras.layers.Layer):
+    """ELMo's representations of sentences, each a trained mix of the language model's layers (Peters et al., 2018).
+
+    As AllenNLP's module of this name, with one difference: every call starts from zeros. There, sentences were read
+    from where the batch before had left the LSTMs, and the same sentence had other vectors each time; for that see
+    `ElmoBackbone.call_with_state`.
+
+    Args:
+        options_file: path of an `*options.json`.
+        weight_file: path of an `*weights.hdf5`.
+        num_output_representations: int, how many mixes to return.
+        requires_grad: whether the language model is trained, too.
+        do_layer_norm: whether layers are normalised before they are mixed; see `lmzoo.layers.ScalarMix`.
+        dropout: float, rate on each representation in training.
+        vocab_to_cache: words whose vectors are computed once, now; the first is padding. Pass ids of these words as
+            `word_inputs`.
+        keep_sentence_boundaries: whether the representations include the two markers.
+        scalar_mix_parameters: the scalars of all mixes before the softmax, which are then not trained.
+        module: a backbone instead of the two files.
+
+    Call arguments: `inputs`, int32 characters (B, T, 50) as of `batch_to_ids`, or with more axes before T;
+    `word_inputs`, int32 (B, T). Returns a dict: `elmo_representations`, a list of float (B, T, 2P), and `mask`, bool
+    (B, T).
+
+    Raises:
+        ValueError: if both or neither of the files and `module` are given.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.compat.allennlp import Elmo, batch_to_ids
+
+    backbone = lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8)))
+    elmo = Elmo(None, None, num_output_representations=2, dropout=0.0, module=backbone)
+    character_ids = batch_to_ids([["First", "sentence", "."], ["Another", "."]])
+    embeddings = elmo(character_ids)
+    embeddings["elmo_representations"][0].shape  # (2, 3, 12)
+    ```
+    """
+
+    def __init__(
+        self,
+        options_file: str | Path | None = None,
+        weight_file: str | Path | None = None,
+        num_output_representations: int = 1,
+        requires_grad: bool = False,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        vocab_to_cache: Sequence[str] | None = None,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        module: ElmoBackbone | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if (module is None) != (options_file is not None and weight_file is not None):
+            raise ValueError("Pass `options_file` and `weight_file`, or `module` and None for both.")
+        if module is None:
+            from lmzoo.models.elmo.checkpoints import load_bilm
+
+            module = load_bilm(options_file, weight_file, dtype=self.dtype_policy, dropout=0.0)
+        self.backbone = module
+        self.backbone.trainable = requires_grad
+        self.do_layer_norm = do_layer_norm
+        self.keep_sentence_boundaries = keep_sentence_boundaries
+        self.scalar_mix_parameters = None if scalar_mix_parameters is None else list(scalar_mix_parameters)
+        norm = "allennlp" if do_layer_norm else None
+        self.scalar_mixes = [
+            ScalarMix(norm, parameters=scalar_mix_parameters, dtype=self.dtype_policy, name=f"scalar_mix_{i}")
+            for i in range(num_output_representations)
+        ]
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.vocab_to_cache = None if vocab_to_cache is None else list(vocab_to_cache)
+        self._cache = None if vocab_to_cache is None else self._vectors_of(self.vocab_to_cache)
+
+    def _vectors_of(self, words: list[str]) -> np.ndarray:
+        """The words' vectors, float (n, P); the first is zero."""
+        parts = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
+        vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(part)) for part in parts])
+        vectors[0] = 0
+        return vectors
+
+    def build(self, inputs_shape: Any, word_inputs_shape: Any = None) -> None:
+        """Creates the mixes' scalars."""
+        layers = [(None, None, self.get_output_dim())] * (self.backbone.config.num_layers + 1)
+        for mix in self.scalar_mixes:
+            mix.build(layers)
+        self.built = True
+
+    def call(self, inputs: Any, word_inputs: Any = None, training: bool = False) -> dict[str, Any]:
+        """Computes the representations."""
+        if word_inputs is not None and self._cache is None:
+            warnings.warn("`word_inputs` needs `vocab_to_cache`; the characters are used instead.", stacklevel=2)
+            word_inputs = None
+        leading = ops.shape(inputs)[:-2] if word_inputs is None else ops.shape(word_inputs)[:-1]
+        if word_inputs is None:
+            ids = ops.reshape(ops.cast(inputs, "int32"), (-1, *ops.shape(inputs)[-2:]))  # (B, T, 50)
+            features = {"character_ids": ids}
+        else:
+            ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
+            vectors = ops.take(ops.convert_to_tensor(self._cache), ids, axis=0)  # (B, T, P)
+            features = {"word_vectors": vectors, "padding_mask": ids > 0}
+        layers, mask, _ = self.backbone.marked_layers(features, training=training)  # each (B, T + 2, 2P)
+        inside, shown = slice(None), mask
+        if not self.keep_sentence_boundaries:
+            inside, shown = slice(1, -1), ops.cast(self.backbone.padding_mask(features), "bool")
+        real = ops.cast(shown, layers[0].dtype)[:, :, None]
+        representations = []
+        for mix in self.scalar_mixes:
+            mixed = mix(layers, mask)[:, inside] * real  # (B, T, 2P)
+            mixed = self.dropout(mixed, training=training)
+            representations.append(ops.reshape(mixed, (*leading, *ops.shape(mixed)[1:])))
+        return {"elmo_representations": representations, "mask": ops.reshape(shown, (*leading, ops.shape(shown)[1]))}
+
+    def get_output_dim(self) -> int:
+        """Width of a representation, 2P."""
+        return self.backbone.config.hidden_dim
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, the backbone instead of its files."""
+        return {
+            **super().get_config(),
+            "num_output_representations": len(self.scalar_mixes),
+            "requires_grad": self.backbone.trainable,
+            "do_layer_norm": self.do_layer_norm,
+            "dropout": self.dropout.rate,
+            "keep_sentence_boundaries": self.keep_sentence_boundaries,
+            "scalar_mix_parameters": self.scalar_mix_parameters,
+            "module": keras.saving.serialize_keras_object(self.backbone),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Elmo:
+        """Builds the layer; words must be cached again once its weights are there."""
+        return cls(**{**config, "module": keras.saving.deserialize_keras_object(config["module"])})

@@ -1,0 +1,110 @@
+"""A recurrent encoder on top of a backbone, as tasks on ELMo have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.layers.dropout import Dropout
+
+_MULTIPLIER = 0x01000193  # of the FNV hash
+_PAD_WORD = 261  # ELMo's character after a word's end: it must not count, since such columns may be missing
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class HashedWordEmbedding(keras.layers.Layer):
+    """A trainable vector for each word that needs no vocabulary: words that share a hash share a vector.
+
+    Args:
+        buckets: int, number of vectors.
+        embedding_dim: int, E.
+
+    Call argument: `ids` int32 (B, T), token ids, or (B, T, W), ELMo's characters. Returns float (B, T, E).
+    """
+
+    def __init__(self, buckets: int, embedding_dim: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.buckets = buckets
+        self.embedding_dim = embedding_dim
+
+    def build(self, ids_shape: tuple[int | None, ...]) -> None:
+        """Creates the table."""
+        initializer = keras.initializers.RandomNormal(stddev=0.1)
+        shape = (self.buckets, self.embedding_dim)
+        self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
+        self.built = True
+
+    def call(self, ids: Any) -> Any:
+        """Looks up the words."""
+        if len(ids.shape) == 3:
+            # Powers of the multiplier in 32 bits, for as many columns as ELMo has; products wrap around as in C.
+            powers = [pow(_MULTIPLIER, i, 1 << 32) for i in range(1, 51)]
+            powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
+            ids = ops.sum((ids - _PAD_WORD) * powers, axis=2) & 0x7FFFFFFF  # (B, T)
+        return ops.take(ops.cast(self.embeddings, self.compute_dtype), ids % self.buckets, axis=0)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "buckets": self.buckets, "embedding_dim": self.embedding_dim}
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class BiLSTMEncoder(keras.layers.Layer):
+    """LSTMs in both directions over a backbone's vectors and the task's own word vectors (Peters et al., 2018).
+
+    Args:
+        units: int, U, width of each direction.
+        embedding_dim: int, width of the task's own word vectors.
+        buckets: int, how many of them there are.
+        dropout: float, rate on the LSTMs' input and output in training.
+
+    Call arguments: `sequence` float (B, T, H), `ids` int32 (B, T) or (B, T, W), `padding_mask` (B, T). Returns float
+    (B, T, 2U).
+    """
+
+    def __init__(
+        self, units: int, embedding_dim: int = 100, buckets: int = 20_011, dropout: float = 0.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = units
+        policy = self.dtype_policy
+        self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
+        self.dropout = Dropout(dropout, dtype=policy, name="dropout")
+        # cuDNN's choice would switch XLA off, on CPUs, too.
+        lstm = keras.layers.LSTM(units, return_sequences=True, use_cudnn=False, dtype=policy)
+        self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
+
+    def build(
+        self, sequence_shape: tuple[int | None, ...], ids_shape: Any = None, padding_mask_shape: Any = None
+    ) -> None:
+        """Creates the table and the LSTMs."""
+        self.word_embedding.build(ids_shape)
+        self.lstm.build((*sequence_shape[:-1], sequence_shape[-1] + self.word_embedding.embedding_dim))
+        self.built = True
+
+    def call(self, sequence: Any, ids: Any, padding_mask: Any, training: bool = False) -> Any:
+        """Encodes the sequence."""
+        x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
+        mask = ops.cast(padding_mask, "bool")
+        x = self.lstm(self.dropout(x, training=training), mask=mask, training=training)  # (B, T, 2U)
+        # Zero at padding. (A product also rids the tensor of Keras' own mask, which the next layers do not take.)
+        return self.dropout(x * ops.cast(mask, x.dtype)[:, :, None], training=training)
+
+    def compute_output_shape(
+        self, sequence_shape: tuple[int | None, ...], ids_shape: Any = None, padding_mask_shape: Any = None
+    ) -> tuple[int | None, ...]:
+        """The result's shape, which JAX cannot derive while W is unknown."""
+        return (*sequence_shape[:-1], 2 * self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "embedding_dim": self.word_embedding.embedding_dim,
+            "buckets": self.word_embedding.buckets,
+            "dropout": self.dropout.rate,
+        }

@@ -1,0 +1,182 @@
+"""Vectors of words from their characters.
+
+Letters in shape comments: N words, W characters of a word, E width of a character, F filters, P width of a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.layers.activations import get_activation
+
+
+def zero_first(initializer: Any) -> Any:
+    """`initializer` for a table whose first row, that of no token, is zero."""
+
+    def initialize(shape: Any, dtype: Any) -> Any:
+        return ops.pad(initializer((shape[0] - 1, *shape[1:]), dtype=dtype), [[1, 0], [0, 0]])
+
+    return initialize
+
+
+def _scaled_normal(fan_in: int) -> Any:
+    return keras.initializers.RandomNormal(stddev=fan_in**-0.5)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Highway(keras.layers.Layer):
+    """g * relu(x W_t + b_t) + (1 - g) * x with g = sigmoid(x W_c + b_c): Srivastava et al., 2015.
+
+    The gate's bias starts at -2, so that most of `x` passes. Call argument: `inputs` float (N, F). Returns (N, F).
+    """
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the two transforms."""
+        width = input_shape[-1]
+        self.carry, self.transform = (
+            keras.layers.Dense(
+                width,
+                kernel_initializer=_scaled_normal(width),
+                bias_initializer=keras.initializers.Constant(bias),
+                dtype=self.dtype_policy,
+                name=name,
+            )
+            for name, bias in (("carry", -2.0), ("transform", 0.0))
+        )
+        self.carry.build(input_shape)
+        self.transform.build(input_shape)
+        self.built = True
+
+    def call(self, inputs: Any) -> Any:
+        """Applies the layer."""
+        gate = ops.sigmoid(self.carry(inputs))  # (N, F)
+        return gate * ops.relu(self.transform(inputs)) + (1 - gate) * inputs
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class CharacterEncoder(keras.layers.Layer):
+    """A vector for each word from its characters (Kim et al., 2016): convolutions, highway layers, a projection.
+
+    https://arxiv.org/abs/1508.06615
+
+    On TensorFlow a call outside of a graph encodes each different word once, and none of the columns that are padding
+    of all of them; with `layer.dedupe = True` a graph does, too. XLA cannot compile that.
+
+    Args:
+        num_characters: int, number of symbols; 0, of which words of padding consist, gets a vector of zeros.
+        embedding_dim: int, E.
+        filters: pairs of int, (width, count), of the convolutions. The counts' sum is F.
+        output_dim: int, P. If it is F there is no projection.
+        num_highway: int, number of highway layers.
+        activation: str, of the convolutions, see `get_activation`.
+        max_characters: int, the full width of a word.
+        padding: int, the symbol that fills a word up. Like others it has a vector, and the convolutions see it.
+
+    Call argument: `inputs` int32 (N, W); columns at the end that hold nothing but `padding` may be missing. Returns
+    float (N, P).
+    """
+
+    def __init__(
+        self,
+        num_characters: int,
+        embedding_dim: int,
+        filters: tuple[tuple[int, int], ...],
+        output_dim: int,
+        num_highway: int,
+        activation: str,
+        max_characters: int,
+        padding: int,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_characters = num_characters
+        self.embedding_dim = embedding_dim
+        self.filters = tuple((width, count) for width, count in filters)
+        self.output_dim = output_dim
+        self.num_highway = num_highway
+        self.activation = activation
+        self.max_characters = max_characters
+        self.padding = padding
+        self.dedupe = False
+        policy = self.dtype_policy
+        self.num_filters = sum(count for _, count in filters)
+        self.highways = [Highway(dtype=policy, name=f"highway_{i}") for i in range(num_highway)]
+        self.projection = None
+        if self.num_filters != output_dim:
+            initializer = _scaled_normal(self.num_filters)
+            self.projection = keras.layers.Dense(
+                output_dim, kernel_initializer=initializer, dtype=policy, name="projection"
+            )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the table, the filters and the sublayers' weights."""
+        self.embedding = self.add_weight(
+            shape=(self.num_characters, self.embedding_dim),
+            initializer=zero_first(keras.initializers.RandomUniform(-1.0, 1.0)),
+            name="embedding",
+        )
+        self.kernels, self.biases = [], []
+        for i, (width, count) in enumerate(self.filters):
+            initializer = keras.initializers.RandomUniform(-0.05, 0.05)
+            if self.activation == "tanh":
+                initializer = _scaled_normal(width * self.embedding_dim)
+            shape = (width, self.embedding_dim, count)
+            self.kernels.append(self.add_weight(shape=shape, initializer=initializer, name=f"kernel_{i}"))
+            self.biases.append(self.add_weight(shape=(count,), initializer="zeros", name=f"bias_{i}"))
+        for layer in (*self.highways, *([self.projection] if self.projection else [])):
+            layer.build((None, self.num_filters))
+        self.built = True
+
+    def call(self, inputs: Any) -> Any:
+        """Encodes words."""
+        widest = max(width for width, _ in self.filters)
+        # The widest filter sees a window of nothing but padding, as it does wherever the full row has one.
+        words = ops.pad(inputs, [[0, 0], [0, widest]], constant_values=self.padding)[:, : self.max_characters]
+        if not self._dedupes():
+            return self._encode(words)
+        import tensorflow as tf
+
+        used = tf.reduce_any((words != self.padding) & (words != 0), axis=0)  # (W,)
+        longest = tf.reduce_max(tf.where(used, tf.range(1, tf.size(used) + 1), 0))
+        words, index = tf.raw_ops.UniqueV2(x=words[:, : longest + widest], axis=[0])
+        return tf.gather(self._encode(words), index)  # (N, P)
+
+    def _dedupes(self) -> bool:
+        if keras.backend.backend() != "tensorflow":
+            return False
+        import tensorflow as tf
+
+        return self.dedupe or tf.executing_eagerly()
+
+    def _encode(self, words: Any) -> Any:
+        characters = ops.take(ops.cast(self.embedding, self.compute_dtype), words, axis=0)  # (N, W, E)
+        activation, features = get_activation(self.activation), []
+        for (width, count), kernel, bias in zip(self.filters, self.kernels, self.biases, strict=True):
+            # A product with all windows: faster than a convolution under XLA, as fast elsewhere.
+            windows = ops.shape(characters)[1] - width + 1
+            seen = ops.concatenate([characters[:, i : i + windows] for i in range(width)], axis=2)
+            seen = ops.reshape(seen, (-1, width * self.embedding_dim))  # (N * windows, width * E)
+            scores = ops.matmul(seen, ops.reshape(kernel, (-1, count)))
+            scores = ops.reshape(scores, (-1, windows, count))
+            features.append(activation(ops.max(scores, axis=1) + bias))  # (N, count)
+        x = ops.concatenate(features, axis=1)  # (N, F)
+        for highway in self.highways:
+            x = highway(x)
+        return self.projection(x) if self.projection else x  # (N, P)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_characters": self.num_characters,
+            "embedding_dim": self.embedding_dim,
+            "filters": self.filters,
+            "output_dim": self.output_dim,
+            "num_highway": self.num_highway,
+            "activation": self.activation,
+            "max_characters": self.max_characters,
+            "padding": self.padding,
+        }

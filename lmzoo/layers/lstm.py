@@ -1,0 +1,202 @@
+"""LSTMs with a projection, both directions in one loop.
+
+Letters in shape comments: T steps, B rows, P width of inputs and outputs, D width of the memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.layers.rows import as_rows
+from lmzoo.layers.scan import scan
+
+DIRECTIONS = ("forward", "backward")
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class BidirectionalLSTM(keras.layers.Layer):
+    """For each direction an LSTM with clipped memory and a clipped projection of its output (Sak et al., 2014).
+
+    https://arxiv.org/abs/1402.1128
+
+    Args:
+        memory_dim: int, D.
+        output_dim: int, P, also the inputs' width. If it is D there is no projection, nor is the output clipped.
+        cell_clip: float, bound of the memory, or None.
+        projection_clip: float, bound of the projected output, or None.
+
+    Call arguments: `forward` and `backward`, float (T, B, P), time first, each in the order in which it is read;
+    `state`, for each of the two the memory (B, D) and the output (B, P) to start from. Returns the outputs of both,
+    float (T, B, P), and their memories, float (T, B, D), through which no gradient flows.
+    """
+
+    def __init__(
+        self,
+        memory_dim: int,
+        output_dim: int,
+        cell_clip: float | None = None,
+        projection_clip: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)  # or the memory would be rounded, too
+        self.memory_dim = memory_dim
+        self.output_dim = output_dim
+        self.cell_clip = cell_clip
+        self.projection_clip = projection_clip
+
+    def build(self, forward_shape: Any, backward_shape: Any = None, state_shape: Any = None) -> None:
+        """Creates each direction's weights; rows of a kernel: input, output; columns: gates i, j (candidate), f, o."""
+        shapes = {"kernel": (2 * self.output_dim, 4 * self.memory_dim), "bias": (4 * self.memory_dim,)}
+        if self.memory_dim != self.output_dim:
+            shapes["projection"] = (self.memory_dim, self.output_dim)
+        self.parts = [
+            [
+                self.add_weight(
+                    shape=shape,
+                    initializer="zeros" if name == "bias" else "glorot_uniform",
+                    name=f"{direction}_{name}",
+                )
+                for name, shape in shapes.items()
+            ]
+            for direction in DIRECTIONS
+        ]
+        self.built = True
+
+    def call(self, forward: Any, backward: Any, state: Any) -> tuple[Any, Any]:
+        """Runs both directions."""
+        arguments: list[Any] = []
+        forget = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # what starts by remembering, in no checkpoint
+        for inputs, parts, (memory, output) in zip((forward, backward), self.parts, state, strict=True):
+            kernel, bias, *projection = (ops.cast(part, self.compute_dtype) for part in parts)
+            inputs, output = (ops.cast(x, self.compute_dtype) for x in (inputs, output))
+            # What does not depend on the step before is computed for all steps at once.
+            gates = ops.matmul(as_rows(inputs), kernel[: self.output_dim]) + (
+                bias + ops.cast(forget, bias.dtype)
+            )  # (T * B, 4D)
+            gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
+            arguments += [gates, kernel[self.output_dim :], memory, output, *projection]
+        results = _recurrence(self.cell_clip, self.projection_clip)(*arguments)
+        return results[:2], results[2:]
+
+    @property
+    def memory_dtype(self) -> str:
+        """What the memory is kept in: float32 where the rest has 16 bits, since a sentence's rounding errors add up."""
+        return "float32" if self.compute_dtype in ("float16", "bfloat16") else self.compute_dtype
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "memory_dim": self.memory_dim,
+            "output_dim": self.output_dim,
+            "cell_clip": self.cell_clip,
+            "projection_clip": self.projection_clip,
+        }
+
+
+def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Any:
+    """The loop over time.
+
+    A function of flat arguments, for each direction the gates' inputs, the recurrent kernel, memory, output and, if
+    there is one, the projection. It returns both directions' outputs (T, B, P), then their memories (T, B, D).
+
+    It has a gradient of its own, as the derived one adds to the kernels' gradients, which are large, at every step.
+    """
+
+    def run(*arguments: Any) -> tuple[Any, Any]:
+        streams = arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]
+
+        def step(carry: Any, gates: Any) -> tuple[Any, Any]:
+            after, results = [], []
+            for (memory, output), z, (_, kernel, _, _, *projection) in zip(carry, gates, streams, strict=True):
+                z = ops.cast(z + ops.matmul(output, kernel), memory.dtype)  # (B, 4D)
+                i, j, f, o = ops.split(z, 4, axis=1)
+                i, j, f, o = ops.sigmoid(i), ops.tanh(j), ops.sigmoid(f), ops.sigmoid(o)
+                memory = _clip(f * memory + i * j, cell_clip)  # (B, D)
+                output = ops.cast(o * ops.tanh(memory), output.dtype)
+                if projection:
+                    output = _clip(ops.matmul(output, projection[0]), projection_clip)  # (B, P)
+                after.append((memory, output))
+                results.append((output, memory, (i, j, f, o)))
+            return tuple(after), tuple(results)
+
+        start = tuple((memory, output) for _, _, memory, output, *_ in streams)
+        results = scan(step, start, tuple(stream[0] for stream in streams))[1]
+        outputs, memories = ([result[k] for result in results] for k in (0, 1))
+
+        def gradient(*upstream: Any, **_: Any) -> tuple[Any, ...]:
+            # TensorFlow passes the gradients of all results, JAX a tuple of them.
+            upstream = upstream[0] if len(upstream) == 1 else upstream
+            found = _recurrence_gradient(streams, results, upstream[:2], cell_clip, projection_clip)
+            return tuple(gradient for stream in found for gradient in stream)
+
+        return (*outputs, *memories), gradient
+
+    if keras.backend.backend() == "torch":  # whose autograd runs no loop twice
+        return lambda *arguments: run(*arguments)[0]
+    return ops.custom_gradient(run)
+
+
+def _recurrence_gradient(
+    streams: Any, results: Any, upstream: Any, cell_clip: float | None, projection_clip: float | None
+) -> list[list[Any]]:
+    """Gradients of the outputs alone: the memories are state, from which none comes."""
+    before = []  # the step, (T, B, D) and (T, B, P)
+    for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
+        before.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
+    xs = tuple(
+        (*of_stream, d_outputs, earlier[0])
+        for of_stream, d_outputs, earlier in zip(results, upstream, before, strict=True)
+    )
+    start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
+    transposed = [[ops.transpose(kernel) for kernel in (stream[1], *stream[4:])] for stream in streams]
+
+    def step(carry: Any, xs: Any) -> tuple[Any, Any]:
+        after, found = [], []
+        for (d_memory, d_output), x, (kernel, *projection) in zip(carry, xs, transposed, strict=True):
+            output, memory, (i, j, f, o), d_above, earlier = x
+            d_output = d_output + d_above  # (B, P)
+            d_hidden = d_output  # (B, D)
+            if projection:
+                d_output = _unclip(d_output, output, projection_clip)
+                d_hidden = ops.matmul(d_output, projection[0])
+            d_hidden = ops.cast(d_hidden, memory.dtype)
+            squashed = ops.tanh(memory)
+            d_memory = _unclip(d_memory + d_hidden * o * (1 - squashed * squashed), memory, cell_clip)
+            d_gates = (  # of i, j, f, o
+                d_memory * j * i * (1 - i),
+                d_memory * i * (1 - j * j),
+                d_memory * earlier * f * (1 - f),
+                d_hidden * squashed * o * (1 - o),
+            )
+            d_z = ops.cast(ops.concatenate(d_gates, axis=1), kernel.dtype)  # (B, 4D)
+            after.append((d_memory * f, ops.matmul(d_z, kernel)))
+            found.append((d_z, d_output))
+        return tuple(after), tuple(found)
+
+    last, found = scan(step, start, xs, reverse=True)
+    gradients = []
+    for k, (_, _, _, _, *projection) in enumerate(streams):
+        (d_gates, d_outputs), (_, memories, (_, _, _, o)) = found[k], results[k]
+        gradients.append([d_gates, _outer(before[k][1], d_gates), *last[k]])
+        if projection:
+            gradients[-1].append(_outer(ops.cast(o * ops.tanh(memories), d_outputs.dtype), d_outputs))
+    return gradients
+
+
+def _clip(x: Any, limit: float | None) -> Any:
+    return x if limit is None else ops.clip(x, -limit, limit)
+
+
+def _unclip(gradient: Any, clipped: Any, limit: float | None) -> Any:
+    """The gradient of `_clip`, from its result."""
+    return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
+
+
+def _outer(a: Any, b: Any) -> Any:
+    """Sum over steps and rows of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
+    return ops.matmul(ops.transpose(as_rows(a)), as_rows(b))

@@ -1,0 +1,18 @@
+"""The ELMo family."""
+
+from lmzoo.models.elmo.backbone import ElmoBackbone, ElmoConfig
+from lmzoo.models.family import Family, register_family
+from lmzoo.text.characters import CharacterTokenizer
+from lmzoo.text.packing import Packing
+
+FAMILY = register_family(
+    Family(
+        name="elmo",
+        backbone=ElmoBackbone,
+        tokenizer=CharacterTokenizer,
+        packing=Packing(start="", end="", between=("</S>", "<S>"), segments=False),
+        tiny=ElmoConfig(lstm_dim=17, projection_dim=13, char_embedding_dim=3, filters=((1, 5), (2, 7), (3, 11))),
+    )
+)
+
+__all__ = ["FAMILY", "ElmoBackbone", "ElmoConfig"]

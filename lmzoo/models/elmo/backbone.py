@@ -1,0 +1,334 @@
+"""ELMo (Peters et al., 2018, https://arxiv.org/abs/1802.05365)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.layers import MeanPooler, ScalarMix
+from lmzoo.layers.scalar_mix import EPSILON
+from lmzoo.models.backbone import Backbone
+from lmzoo.models.elmo.layers import MARKER_LENGTH, BiLM
+from lmzoo.text.characters import NUM_SYMBOLS
+
+FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmoConfig:
+    """Shape and constants of ELMo; the one source of validation, defaults and `get_config`.
+
+    The defaults are those that the released models share; "original" has `lstm_dim=4096, projection_dim=512,
+    num_highway=2`.
+
+    Attributes:
+        lstm_dim: width of an LSTM's memory, D.
+        projection_dim: width of a word's vector and of an LSTM's output, P. If it is D there is no projection.
+        num_layers: number of LSTMs in each direction.
+        num_highway: number of highway layers over the characters' filters.
+        char_embedding_dim: width of a character, E.
+        filters: (width, count) of each convolution; the counts' sum F is at least P. If it is P there is no projection.
+        activation: `"relu"` or `"tanh"`, of the convolutions.
+        max_characters: columns of a full row of characters, W.
+        cell_clip: bound of the LSTMs' memory, or None.
+        projection_clip: bound of the LSTMs' projected output, or None.
+        skip_connections: whether an LSTM's input is added to its output, from the second one on.
+        vocabulary_size: None for words from characters; for words from a table its number of ids, V, of which 0 is for
+            no token.
+        start_token_id: of a model with a vocabulary: the id that begins a sentence.
+        end_token_id: the id that ends it.
+        dropout: rate in [0, 1) on the input of every LSTM.
+        layer_norm: of the mix, see `lmzoo.layers.ScalarMix`.
+        freeze_bilm: whether everything but the mix is frozen.
+    """
+
+    lstm_dim: int
+    projection_dim: int
+    num_layers: int = 2
+    num_highway: int = 1
+    char_embedding_dim: int = 16
+    filters: tuple[tuple[int, int], ...] = FILTERS
+    activation: str = "relu"
+    max_characters: int = 50
+    cell_clip: float | None = 3.0
+    projection_clip: float | None = 3.0
+    skip_connections: bool = True
+    vocabulary_size: int | None = None
+    start_token_id: int = 1
+    end_token_id: int = 2
+    dropout: float = 0.1
+    layer_norm: str | None = None
+    freeze_bilm: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks every field.
+
+        Raises:
+            ValueError: naming the field, its value and what is allowed.
+        """
+        for name in ("lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters"):
+            _require(_is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
+        _require(_is_integer(self.num_highway, 0), "num_highway", "an integer of at least 0", self.num_highway)
+        self._check_filters()
+        _require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
+        for name in ("cell_clip", "projection_clip"):
+            value = getattr(self, name)
+            _require(value is None or value > 0, name, "a positive number or None", value)
+        if self.vocabulary_size is not None:
+            size = self.vocabulary_size
+            _require(_is_integer(size, 3), "vocabulary_size", "an integer above 2 or None", size)
+            for name in ("start_token_id", "end_token_id"):
+                value = getattr(self, name)
+                _require(_is_integer(value, 1) and value < size, name, f"an integer in 1..{size - 1}", value)
+        _require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        _require(self.layer_norm in EPSILON, "layer_norm", f"one of {', '.join(map(repr, EPSILON))}", self.layer_norm)
+        for name in ("skip_connections", "freeze_bilm"):
+            _require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+
+    def _check_filters(self) -> None:
+        try:
+            filters = tuple((width, count) for width, count in self.filters)
+        except (TypeError, ValueError):
+            filters = ()
+        valid = filters and all(_is_integer(n, 1) for pair in filters for n in pair)
+        _require(valid, "filters", "pairs of positive integers (width, count)", self.filters)
+        object.__setattr__(self, "filters", filters)  # JSON makes lists of tuples
+        if self.vocabulary_size is None:
+            widest = max(MARKER_LENGTH, *(width for width, _ in filters))
+            allowed = self.max_characters >= widest
+            _require(allowed, "max_characters", f"at least {widest}, the widest filter's width", self.max_characters)
+            allowed = self.num_filters >= self.projection_dim
+            _require(allowed, "filters", f"{self.projection_dim} (`projection_dim`) or more in all", self.filters)
+
+    @property
+    def hidden_dim(self) -> int:
+        """Width of the hidden states, 2P: both directions."""
+        return 2 * self.projection_dim
+
+    @property
+    def num_filters(self) -> int:
+        """Number of the convolutions' filters, F."""
+        return sum(count for _, count in self.filters)
+
+
+def _is_integer(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _require(condition: Any, name: str, allowed: str, value: Any) -> None:
+    if not condition:
+        raise ValueError(f"`{name}` must be {allowed}, got {value!r}.")
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class ElmoBackbone(Backbone):
+    """ELMo: a bidirectional language model over words made from characters, and a learned mix of its layers.
+
+    Inputs, a dict: `character_ids`, int32 (B, T, W), all 0 where there is no token. A word is 259, its UTF-8 bytes plus
+    one, 260, and then 261 up to the full width of `max_characters`. Columns at the end that hold nothing but 261 may be
+    left out, as long as three remain. A model with a vocabulary takes `token_ids` instead, int32 (B, T), 0 where there
+    is no token. Sentences come without markers, which are put around them inside, and padding is at the right.
+
+    Outputs, a dict: `sequence_output` (B, T, 2P), the mix of the layers; `pooled_output` (B, 2P), its mean over the
+    tokens; `hidden_states`, a tuple of num_layers + 1 tensors (B, T, 2P), the first of them each word's vector, twice.
+    All are zero where there is no token. A call starts from a state of zeros: see `call_with_state`.
+
+    `backbone.bilm.trainable = False`, or `freeze_bilm=True`, leaves the mix trainable.
+
+    On TensorFlow a call outside of a graph encodes each different word once; `backbone.bilm.encoder.dedupe = True` does
+    so in graphs that XLA does not compile.
+
+    Args:
+        lstm_dim: int, D.
+        projection_dim: int, P.
+        num_layers: int.
+        num_highway: int.
+        char_embedding_dim: int.
+        filters: pairs of int, (width, count).
+        activation: str, `"relu"` or `"tanh"`.
+        max_characters: int.
+        cell_clip: float or None.
+        projection_clip: float or None.
+        skip_connections: bool.
+        vocabulary_size: int or None, for words from characters.
+        start_token_id: int.
+        end_token_id: int.
+        dropout: float.
+        layer_norm: str or None.
+        freeze_bilm: bool.
+        dtype: dtype policy.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for characters out of
+            range and for padding before a token, naming row and position.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8)))
+    ids = np.array([[[259, 73, 260, 261], [259, 98, 110, 260], [0, 0, 0, 0]]], "int32")  # "I am"
+    outputs = backbone({"character_ids": ids})
+    outputs["sequence_output"].shape  # (1, 3, 12)
+    ```
+    """
+
+    config_class = ElmoConfig
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if self.config.freeze_bilm:
+            self.bilm.trainable = False
+
+    @classmethod
+    def assemble(
+        cls, config: ElmoConfig, dtype: keras.DTypePolicy
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Builds the graph."""
+        # === Layers ===
+        layers: dict[str, Any] = {
+            "bilm": BiLM(config, dtype=dtype, name="bilm"),
+            "scalar_mix": ScalarMix(config.layer_norm, dtype=dtype, name="scalar_mix"),
+            "mean_pooler": MeanPooler(dtype=dtype, name="mean_pooler"),
+        }
+
+        # === Functional Model ===
+        name = _input_name(config)
+        inputs = {name: keras.Input((None, None) if name == "character_ids" else (None,), dtype="int32", name=name)}
+        mask = _mask_of(inputs)
+        marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
+        return layers, inputs, _finish(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Checks what can be checked outside of graphs, and calls the model."""
+        self._check(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def padding_mask(self, inputs: dict[str, Any]) -> Any:
+        """Where the tokens of `inputs` are real: bool (B, T)."""
+        return _mask_of(inputs)
+
+    def call_with_state(self, inputs: dict[str, Any], state: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The outputs if each row's LSTMs start where a call before left them, as in the original implementations.
+
+        Args:
+            inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
+            state: what the call before returned, or None for zeros. It may be of another batch size: missing rows start
+                from zeros, rows that the batch lacks keep their state.
+
+        Returns:
+            The outputs, a dict, and the state after them: for `"forward"` and `"backward"`, and for each layer, the
+            memory (B, D) and the output (B, P) of each row's last step. No gradients flow through a state.
+
+        Example:
+
+        ```python
+        outputs, state = backbone.call_with_state({"character_ids": first})
+        outputs, state = backbone.call_with_state({"character_ids": second}, state)
+        ```
+        """
+        marked, marked_mask, state = self.marked_layers(inputs, state)
+        return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _mask_of(inputs)), state
+
+    def marked_layers(
+        self, inputs: dict[str, Any], state: Any = None, training: bool = False
+    ) -> tuple[tuple[Any, ...], Any, dict[str, Any]]:
+        """The layers of the language model with the sentence markers.
+
+        Args:
+            inputs: as in `call_with_state`.
+            state: as in `call_with_state`.
+            training: whether dropout acts.
+
+        Returns:
+            A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
+        """
+        if "word_vectors" not in inputs:
+            self._check(inputs)
+        words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_input_name(self.config))))
+        return self.bilm(words, _mask_of(inputs), state, training=training)
+
+    def word_vectors(self, ids: Any) -> Any:
+        """The vectors of single words, which do not depend on their context: what a cache of a vocabulary holds.
+
+        Args:
+            ids: int32 (N, W), words' characters; for a model with a vocabulary int32 (N,).
+
+        Returns:
+            Float (N, P).
+        """
+        return self.bilm.encoder(ops.convert_to_tensor(ids))
+
+    def _check(self, inputs: Any) -> None:
+        """Raises ValueError for inputs of other names or shapes and, if their values are known, for wrong ones."""
+        name = _input_name(self.config)
+        if not isinstance(inputs, dict) or set(inputs) != {name}:
+            shape = "(B, T, W)" if name == "character_ids" else "(B, T)"
+            given = ", ".join(map(repr, inputs)) if isinstance(inputs, dict) else type(inputs).__name__
+            raise ValueError(f"This {type(self).__name__} takes a dict of {name!r}, int32 {shape}; got {given}.")
+        ids, size = inputs[name], self.config.vocabulary_size
+        if size is None:
+            size, columns = NUM_SYMBOLS, ids.shape[-1]
+            if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
+                allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
+                raise ValueError(f"`character_ids` must have {allowed} characters to a word, got {columns}.")
+        values = _concrete(ids)
+        if values is None:
+            return
+        wrong = np.argwhere((values < 0) | (values >= size))
+        for at in map(tuple, wrong[:1]):
+            raise ValueError(f"`{name}` must be in 0..{size - 1}, got {values[at]} in row {at[0]} at position {at[1]}.")
+        real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
+        holes = np.argwhere(~real[:, :-1] & real[:, 1:])
+        for row, position in holes[:1]:
+            raise ValueError(f"`{name}` has a token after padding, which is not at position {position} of row {row}.")
+
+
+def _input_name(config: ElmoConfig) -> str:
+    return "character_ids" if config.vocabulary_size is None else "token_ids"
+
+
+def _mask_of(inputs: dict[str, Any]) -> Any:
+    """Where tokens are real: bool (B, T)."""
+    if "padding_mask" in inputs:
+        return ops.cast(inputs["padding_mask"], "bool")
+    if "character_ids" in inputs:
+        return ops.any(ops.convert_to_tensor(inputs["character_ids"]) > 0, axis=-1)
+    return ops.convert_to_tensor(inputs["token_ids"]) > 0
+
+
+def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Any, marked_mask: Any, mask: Any) -> dict[str, Any]:
+    """The outputs, from the language model's layers with markers."""
+    real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
+    hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)
+    # AllenNLP's normalisation sees the markers.
+    mixed = mix(marked, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
+    sequence = mixed * real
+    return {
+        "sequence_output": sequence,
+        "pooled_output": pooler(sequence, mask),  # (B, 2P)
+        "hidden_states": hidden_states,
+    }
+
+
+def _concrete(x: Any) -> np.ndarray | None:
+    """The values of `x`, or None while a graph is made."""
+    if isinstance(x, keras.KerasTensor):
+        return None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if isinstance(x, jax.core.Tracer):
+            return None
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.is_tensor(x) and not hasattr(x, "numpy"):
+            return None
+    return ops.convert_to_numpy(x)

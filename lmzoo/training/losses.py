@@ -1,0 +1,28 @@
+"""Losses of models whose outputs are logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+def loss_of_logits(loss: Any) -> Any:
+    """What a model of logits is compiled with for `loss`: if that is the name of a cross-entropy, the one of logits.
+
+    Args:
+        loss: as `keras.Model.compile` takes it.
+
+    Raises:
+        ValueError: for a cross-entropy of probabilities, with which nothing would be learnt.
+    """
+    losses = keras.losses
+    kinds = losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy, losses.BinaryCrossentropy
+    names = {"sparse_categorical_crossentropy": 0, "categorical_crossentropy": 1, "binary_crossentropy": 2}
+    if isinstance(loss, str) and loss in names:
+        return kinds[names[loss]](from_logits=True)
+    if isinstance(loss, kinds) and not loss.from_logits:
+        raise ValueError(
+            f"The model's outputs are logits: pass {type(loss).__name__}(from_logits=True), or leave `loss` out."
+        )
+    return loss

@@ -1,0 +1,367 @@
+"""ELMo's promises: what must not change a result, gradients, files, sizes, and errors for wrong input."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers.characters import CharacterEncoder
+from lmzoo.layers.lstm import BidirectionalLSTM
+from lmzoo.models.elmo import ElmoBackbone, ElmoConfig
+from tests.models.elmo_models import LENGTHS, TINY, WIDTH, arrays, layers_and_state, tiny_batch, tiny_elmo
+from tests.reference.gradients import gradients
+from tests.reference.weights import difference, run
+
+TOLERANCE = 1e-5
+CLIPS = {"cell_clip": 0.4, "projection_clip": 0.05}  # bounds that these weights reach
+TOKENS = {"vocabulary_size": 31}
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return tiny_elmo()
+
+
+@pytest.fixture(scope="module")
+def batch(backbone):
+    return tiny_batch(backbone)
+
+
+@pytest.fixture(scope="module")
+def outputs(backbone, batch):
+    return run(backbone, batch)
+
+
+def loss(outputs):
+    parts = (outputs["sequence_output"], outputs["pooled_output"])
+    return sum(keras.ops.sum(keras.ops.sin(part * 3 + 1)) for part in parts)
+
+
+# === What must not change a result ===
+
+
+@pytest.mark.parametrize("row", range(len(LENGTHS)))
+@pytest.mark.parametrize("extra", [0, 5])
+def test_a_row_alone_and_with_other_padding(backbone, batch, outputs, row, extra):
+    ids = batch["character_ids"][row : row + 1, : LENGTHS[row] or 1]
+    alone = run(backbone, {"character_ids": np.pad(ids, [[0, 0], [0, extra], [0, 0]])})
+    length = LENGTHS[row]
+    assert difference(alone["pooled_output"][0], outputs["pooled_output"][row]) <= TOLERANCE
+    for a, b in zip(alone["hidden_states"], outputs["hidden_states"], strict=True):
+        assert difference(a[0, :length], b[row, :length]) <= TOLERANCE
+
+
+def test_order_of_rows(backbone, batch, outputs):
+    turned = run(backbone, {"character_ids": batch["character_ids"][::-1].copy()})
+    assert difference(turned["hidden_states"], tuple(h[::-1] for h in outputs["hidden_states"])) <= TOLERANCE
+
+
+def test_repeated_calls_are_bit_identical(backbone, batch):
+    other, call = tiny_batch(backbone, (2, 3), seed=31), backbone
+    if keras.backend.backend() == "jax":
+        import jax
+
+        call = jax.jit(lambda inputs: backbone(inputs))
+    expected, state = arrays(call(batch)), None
+    for i in range(100):
+        if i % 10 == 0:
+            call(other)
+            if keras.backend.backend() == "tensorflow":
+                _, state = backbone.call_with_state(other, state)
+        again = arrays(call(batch))
+        for a, b in zip(keras.tree.flatten(again), keras.tree.flatten(expected), strict=True):
+            assert np.array_equal(a, b)
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("variant", [{}, TOKENS, {"layer_norm": "allennlp", **CLIPS}])
+def test_eager_graph_and_compiled(variant):
+    import tensorflow as tf
+
+    backbone = tiny_elmo(**variant)
+    batch = {name: tf.constant(ids) for name, ids in tiny_batch(backbone).items()}
+    eager = arrays(backbone(batch))
+    modes = [{"jit_compile": True}, {"jit_compile": False}, {"input_signature": [unknown_shapes(batch)]}]
+    for options in modes:
+        assert difference(arrays(tf.function(lambda x: backbone(x), **options)(batch)), eager) <= TOLERANCE
+    if not variant:
+        backbone.bilm.encoder.dedupe = True
+        for options in modes[1:]:
+            assert difference(arrays(tf.function(lambda x: backbone(x), **options)(batch)), eager) <= TOLERANCE
+        graph = tf.function(lambda x: backbone(x)).get_concrete_function(batch).graph
+        assert "UniqueV2" in {operation.type for operation in graph.get_operations()}
+
+
+def unknown_shapes(batch):
+    import tensorflow as tf
+
+    return {name: tf.TensorSpec([None] * len(ids.shape), ids.dtype) for name, ids in batch.items()}
+
+
+@pytest.mark.tf_only
+def test_each_word_is_encoded_once(backbone, monkeypatch):
+    batch, seen = tiny_batch(backbone, longest=5), []
+    encode = backbone.bilm.encoder._encode
+    monkeypatch.setattr(backbone.bilm.encoder, "_encode", lambda ids: (seen.append(ids.shape), encode(ids))[1])
+    words = np.tile(batch["character_ids"], (5, 3, 1))[:, : LENGTHS[0]]
+    words[:] = words[:1]
+    backbone({"character_ids": words})
+    # Seven words and two markers of at most 7 symbols, and the widest filter sees 3.
+    assert seen == [(9, 10)]
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])
+def test_bfloat16_points_the_same_way(backbone, batch, outputs, dtype):
+    half = tiny_elmo(dtype=dtype)
+    found = run(half, batch)
+    assert keras.backend.standardize_dtype(half.output["sequence_output"].dtype) == "bfloat16"
+    for exact, rounded in zip(outputs["hidden_states"], found["hidden_states"], strict=True):
+        assert difference(exact, rounded) > 1e-5  # it really was computed in less
+        real = np.abs(exact).max(-1) > 0
+        assert real.sum() == sum(LENGTHS)
+        a, b = exact[real], rounded[real]
+        cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+        assert cosine.min() >= 0.999
+
+
+# === Gradients ===
+
+
+@pytest.mark.parametrize(
+    "variant", [{}, CLIPS, {"cell_clip": None, "projection_clip": None}, {"lstm_dim": 13, **CLIPS}, TOKENS]
+)
+def test_gradients_are_those_that_the_backend_derives(variant, monkeypatch):
+    backbone = tiny_elmo(**variant)
+    batch = tiny_batch(backbone, extra=0)
+    found = gradients(backbone, loss, batch)
+    monkeypatch.setattr(keras.ops, "custom_gradient", lambda run: lambda *arguments: run(*arguments)[0])
+    expected = gradients(backbone, loss, batch)
+    for path, gradient in expected.items():
+        np.testing.assert_allclose(found[path], gradient, atol=1e-4, rtol=1e-4, err_msg=path)
+        assert np.abs(gradient).max() > 1e-3, path
+    (table,) = (path for path in found if path.endswith(("embedding", "embeddings")))
+    assert not found[table][0].any()  # no token stays zero
+
+
+def test_gradients_of_nothing_but_padding_are_finite():
+    for norm in (None, "allennlp", "bilm_tf"):
+        backbone = tiny_elmo(layer_norm=norm)
+        batch = {"character_ids": np.zeros((2, 3, WIDTH), "int32")}
+        assert all(not array.any() for array in keras.tree.flatten(run(backbone, batch)))
+        assert all(np.isfinite(g).all() for g in gradients(backbone, loss, batch).values())
+
+
+def test_no_gradient_flows_through_a_state(backbone, batch):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("one backend shows it")
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        _, state = backbone.call_with_state(batch)
+        total = sum(tf.reduce_sum(part) for part in keras.tree.flatten(state))
+    assert tape.gradient(total, next(w.value for w in backbone.bilm.trainable_weights)) is None
+
+
+def test_dropout_acts_in_training_only(outputs, batch):
+    noisy = tiny_elmo(dropout=0.5)
+    assert difference(run(noisy, batch), outputs) <= 1e-6
+    assert keras.ops.max(keras.ops.abs(noisy(batch, training=True)["pooled_output"] - outputs["pooled_output"])) > 0.01
+
+
+def test_dropout_is_on_the_input_and_on_the_skip():
+    """Weights of zero leave the skip: of the last layer what was kept of its input, scaled."""
+    backbone = tiny_elmo(dropout=0.5)
+    for lstm in backbone.bilm.lstms[1:]:
+        for weight in lstm.weights:
+            weight.assign(np.zeros(weight.shape))
+    batch = tiny_batch(backbone, lengths=(7,), extra=0)
+    first, last = (arrays(h) for h in backbone(batch, training=True)["hidden_states"][1:])
+    kept = last != 0
+    assert 0.3 < kept.mean() < 0.7
+    np.testing.assert_allclose(last[kept], 2 * first[kept], rtol=1e-4)
+
+
+# === Freezing, files, sizes ===
+
+
+def test_freezing_leaves_the_mix():
+    for backbone in (tiny_elmo(), tiny_elmo(freeze_bilm=True)):
+        backbone.bilm.trainable = False
+        assert [w.path for w in backbone.trainable_weights] == ["scalar_mix/scalars", "scalar_mix/gamma"]
+    assert len(tiny_elmo().trainable_weights) == 2 + len(tiny_elmo().bilm.weights)
+    assert ElmoBackbone(**TINY, trainable=False).trainable_weights == []
+
+
+@pytest.mark.parametrize(
+    "variant", [{"freeze_bilm": True, "layer_norm": "allennlp"}, {"cell_clip": None, "name": "mine"}, TOKENS]
+)
+def test_files_and_configurations(tmp_path, variant):
+    backbone = tiny_elmo(**variant)
+    copy = ElmoBackbone.from_config(json.loads(json.dumps(backbone.get_config())))
+    assert copy.config == backbone.config
+    assert copy.get_config() == backbone.get_config()
+    backbone.save(tmp_path / "elmo.keras")
+    loaded = keras.saving.load_model(tmp_path / "elmo.keras")
+    assert type(loaded) is ElmoBackbone
+    assert loaded.config == backbone.config
+    assert [w.path for w in loaded.trainable_weights] == [w.path for w in backbone.trainable_weights]
+    batch = tiny_batch(backbone)
+    assert difference(run(loaded, batch), run(backbone, batch)) == 0
+
+
+def test_inputs_and_outputs_are_dicts(backbone):
+    assert {name: x.shape for name, x in backbone.input.items()} == {"character_ids": (None, None, None)}
+    assert {name: x.shape for name, x in tiny_elmo(**TOKENS).input.items()} == {"token_ids": (None, None)}
+    assert backbone.output["sequence_output"].shape == (None, None, 26)
+    assert backbone.output["pooled_output"].shape == (None, 26)
+    assert [h.shape for h in backbone.output["hidden_states"]] == [(None, None, 26)] * 3
+
+
+def test_padding_mask(backbone, batch):
+    mask = arrays(backbone.padding_mask(batch))
+    assert mask.sum(1).tolist() == list(LENGTHS)
+    tokens = tiny_elmo(**TOKENS)
+    assert arrays(tokens.padding_mask(tiny_batch(tokens))).sum(1).tolist() == list(LENGTHS)
+
+
+@contextlib.contextmanager
+def unallocated():
+    """Variables made here have shapes but never values, so that any size can be built."""
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        keras.utils.clear_session()
+
+
+# The row of no token (16) and the mix (2 + 1 scalars, gamma) are not counted in what was published.
+EXTRA = 16 + 4
+RELEASED = {
+    "small": ((1024, 128, 1), 13_593_296),
+    "medium": ((2048, 256, 1), 28_027_728),
+    "original": ((4096, 512, 2), 93_600_848),
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_sizes(name):
+    (memory, width, highways), expected = RELEASED[name]
+    with unallocated():
+        backbone = ElmoBackbone(lstm_dim=memory, projection_dim=width, num_highway=highways)
+        assert backbone.count_params() == expected + EXTRA
+        assert sum(math.prod(w.shape) for lstm in backbone.bilm.lstms for w in lstm.weights) == (
+            4 * (9 * width * memory + 4 * memory)
+        )
+
+
+def test_layers_round_trip():
+    encoder = CharacterEncoder(11, 3, ((1, 5), (2, 7)), 5, 2, "tanh", 13, padding=10)
+    lstm = BidirectionalLSTM(7, 5, cell_clip=2.0)
+    for layer in (encoder, lstm):
+        copy = keras.layers.deserialize(keras.layers.serialize(layer))
+        assert copy.get_config() == layer.get_config()
+
+
+# === Errors ===
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, 0) for name in ("lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters")),
+        *((name, 2.5) for name in ("lstm_dim", "num_highway", "max_characters")),
+        ("num_highway", -1),
+        ("num_layers", True),
+        ("filters", ()),
+        ("filters", 3),
+        ("filters", ((1, 2), (3,))),
+        ("filters", ((0, 40),)),
+        ("filters", ((1, 12),)),
+        ("max_characters", 2),
+        ("activation", "gelu"),
+        ("cell_clip", 0),
+        ("projection_clip", -3.0),
+        ("vocabulary_size", 2),
+        ("dropout", 1.0),
+        ("layer_norm", "batch"),
+        ("skip_connections", None),
+        ("freeze_bilm", "yes"),
+    ],
+)
+def test_errors_name_the_field_and_its_value(field, value):
+    with pytest.raises(ValueError, match=f"`{field}` must be") as error:
+        ElmoBackbone(**{**TINY, field: value})
+    assert repr(value) in str(error.value)
+
+
+def test_markers_of_a_vocabulary_are_ids_of_it():
+    with pytest.raises(ValueError, match=r"`end_token_id` must be an integer in 1\.\.30, got 31"):
+        ElmoBackbone(**TINY, **TOKENS, end_token_id=31)
+    assert ElmoConfig(**{**TINY, "filters": [[1, 40]]}).filters == ((1, 40),)
+
+
+def test_inputs_of_the_other_kind(backbone, batch):
+    tokens = tiny_elmo(**TOKENS)
+    with pytest.raises(ValueError, match=r"takes a dict of 'character_ids', int32 \(B, T, W\); got 'token_ids'"):
+        backbone(tiny_batch(tokens))
+    with pytest.raises(ValueError, match=r"takes a dict of 'token_ids', int32 \(B, T\); got 'character_ids'"):
+        tokens(batch)
+    with pytest.raises(ValueError, match=r"takes a dict of 'character_ids'.*got ndarray"):
+        backbone(batch["character_ids"])
+
+
+@pytest.mark.parametrize("columns", [2, WIDTH + 1])
+def test_too_few_or_many_columns(backbone, columns):
+    with pytest.raises(ValueError, match=f"3 to {WIDTH} characters to a word, got {columns}"):
+        backbone({"character_ids": np.zeros((1, 2, columns), "int32")})
+
+
+@pytest.mark.parametrize("value", [-1, 262])
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_characters_out_of_range(backbone, batch, value, as_tensor):
+    ids = batch["character_ids"].copy()
+    ids[0, 5, 3] = value
+    ids = keras.ops.convert_to_tensor(ids) if as_tensor else ids
+    for call in (backbone, backbone.call_with_state):
+        with pytest.raises(ValueError, match=rf"in 0\.\.261, got {value} in row 0 at position 5"):
+            call({"character_ids": ids})
+
+
+def test_tokens_out_of_range():
+    backbone = tiny_elmo(**TOKENS)
+    with pytest.raises(ValueError, match=r"`token_ids` must be in 0\.\.30, got 31 in row 1 at position 0"):
+        backbone({"token_ids": np.array([[1, 30], [31, 0]], "int32")})
+
+
+def test_a_hole_in_the_padding(backbone, batch):
+    ids = batch["character_ids"].copy()
+    ids[1, 0] = 0
+    with pytest.raises(ValueError, match="after padding, which is not at position 0 of row 1"):
+        backbone({"character_ids": ids})
+
+
+@pytest.mark.tf_only
+def test_graphs_are_not_checked(backbone, batch):
+    import tensorflow as tf
+
+    ids = batch["character_ids"].copy()
+    ids[1, 0] = 0
+    assert np.isfinite(arrays(tf.function(lambda x: backbone(x))({"character_ids": ids}))["pooled_output"]).all()
+
+
+def test_a_state_in_bfloat16(batch):
+    half = tiny_elmo(dtype="mixed_bfloat16")
+    _, _, state = layers_and_state(half, batch)
+    exact = layers_and_state(tiny_elmo(), batch)[2]
+    assert difference(state, exact) < 0.1
+    assert np.isfinite(layers_and_state(half, batch, state)[0][2]).all()
+    # The memory's rounding errors would add up.
+    _, _, state = half.marked_layers(tiny_batch(half, (1,), extra=0), state)
+    memory, output = state["forward"][0]
+    assert keras.backend.standardize_dtype(memory.dtype) == "float32"
+    assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"

@@ -1,0 +1,58 @@
+"""A recurrent encoder between backbone and head, as ELMo's tasks have it."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers import BiLSTMEncoder
+from lmzoo.models import TextClassifier
+from lmzoo.models.family import families
+from lmzoo.testing import tiny_task, tiny_texts
+from lmzoo.text import batch_to_ids
+
+NAMES = ["elmo", "bert"]
+
+
+def build(family, **arguments):
+    return tiny_task(TextClassifier, families()[family], num_classes=2, encoder="bilstm", encoder_dim=11, **arguments)
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_learns_is_saved_and_ignores_padding(family, tmp_path):
+    task, texts = build(family), tiny_texts(8)
+    task.compile(keras.optimizers.Adam(0.02))
+    losses = task.fit(texts, [0, 1] * 4, epochs=10, batch_size=8, verbose=0).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+    expected = task.predict(texts, verbose=0)
+    alone = np.concatenate([task.predict([text], verbose=0) for text in texts])
+    np.testing.assert_allclose(alone, expected, atol=1e-5)
+    task.save(tmp_path / "task.keras")
+    clone = keras.saving.load_model(tmp_path / "task.keras")
+    np.testing.assert_array_equal(clone.predict(texts, verbose=0), expected)
+    assert clone.get_config() == task.get_config()
+
+
+@pytest.mark.slow
+def test_compiles(tmp_path):
+    task, texts = build("elmo"), tiny_texts(8)
+    task.compile(keras.optimizers.SGD(0.1), jit_compile=True)
+    before = [np.array(v) for v in task.trainable_variables]
+    task.fit(texts, [0, 1] * 4, batch_size=8, verbose=0)
+    assert not [v.path for v, was in zip(task.trainable_variables, before, strict=True) if np.array_equal(v, was)]
+
+
+def test_words_have_vectors_of_their_own_whatever_their_columns():
+    layer = BiLSTMEncoder(5, embedding_dim=7)
+    ids = batch_to_ids([["a", "word", "a"], ["words"]])
+    layer.build((None, None, 3), ids.shape)
+    vectors = keras.ops.convert_to_numpy(layer.word_embedding(ids))
+    np.testing.assert_array_equal(vectors[0, 0], vectors[0, 2])
+    assert np.abs(vectors[0, 1] - vectors[1, 0]).max() > 0.01
+    np.testing.assert_array_equal(layer.word_embedding(ids[:, :, :9])[:, :1], vectors[:, :1])
+
+
+def test_unknown_encoder():
+    with pytest.raises(ValueError, match="`encoder` must be \"bilstm\" or None, got 'gru'"):
+        tiny_task(TextClassifier, families()["bert"], encoder="gru")

@@ -1,0 +1,93 @@
+"""The command line, as a user starts it: a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import lmzoo
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(code: str, *arguments: str, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**{k: v for k, v in os.environ.items() if k != "LMZOO_PRESETS"}, "NO_COLOR": "1", **env},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def command(*arguments: str, **env: str) -> str:
+    """Output of `lmzoo`; neither Keras nor a backend may have been imported for it."""
+    code = """
+import atexit, sys, lmzoo_script
+heavy = {"keras", "tensorflow", "jax", "torch"}
+atexit.register(lambda: print("imported:", *sorted(heavy & set(sys.modules))))
+lmzoo_script.main()
+"""
+    output, _, imported = run(code, *arguments, **env).rpartition("imported:")
+    assert imported.strip() == ""
+    return output
+
+
+def test_installed_script_starts_here() -> None:
+    (script,) = (script for script in entry_points(group="console_scripts") if script.name == "lmzoo")
+    assert script.value == "lmzoo_script:main"
+
+
+def test_version() -> None:
+    assert command("--version") == f"lmzoo {lmzoo.__version__}\n"
+
+
+def test_help() -> None:
+    assert "presets" in command("--help")
+
+
+def test_presets_in_a_pipe() -> None:
+    header, *lines = command("presets", COLUMNS="20").splitlines()
+    rows = [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+    assert [row["name"] for row in rows] == sorted(lmzoo.list_presets())
+    for row in rows:
+        info = lmzoo.list_presets()[row["name"]]
+        assert int(row["parameters"]) == info.parameters
+        assert int(row["size_bytes"]) == info.size_bytes
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_presets_on_a_terminal_keep_their_names(columns: int) -> None:
+    table = re.sub(r"\x1b\[\d*m", "", command("presets", COLUMNS=str(columns), FORCE_COLOR="1"))
+    assert "params" in table or columns < 80
+    for name in lmzoo.list_presets():
+        assert name in table
+    assert max(map(len, table.splitlines())) <= columns
+
+
+def test_the_whole_package_is_there_when_asked_for() -> None:
+    """What a command gets that does need the models."""
+    code = """
+import sys, lmzoo_script
+lmzoo_script.postpone()
+from lmzoo.presets.catalog import list_presets
+assert "keras" not in sys.modules
+import lmzoo
+assert lmzoo.list_presets is list_presets
+assert lmzoo.models.TextClassifier and lmzoo.__version__ and type(lmzoo) is type(sys)
+assert lmzoo.presets.catalog.list_presets is list_presets
+import keras
+assert keras.saving.get_registered_object("lmzoo>TextClassifier") is lmzoo.models.TextClassifier
+"""
+    run(code, KERAS_BACKEND="jax")  # whose import is silent
