@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.checkpoints.bilm import load_bilm
 from lmzoo.layers import Dropout, ScalarMix
 from lmzoo.models import ElmoBackbone
 from lmzoo.text import batch_to_ids
@@ -78,8 +79,6 @@ class Elmo(keras.layers.Layer):
         if (module is None) != (options_file is not None and weight_file is not None):
             raise ValueError("Pass `options_file` and `weight_file`, or `module` and None for both.")
         if module is None:
-            from lmzoo.models.elmo.checkpoints import load_bilm
-
             module = load_bilm(options_file, weight_file, dtype=self.dtype_policy, dropout=0.0)
         self.backbone = module
         self.backbone.trainable = requires_grad

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
+import numpy as np
 
 from lmzoo.layers import GatherPositions
 from lmzoo.models.family import family_of
@@ -200,3 +201,20 @@ def _sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
         if isinstance(child, keras.layers.Layer):
             yield child
             yield from _sublayers(child)
+
+
+def known_values(x: Any) -> np.ndarray | None:
+    """The values of `x`, or None while a graph is made."""
+    if isinstance(x, keras.KerasTensor):
+        return None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if isinstance(x, jax.core.Tracer):
+            return None
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.is_tensor(x) and not hasattr(x, "numpy"):
+            return None
+    return keras.ops.convert_to_numpy(x)

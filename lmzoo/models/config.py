@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lmzoo.layers.activations import get_activation
 
@@ -65,3 +65,14 @@ class EncoderConfig:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"`dropout` must be in [0, 1), got {self.dropout!r}.")
         get_activation(self.activation)
+
+
+def is_integer(value: Any, least: int) -> bool:
+    """Whether `value` is an int, and not a bool, of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def require(condition: Any, name: str, allowed: str, value: Any) -> None:
+    """Raises ValueError, saying what is allowed for a field, unless `condition` holds."""
+    if not condition:
+        raise ValueError(f"`{name}` must be {allowed}, got {value!r}.")

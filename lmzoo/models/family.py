@@ -25,6 +25,7 @@ class Family:
         packing: how segments become one row of token ids.
         tiny: configuration of a model small enough for tests; enrols the family in the conformance suite.
         classifier: arguments of `lmzoo.layers.ClassificationHead` that are the family's own.
+        checkpoints: by format, what its reader needs to know.
         masking: how the family was corrupted in pre-training; the default of `MaskedLM`.
     """
 
@@ -34,6 +35,7 @@ class Family:
     packing: Packing
     tiny: Any
     classifier: Mapping[str, Any] = field(default_factory=dict)
+    checkpoints: Mapping[str, Any] = field(default_factory=dict)
     masking: Masking = field(default_factory=Masking)
 
 

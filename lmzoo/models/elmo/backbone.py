@@ -11,7 +11,8 @@ from keras import ops
 
 from lmzoo.layers import MeanPooler, ScalarMix
 from lmzoo.layers.scalar_mix import EPSILON
-from lmzoo.models.backbone import Backbone
+from lmzoo.models.backbone import Backbone, known_values
+from lmzoo.models.config import is_integer, require
 from lmzoo.models.elmo.layers import MARKER_LENGTH, BiLM
 from lmzoo.text.characters import NUM_SYMBOLS
 
@@ -71,38 +72,37 @@ class ElmoConfig:
             ValueError: naming the field, its value and what is allowed.
         """
         for name in ("lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters"):
-            _require(_is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
-        _require(_is_integer(self.num_highway, 0), "num_highway", "an integer of at least 0", self.num_highway)
+            require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
+        require(is_integer(self.num_highway, 0), "num_highway", "an integer of at least 0", self.num_highway)
         self._check_filters()
-        _require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
+        require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
         for name in ("cell_clip", "projection_clip"):
             value = getattr(self, name)
-            _require(value is None or value > 0, name, "a positive number or None", value)
-        if self.vocabulary_size is not None:
-            size = self.vocabulary_size
-            _require(_is_integer(size, 3), "vocabulary_size", "an integer above 2 or None", size)
+            require(value is None or value > 0, name, "a positive number or None", value)
+        if (size := self.vocabulary_size) is not None:
+            require(is_integer(size, 3), "vocabulary_size", "an integer above 2 or None", size)
             for name in ("start_token_id", "end_token_id"):
                 value = getattr(self, name)
-                _require(_is_integer(value, 1) and value < size, name, f"an integer in 1..{size - 1}", value)
-        _require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
-        _require(self.layer_norm in EPSILON, "layer_norm", f"one of {', '.join(map(repr, EPSILON))}", self.layer_norm)
+                require(is_integer(value, 1) and value < size, name, f"an integer in 1..{size - 1}", value)
+        require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        require(self.layer_norm in EPSILON, "layer_norm", f"one of {', '.join(map(repr, EPSILON))}", self.layer_norm)
         for name in ("skip_connections", "freeze_bilm"):
-            _require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+            require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
 
     def _check_filters(self) -> None:
         try:
             filters = tuple((width, count) for width, count in self.filters)
         except (TypeError, ValueError):
             filters = ()
-        valid = filters and all(_is_integer(n, 1) for pair in filters for n in pair)
-        _require(valid, "filters", "pairs of positive integers (width, count)", self.filters)
+        valid = filters and all(is_integer(n, 1) for pair in filters for n in pair)
+        require(valid, "filters", "pairs of positive integers (width, count)", self.filters)
         object.__setattr__(self, "filters", filters)  # JSON makes lists of tuples
         if self.vocabulary_size is None:
             widest = max(MARKER_LENGTH, *(width for width, _ in filters))
             allowed = self.max_characters >= widest
-            _require(allowed, "max_characters", f"at least {widest}, the widest filter's width", self.max_characters)
+            require(allowed, "max_characters", f"at least {widest}, the widest filter's width", self.max_characters)
             allowed = self.num_filters >= self.projection_dim
-            _require(allowed, "filters", f"{self.projection_dim} (`projection_dim`) or more in all", self.filters)
+            require(allowed, "filters", f"{self.projection_dim} (`projection_dim`) or more in all", self.filters)
 
     @property
     def hidden_dim(self) -> int:
@@ -113,15 +113,6 @@ class ElmoConfig:
     def num_filters(self) -> int:
         """Number of the convolutions' filters, F."""
         return sum(count for _, count in self.filters)
-
-
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _require(condition: Any, name: str, allowed: str, value: Any) -> None:
-    if not condition:
-        raise ValueError(f"`{name}` must be {allowed}, got {value!r}.")
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -278,7 +269,7 @@ class ElmoBackbone(Backbone):
             if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
                 allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
                 raise ValueError(f"`character_ids` must have {allowed} characters to a word, got {columns}.")
-        values = _concrete(ids)
+        values = known_values(ids)
         if values is None:
             return
         wrong = np.argwhere((values < 0) | (values >= size))
@@ -315,20 +306,3 @@ def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Any, marked_mask: Any, m
         "pooled_output": pooler(sequence, mask),  # (B, 2P)
         "hidden_states": hidden_states,
     }
-
-
-def _concrete(x: Any) -> np.ndarray | None:
-    """The values of `x`, or None while a graph is made."""
-    if isinstance(x, keras.KerasTensor):
-        return None
-    if keras.backend.backend() == "jax":
-        import jax
-
-        if isinstance(x, jax.core.Tracer):
-            return None
-    elif keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        if tf.is_tensor(x) and not hasattr(x, "numpy"):
-            return None
-    return ops.convert_to_numpy(x)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lmzoo.models.elmo.backbone import ElmoBackbone, ElmoConfig
+from lmzoo.models.elmo.backbone import ElmoConfig
 
 # In our configuration, of options that shape the model. Where a key may be missing, the value that this means.
 _LSTM = {
@@ -93,46 +89,3 @@ def datasets(config: ElmoConfig) -> Iterator[tuple[str, str]]:
             yield f"lstm_{layer}/{direction}_bias", f"{cell}/B"
             if config.lstm_dim != config.projection_dim:
                 yield f"lstm_{layer}/{direction}_projection", f"{cell}/W_P_0"
-
-
-def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> ElmoBackbone:
-    """An ELMo from the files of bilm-tf or AllenNLP.
-
-    Args:
-        options_file: path of `*options.json`.
-        weight_file: path of `*weights.hdf5`.
-        dtype: dtype policy.
-        **overrides: fields of `ElmoConfig` to set instead.
-
-    Returns:
-        The backbone, its mix untrained.
-
-    Raises:
-        ValueError: naming what is missing in a file, left over, or of another shape.
-    """
-    import h5py
-
-    options = json.loads(Path(options_file).read_text("utf-8"))
-    with h5py.File(weight_file, "r") as file:
-        stored: dict[str, Any] = {}
-        file.visititems(lambda name, item: stored.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        if "embedding" in stored and "char_cnn" not in options:
-            overrides.setdefault("vocabulary_size", stored["embedding"].shape[0])
-        config = config_of(options, **overrides)
-        backbone = ElmoBackbone(**vars(config), dtype=dtype)
-        names = dict(datasets(config))
-        if names_differ := set(names.values()) ^ set(stored):
-            raise ValueError(f"{weight_file}: {sorted(names_differ)[0]} is missing, or is not part of the model.")
-        weights = {weight.path.removeprefix("bilm/"): weight for weight in backbone.bilm.weights}
-        for path, name in names.items():
-            source, weight = stored[name], weights.pop(path)
-            table, convolution = name in ("embedding", "char_embed"), "W_cnn" in name
-            shape = tuple(weight.shape)
-            shape = (shape[0] - 1, *shape[1:]) if table else (1, *shape) if convolution else shape
-            if source.shape != shape or source.external or source.is_virtual:
-                raise ValueError(f"{weight_file}: {name} must be stored there with shape {shape}, got {source.shape}.")
-            array = np.asarray(source, "float32")
-            weight.assign(np.pad(array, [[1, 0], [0, 0]]) if table else array[0] if convolution else array)
-        if left := [path for path, weight in weights.items() if "seed_generator" not in path]:
-            raise ValueError(f"{weight_file} holds nothing for {left[0]}.")
-    return backbone

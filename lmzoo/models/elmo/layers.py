@@ -9,21 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from lmzoo.layers import Dropout, GatherPositions
 from lmzoo.layers.characters import CharacterEncoder, zero_first
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
-from lmzoo.text.characters import (
-    END_OF_SENTENCE,
-    END_OF_WORD,
-    NO_BYTE,
-    NUM_SYMBOLS,
-    START_OF_SENTENCE,
-    START_OF_WORD,
-)
+from lmzoo.text.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
 if TYPE_CHECKING:
     from lmzoo.models.elmo.backbone import ElmoConfig
@@ -172,10 +164,8 @@ class BiLM(keras.layers.Layer):
         """The two sentence markers: ids (2,), or characters (2, W)."""
         if self.config.vocabulary_size is not None:
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
-        column = ops.arange(width)
-        rows = ops.where(column == 0, START_OF_WORD, ops.where(column == 2, END_OF_WORD, NO_BYTE))  # (W,)
-        rows = ops.where(column == 1, np.array([[START_OF_SENTENCE], [END_OF_SENTENCE]]), rows)
-        return ops.cast(rows, "int32")
+        rows = CharacterTokenizer(self.config.max_characters).as_array(("<S>", "</S>"), 2)  # (2, W)
+        return ops.convert_to_tensor(rows)[:, :width]
 
 
 def _surround(inputs: Any, markers: Any, lengths: Any) -> Any:

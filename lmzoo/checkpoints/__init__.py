@@ -1,0 +1,1 @@
+"""Checkpoints in the formats of others, one reader to a format."""

@@ -1,0 +1,162 @@
+"""AllenNLP's interface to ELMo."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.bilm import load_bilm
+from lmzoo.compat.allennlp import Elmo, batch_to_ids
+from lmzoo.models import ElmoBackbone
+from tests.reference.weights import to_numpy
+
+SENTENCES = [["First", "sentence", "."], ["Another", "."], []]
+IDS = batch_to_ids(SENTENCES)
+TINY = {"lstm_dim": 17, "projection_dim": 13, "char_embedding_dim": 3, "filters": ((1, 5), (2, 7), (3, 11))}
+SCALARS = [0.1, 0.3, 0.5]
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    keras.utils.set_random_seed(3)
+    model = ElmoBackbone(**TINY, dropout=0.0)
+    rng = np.random.default_rng(5)
+    for weight in model.bilm.weights:
+        weight.assign(rng.normal(scale=0.3, size=weight.shape))
+    return model
+
+
+def elmo(backbone, count=1, **arguments):
+    return Elmo(None, None, count, **{"dropout": 0.0, "module": backbone, **arguments})
+
+
+def representations(layer, *inputs):
+    outputs = to_numpy(layer(*inputs))
+    return outputs["elmo_representations"], outputs["mask"]
+
+
+def test_several_mixes_of_one_run(backbone):
+    layer = elmo(backbone, 2)
+    layer.build(IDS.shape)
+    layer.scalar_mixes[1].scalars.assign(SCALARS)
+    layer.scalar_mixes[1].gamma.assign(1.1)
+    hidden = to_numpy(backbone({"character_ids": IDS})["hidden_states"])
+    (first, second), mask = representations(layer, IDS)
+    np.testing.assert_allclose(first, np.mean(hidden, 0), atol=1e-6)
+    weights = np.exp(SCALARS) / np.exp(SCALARS).sum()
+    np.testing.assert_allclose(second, 1.1 * np.tensordot(weights, np.array(hidden), 1), atol=1e-6)
+    np.testing.assert_array_equal(mask, [[1, 1, 1], [1, 1, 0], [0, 0, 0]])
+    assert layer.get_output_dim() == 26
+    assert sorted(v.name for v in layer.trainable_variables) == ["gamma", "gamma", "scalars", "scalars"]
+
+
+def test_given_scalars_choose_a_layer_and_are_not_trained(backbone):
+    layer = elmo(backbone, scalar_mix_parameters=[-9e10, 1, -9e10])
+    (chosen,), _ = representations(layer, IDS)
+    hidden = to_numpy(backbone({"character_ids": IDS})["hidden_states"])
+    np.testing.assert_allclose(chosen, hidden[1], atol=1e-6)
+    assert not layer.trainable_variables
+
+
+def test_cached_words_equal_characters(backbone):
+    words = ["@@PADDING@@", *sorted({word for sentence in SENTENCES for word in sentence})]
+    ids = np.zeros((3, 3), "int32")
+    for row, sentence in zip(ids, SENTENCES, strict=True):
+        row[: len(sentence)] = [words.index(word) for word in sentence]
+    expected = representations(elmo(backbone), IDS)
+    cached = representations(elmo(backbone, vocab_to_cache=words), IDS, ids)
+    np.testing.assert_allclose(cached[0][0], expected[0][0], atol=1e-6)
+    np.testing.assert_array_equal(cached[1], expected[1])
+    with pytest.warns(UserWarning, match="`word_inputs` needs `vocab_to_cache`"):
+        elmo(backbone)(IDS, ids)
+
+
+def test_boundaries_and_leading_axes(backbone):
+    (inside,), mask = representations(elmo(backbone), IDS)
+    (whole,), marked = representations(elmo(backbone, keep_sentence_boundaries=True), IDS)
+    assert whole.shape == (3, 5, 26)
+    np.testing.assert_allclose(whole[:, 1:-1] * mask[:, :, None], inside, atol=1e-6)
+    np.testing.assert_array_equal(marked.sum(1), [5, 4, 2])
+    (nested,), nested_mask = representations(elmo(backbone), np.stack([IDS, IDS[::-1]]))
+    assert nested.shape == (2, 3, 3, 26)
+    np.testing.assert_allclose(nested[1, ::-1], inside, atol=1e-6)
+    np.testing.assert_array_equal(nested_mask[0], mask)
+
+
+def test_dropout_acts_in_training_only(backbone):
+    layer = elmo(backbone, dropout=0.5)
+    still, _ = representations(layer, IDS)
+    dropped = to_numpy(layer(IDS, training=True)["elmo_representations"])
+    share = np.mean(dropped[0][:1] == 0)
+    assert 0.3 < share < 0.7
+    np.testing.assert_allclose(dropped[0][dropped[0] != 0], 2 * still[0][dropped[0] != 0], atol=1e-5)
+
+
+def test_in_a_keras_model_that_is_saved(backbone, tmp_path):
+    inputs = keras.Input((None, 50), dtype="int32")
+    layer = elmo(backbone, do_layer_norm=True)
+    model = keras.Model(inputs, layer(inputs)["elmo_representations"][0])
+    expected = model.predict(IDS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").predict(IDS, verbose=0), expected)
+
+
+def test_requires_grad(backbone):
+    assert len(elmo(ElmoBackbone(**TINY), requires_grad=True).trainable_variables) > 20
+
+
+def test_files_or_module(backbone, tmp_path):
+    with pytest.raises(ValueError, match="`options_file` and `weight_file`, or `module`"):
+        Elmo()
+    with pytest.raises(ValueError, match="`options_file` and `weight_file`, or `module`"):
+        Elmo("options.json", "weights.hdf5", module=backbone)
+
+
+def test_files_of_the_original(shared):
+    folder = shared("fixtures/bilm_tf")
+    reference = np.load(shared("fixtures/reference/bilm_tf.npz"))
+    sentences = [s[0].split() for s in json.loads((folder / "lm_embeddings_sentences.json").read_text("utf-8"))]
+    layer = Elmo(folder / "options.json", folder / "lm_weights.hdf5", 1, dropout=0.0, keep_sentence_boundaries=True)
+    for k in range(3):
+        scalars = [1 if i == k else -9e10 for i in range(3)]
+        layer = elmo(layer.backbone, keep_sentence_boundaries=True, scalar_mix_parameters=scalars)
+        (found,), _ = representations(layer, batch_to_ids(sentences))
+        for i, words in enumerate(sentences):
+            expected = reference[f"stateless_{i}_0"][k]
+            np.testing.assert_allclose(found[i, : len(words) + 2], expected, atol=1e-5)
+
+
+def options_of(shared):
+    return json.loads(shared("fixtures/bilm_tf/options.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda o: o["lstm"].update(peephole=True), r"Unknown option `lstm\.peephole`"),
+        (lambda o: o["lstm"].pop("use_skip_connections"), r"lack `lstm\.use_skip_connections`"),
+        (lambda o: o["char_cnn"].update(n_characters=300), "must be 262, got 300"),
+        (lambda o: o["lstm"].update(dim=32), "with shape"),
+        (lambda o: o["char_cnn"].update(n_highway=1), "is missing, or is not part of the model"),
+    ],
+)
+def test_wrong_options(shared, tmp_path, change, message):
+    options = options_of(shared)
+    change(options)
+    (tmp_path / "options.json").write_text(json.dumps(options), "utf-8")
+    with pytest.raises(ValueError, match=message):
+        load_bilm(tmp_path / "options.json", shared("fixtures/bilm_tf/lm_weights.hdf5"))
+
+
+def test_a_dataset_that_is_missing(shared, tmp_path):
+    (tmp_path / "options.json").write_text(json.dumps(options_of(shared)), "utf-8")
+    with h5py.File(shared("fixtures/bilm_tf/lm_weights.hdf5")) as source, h5py.File(tmp_path / "w.hdf5", "w") as target:
+        for name in source:
+            source.copy(name, target)
+        del target["CNN_proj/b_proj"]
+    with pytest.raises(ValueError, match="CNN_proj/b_proj is missing"):
+        load_bilm(tmp_path / "options.json", tmp_path / "w.hdf5")
