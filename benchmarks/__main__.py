@@ -14,6 +14,7 @@ QUICK = {
     "fit_overhead": "--steps 60 --rounds 3",
     "startup": "--size nano --rounds 2",
     "albert_compile": "--size base --rounds 1",
+    "elmo": "--size tiny --rounds 1",
 }
 
 

@@ -190,8 +190,9 @@ def test_dropout_is_on_the_input_and_on_the_skip():
 
 
 def test_freezing_leaves_the_mix():
-    for backbone in (tiny_elmo(), tiny_elmo(freeze_bilm=True)):
-        backbone.bilm.trainable = False
+    by_hand = tiny_elmo()
+    by_hand.bilm.trainable = False
+    for backbone in (by_hand, tiny_elmo(freeze_bilm=True)):
         assert [w.path for w in backbone.trainable_weights] == ["scalar_mix/scalars", "scalar_mix/gamma"]
     assert len(tiny_elmo().trainable_weights) == 2 + len(tiny_elmo().bilm.weights)
     assert ElmoBackbone(**TINY, trainable=False).trainable_weights == []

@@ -1,0 +1,171 @@
+"""(f) ELMo's encoder on sentences, and (g) a training step of a bidirectional language model's LSTMs.
+
+"rnn" is the straightforward way to write it in Keras: `keras.layers.RNN` over a cell with projection and clips, one for
+each layer and direction, and the character CNN on every column of every token. Both take the same arrays.
+
+(f) reads real sentences where the shared development data is at hand (SST-2's), random ones elsewhere, by length.
+(g) takes the gradient of the mean square of the outputs: the softmax over the words, equal in both, is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import JAX, SHARED, TENSORFLOW, console, interleave, save, show, timed, warn_if_busy
+
+SIZES = {  # width of the memory, of the projection, highway layers
+    "tiny": (64, 16, 1),
+    "small": (1024, 128, 1),
+    "medium": (2048, 256, 1),
+    "original": (4096, 512, 2),
+}
+BACKENDS = {"tf": TENSORFLOW, "jax": JAX}
+PEERS = ("lmzoo", "lmzoo-bf16", "rnn")
+
+
+def sentences(count: int) -> list[list[str]]:
+    """Tokenised sentences, sorted by length."""
+    path = SHARED / "data/sst2/stsa.binary.train"
+    if path.exists():
+        lines = [line.split()[1:] for line in path.read_text("utf-8").splitlines()[:count]]
+    else:
+        rng = np.random.default_rng(1)
+        words = ["".join(map(chr, rng.integers(97, 123, rng.integers(1, 12)))) for _ in range(4000)]
+        lines = [list(rng.choice(words, rng.integers(3, 40))) for _ in range(count)]
+    return sorted((line for line in lines if line), key=len)
+
+
+def straightforward(size: str, dtype: str) -> Any:
+    """The model as `keras.layers.RNN`s: a function from characters (B, T, 50) to the top layer, (B, T, 2P)."""
+    import keras
+    from keras import ops
+
+    from lmzoo.models.elmo.backbone import FILTERS
+
+    memory_dim, width, highways = SIZES[size]
+
+    class Cell(keras.layers.Layer):
+        """An LSTM cell with projection and clips."""
+
+        state_size = (memory_dim, width)
+        output_size = width
+
+        def build(self, input_shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(2 * width, 4 * memory_dim), initializer="glorot_uniform")
+            self.bias = self.add_weight(shape=(4 * memory_dim,), initializer="zeros")
+            self.projection = self.add_weight(shape=(memory_dim, width), initializer="glorot_uniform")
+
+        def call(self, inputs: Any, states: Any) -> tuple[Any, Any]:
+            memory, output = states
+            z = ops.matmul(ops.concatenate([inputs, output], axis=1), self.kernel) + self.bias
+            i, j, f, o = ops.split(z, 4, axis=1)
+            memory = ops.clip(ops.sigmoid(f + 1.0) * memory + ops.sigmoid(i) * ops.tanh(j), -3, 3)
+            output = ops.clip(ops.matmul(ops.sigmoid(o) * ops.tanh(memory), self.projection), -3, 3)
+            return output, (memory, output)
+
+    ids = keras.Input((None, 50), dtype="int32")
+    mask = ops.any(ids > 0, axis=-1)  # (B, T)
+    x = keras.layers.Embedding(262, 16)(ids)  # (B, T, 50, 16)
+    flat = ops.reshape(x, (-1, 50, 16))
+    features = [
+        ops.relu(ops.max(keras.layers.Conv1D(count, kernel)(flat), axis=1)) for kernel, count in FILTERS
+    ]  # each (B·T, count)
+    x = ops.concatenate(features, axis=1)
+    for _ in range(highways):
+        gate = keras.layers.Dense(x.shape[1], "sigmoid")(x)
+        x = gate * keras.layers.Dense(x.shape[1], "relu")(x) + (1 - gate) * x
+    x = ops.reshape(keras.layers.Dense(width)(x), (-1, ops.shape(ids)[1], width))  # (B, T, P)
+    forward = backward = x
+    for layer in range(2):
+        ahead = keras.layers.RNN(Cell(), return_sequences=True)(forward, mask=mask)
+        behind = keras.layers.RNN(Cell(), return_sequences=True, go_backwards=True)(backward, mask=mask)
+        behind = ops.flip(behind, axis=1)
+        forward, backward = (ahead + forward, behind + backward) if layer else (ahead, behind)
+    return keras.Model(ids, ops.concatenate([forward, backward], axis=2))
+
+
+def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Builds the model, runs every shape once, and returns the round."""
+    import keras
+
+    from lmzoo.models import ElmoBackbone
+    from lmzoo.text import batch_to_ids
+
+    memory, width, highways = SIZES[options["size"]]
+    dtype = "mixed_bfloat16" if peer.endswith("bf16") else "float32"
+    if peer == "rnn":
+        model = straightforward(options["size"], dtype)
+        name = None
+    else:
+        backbone = ElmoBackbone(lstm_dim=memory, projection_dim=width, num_highway=highways, dropout=0.0, dtype=dtype)
+        model, name = keras.Model(backbone.input, backbone.output["hidden_states"][-1]), "character_ids"
+        backbone.bilm.encoder.dedupe = keras.backend.backend() == "tensorflow"
+
+    def given(ids: np.ndarray) -> Any:
+        return {name: ids} if name else ids
+
+    if options["train"]:
+        ids = batch_to_ids([["word"] * options["length"]] * options["batch_size"])
+        ids = np.where(ids == 115, np.random.default_rng(2).integers(98, 123, ids.shape), ids).astype("int32")
+        target = np.zeros((*ids.shape[:2], 2 * width), "float32")
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        for _ in range(2):
+            model.train_on_batch(given(ids), target)
+
+        def train() -> dict[str, float]:
+            step = statistics.median(timed(lambda: model.train_on_batch(given(ids), target)) for _ in range(3))
+            return {"train step s": step}
+
+        return train
+
+    lines = sentences(options["sentences"])
+    size = options["batch_size"]
+    batches = [batch_to_ids(lines[i : i + size]).astype("int32") for i in range(0, len(lines), size)]
+
+    def predict(ids: np.ndarray) -> Any:
+        return model.predict_on_batch(given(ids))
+
+    for ids in batches:
+        predict(ids)
+    tokens = sum(map(len, lines))
+
+    def infer() -> dict[str, float]:
+        return {"s per 1000 tokens": 1000 * timed(lambda: list(map(predict, batches))) / tokens}
+
+    return infer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, help="by default the original's for (f) and the small one for (g)")
+    parser.add_argument("--backend", choices=BACKENDS, default="tf")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--sentences", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("inference", "training"))
+    parser.add_argument("--name", default="elmo", help="name of the result file")
+    options = vars(parser.parse_args())
+    warn_if_busy()
+    peers = dict.fromkeys(options["peers"], BACKENDS[options["backend"]])
+    rows, summary = {}, {}
+    if options["only"] != "training":
+        run = {**options, "train": False, "size": options["size"] or "original", "batch_size": 32}
+        rows["inference"] = interleave("elmo", peers, run, options["rounds"])
+        title = f"ELMo {run['size']}, batches of 32 sentences, {options['backend']}"
+        summary["inference"] = show(title, rows["inference"], ("s per 1000 tokens", "peak memory GiB"))
+    if options["only"] != "inference":
+        run = {**options, "train": True, "size": options["size"] or "small", "batch_size": 64, "length": 20}
+        rows["training"] = interleave("elmo", peers, run, options["rounds"])
+        title = f"biLM {run['size']}, 64 x 20, {options['backend']}"
+        summary["training"] = show(title, rows["training"], ("train step s", "peak memory GiB"))
+    console.print("Ratios above 1: the peer is that much slower than lmzoo.")
+    save(options["name"], options, rows=rows, summary=summary)
+
+
+if __name__ == "__main__":
+    main()
