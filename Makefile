@@ -73,9 +73,9 @@ test-tf: $(DEV_STAMP)  ## the whole suite on TensorFlow; PYTEST_ARGS="-m 'not sl
 	@echo "== tests, TensorFlow backend"
 	@KERAS_BACKEND=tensorflow $(PYTEST) $(PYTEST_ARGS)
 
-test-jax: $(DEV_STAMP)  ## layers, models, tasks and conformance on JAX
+test-jax: $(DEV_STAMP)  ## the quick tests of layers, models, tasks and conformance on JAX
 	@echo "== tests, JAX backend"
-	@KERAS_BACKEND=jax $(PYTEST) $(PYTEST_ARGS) $(JAX_TESTS)
+	@KERAS_BACKEND=jax $(PYTEST) -m 'not slow' $(PYTEST_ARGS) $(JAX_TESTS)
 
 wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty environment, run the quickstart from elsewhere
 	@echo "== wheel"
