@@ -91,6 +91,12 @@ class Backbone(keras.Model):
         gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
         return gather(self(inputs)["sequence_output"], positions)
 
+    def compiled_by_xla(self, answer: bool) -> None:
+        """Says whether XLA compiles what the backbone is part of: where not, layers may skip repeated words."""
+        for layer in _sublayers(self):
+            if hasattr(layer, "dedupe"):
+                layer.dedupe = not answer
+
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
 

@@ -144,6 +144,7 @@ class Task(KeptModel):
             metrics = type(self).default_metrics()
         weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+        self.backbone.compiled_by_xla(self.jit_compile)
 
     def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
         """Quantises the backbone's weights, for smaller files and predictions; the head stays as it is.

@@ -53,6 +53,15 @@ def test_words_have_vectors_of_their_own_whatever_their_columns():
     np.testing.assert_array_equal(layer.word_embedding(ids[:, :, :9])[:, :1], vectors[:, :1])
 
 
+def test_words_are_encoded_once_where_xla_does_not_compile():
+    task = build("elmo")
+    assert task.backbone.bilm.encoder.dedupe is not task.jit_compile
+    expected = task.predict(tiny_texts(8), verbose=0)
+    task.compile(jit_compile=True)
+    assert not task.backbone.bilm.encoder.dedupe
+    np.testing.assert_allclose(task.predict(tiny_texts(8), verbose=0), expected, atol=1e-5)
+
+
 def test_unknown_encoder():
     with pytest.raises(ValueError, match="`encoder` must be \"bilstm\" or None, got 'gru'"):
         tiny_task(TextClassifier, families()["bert"], encoder="gru")
