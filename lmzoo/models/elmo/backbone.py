@@ -220,8 +220,12 @@ class ElmoBackbone(Backbone):
         Example:
 
         ```python
-        outputs, state = backbone.call_with_state({"character_ids": first})
-        outputs, state = backbone.call_with_state({"character_ids": second}, state)
+        import lmzoo
+        from lmzoo.text import batch_to_ids
+
+        backbone = lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8)))
+        outputs, state = backbone.call_with_state({"character_ids": batch_to_ids([["A", "sentence"]])})
+        outputs, state = backbone.call_with_state({"character_ids": batch_to_ids([["The", "next"]])}, state)
         ```
         """
         marked, marked_mask, state = self.marked_layers(inputs, state)
