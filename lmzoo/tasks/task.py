@@ -217,7 +217,7 @@ class Task(KeptModel):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that the model does not have, before the first step.
         """
-        if y is not None and not self.needs_labels:
+        if y is not None and not self.needs_labels and is_raw(x):
             raise ValueError(f"{type(self).__name__} learns from texts alone: `fit` takes no labels (`y`).")
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")

@@ -185,3 +185,12 @@ def test_fill_in_parts_is_fill(task, monkeypatch):
     monkeypatch.setattr("lmzoo.tasks.masked_lm._COPIES", 4)
     parts = task.fill(texts, top_k=1)
     assert [str(p)[:30] for p in parts] == [str(e)[:30] for e in expected]
+
+
+def test_texts_take_no_labels_but_token_features_do(tiny):
+    task = tiny.masked_lm()
+    with pytest.raises(ValueError, match="learns from texts alone"):
+        task.fit(["good film"], [1], verbose=0)
+    encoded = task.encode_inputs(["good film", "bad plot"])
+    features, targets, weights = task.make_batch(encoded, np.arange(2), 4, None, None, np.random.default_rng(3))
+    assert task.fit(features, targets, sample_weight=weights, verbose=0).history["loss"][0] > 0
