@@ -55,15 +55,11 @@ class EncoderConfig:
             "intermediate_dim",
             "max_sequence_length",
         ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer, got {value!r}.")
-        if not isinstance(self.num_segments, int) or self.num_segments < 0:
-            raise ValueError(f"`num_segments` must be an integer of at least 0, got {self.num_segments!r}.")
+            require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
+        require(is_integer(self.num_segments, 0), "num_segments", "an integer of at least 0", self.num_segments)
         if self.hidden_dim % self.num_heads:
             raise ValueError(f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `num_heads` ({self.num_heads}).")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"`dropout` must be in [0, 1), got {self.dropout!r}.")
+        require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
         get_activation(self.activation)
 
 

@@ -10,13 +10,17 @@ import keras
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.scan import scan
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.config import EncoderConfig
+from lmzoo.models.config import EncoderConfig, is_integer, require
 from lmzoo.models.transformer import TransformerBackbone, block_of, embedding_of, inputs_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlbertConfig(EncoderConfig):
-    """Configuration of an ALBERT encoder.
+    """Configuration of an ALBERT encoder: `EncoderConfig` and what follows.
+
+    `dropout` was 0.1 in the first release (0 for xxlarge) and 0 in the second. `activation` is `"gelu_tanh"` in
+    Google's code and the second release, `"gelu"` in Hugging Face's conversions of the first, `"relu"` in the Chinese
+    models.
 
     Attributes:
         embedding_dim: width of the word table, E.
@@ -37,8 +41,7 @@ class AlbertConfig(EncoderConfig):
         """See `EncoderConfig`."""
         super().__post_init__()
         for name in ("embedding_dim", "num_groups", "num_inner_repetitions"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer, got {value!r}.")
+            require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
         if self.num_layers % self.num_groups:
             raise ValueError(
                 f"`num_layers` ({self.num_layers}) must be a multiple of `num_groups` ({self.num_groups})."
@@ -146,25 +149,7 @@ class AlbertBackbone(TransformerBackbone):
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of
     num_layers · num_inner_repetitions + 1 tensors (B, T, H), the first of them the embeddings after the projection.
 
-    Args:
-        vocabulary_size: int, V.
-        num_layers: int, applications of a group of blocks.
-        num_heads: int; divides `hidden_dim`.
-        hidden_dim: int, H.
-        intermediate_dim: int.
-        embedding_dim: int, E.
-        num_groups: int; divides `num_layers`.
-        num_inner_repetitions: int, blocks of a group.
-        dropout: float; 0.1 in the first release (0 for xxlarge), 0 in the second.
-        max_sequence_length: int.
-        num_segments: int.
-        activation: str; `"gelu_tanh"` in Google's code and the second release, `"gelu"` in Hugging Face's conversions
-            of the first, `"relu"` in the Chinese models.
-        layer_norm_epsilon: float.
-        initializer_range: float.
-        embedding_projection: bool or None, see `AlbertConfig`.
-        unroll: bool, whether to compile the applications one by one.
-        dtype: dtype policy.
+    It takes the fields of `AlbertConfig` as keyword arguments, and `dtype`, a dtype policy.
 
     Raises:
         ValueError: for a value out of range, naming the argument.

@@ -24,19 +24,7 @@ class BertBackbone(TransformerBackbone):
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of num_layers + 1
     tensors (B, T, H), the first of them the embedding output.
 
-    Args:
-        vocabulary_size: int, V.
-        num_layers: int.
-        num_heads: int; divides `hidden_dim`.
-        hidden_dim: int, H.
-        intermediate_dim: int.
-        dropout: float.
-        max_sequence_length: int.
-        num_segments: int.
-        activation: str, `"gelu"` (exact, erf) unless the checkpoint says otherwise.
-        layer_norm_epsilon: float.
-        initializer_range: float.
-        dtype: dtype policy.
+    It takes the fields of `BertConfig` as keyword arguments, and `dtype`, a dtype policy.
 
     Raises:
         ValueError: for a value out of range, naming the argument.

@@ -14,6 +14,7 @@ from lmzoo.models.transformer import TransformerBackbone
 class RobertaConfig(EncoderConfig):
     """Configuration of a RoBERTa encoder; the defaults are those of fairseq's released models.
 
+    `max_sequence_length` is the longest row in tokens; the position table has two rows more.
     Hugging Face's conversions hold one row of segment embeddings, which is zero: `num_segments=1`.
     """
 
@@ -32,19 +33,7 @@ class RobertaBackbone(TransformerBackbone):
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `<s>`, and `hidden_states`, a
     tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
 
-    Args:
-        vocabulary_size: int, V.
-        num_layers: int.
-        num_heads: int; divides `hidden_dim`.
-        hidden_dim: int, H.
-        intermediate_dim: int.
-        dropout: float.
-        max_sequence_length: int, longest row in tokens; the position table has two rows more.
-        num_segments: int, 0, or 1 for a row that is added to every token.
-        activation: str, `"gelu"` (exact, erf).
-        layer_norm_epsilon: float.
-        initializer_range: float.
-        dtype: dtype policy.
+    It takes the fields of `RobertaConfig` as keyword arguments, and `dtype`, a dtype policy.
 
     Raises:
         ValueError: for a value out of range, naming the argument.
