@@ -100,16 +100,19 @@ class Worker:
         self.log.close()
 
 
-def interleave(module: str, peers: dict[str, dict[str, str]], options: dict[str, Any], rounds: int) -> Rows:
+def interleave(
+    module: str, peers: dict[str, dict[str, str]], options: dict[str, Any], rounds: int, fresh: bool = False
+) -> Rows:
     """Runs `rounds` rounds of each peer, one peer after the other within a round, and returns all their numbers.
 
-    Peers that cannot start, or fail, are left out with a message.
+    Peers that cannot start, or fail, are left out with a message. With `fresh` every round has a process of its own,
+    for peers that do not fit into memory together.
     """
     rows: Rows = {}
     workers: dict[str, Worker] = {}
     columns = (TextColumn("{task.description:<44}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        bar = progress.add_task(module, total=len(peers) * (rounds + 1))
+        bar = progress.add_task(module, total=len(peers) * (2 * rounds if fresh else rounds + 1))
 
         def take(peer: str, reply: dict[str, Any]) -> bool:
             progress.advance(bar)
@@ -118,17 +121,24 @@ def interleave(module: str, peers: dict[str, dict[str, str]], options: dict[str,
                 workers.pop(peer).close()
             return "skip" not in reply
 
+        def start(peer: str) -> None:
+            progress.update(bar, description=f"{module}: starting {peer}")
+            workers[peer] = Worker(module, peer, options, peers[peer])
+            take(peer, workers[peer].answer())
+
         try:
-            for peer, environment in peers.items():
-                progress.update(bar, description=f"{module}: starting {peer}")
-                workers[peer] = Worker(module, peer, options, environment)
-                take(peer, workers[peer].answer())
+            for peer in peers:
+                if not fresh:
+                    start(peer)
             for _ in range(rounds):
-                for peer in list(workers):
+                for peer in list(peers if fresh else workers):
+                    if fresh:
+                        start(peer)
                     progress.update(bar, description=f"{module}: {peer}")
-                    reply = workers[peer].round()
-                    if take(peer, reply):
+                    if peer in workers and take(peer, reply := workers[peer].round()):
                         rows.setdefault(peer, []).append(reply)
+                    if fresh and peer in workers:
+                        workers.pop(peer).close()
         finally:
             for worker in workers.values():
                 worker.close()

@@ -68,18 +68,35 @@ def straightforward(size: str, dtype: str) -> Any:
             output = ops.clip(ops.matmul(ops.sigmoid(o) * ops.tanh(memory), self.projection), -3, 3)
             return output, (memory, output)
 
+    class Characters(keras.layers.Layer):
+        """The character CNN, on every token."""
+
+        def build(self, input_shape: Any) -> None:
+            dim = sum(count for _, count in FILTERS)
+            self.embedding = keras.layers.Embedding(262, 16)
+            self.convolutions = [keras.layers.Conv1D(count, kernel) for kernel, count in FILTERS]
+            self.gates = [keras.layers.Dense(dim, "sigmoid") for _ in range(highways)]
+            self.carries = [keras.layers.Dense(dim, "relu") for _ in range(highways)]
+            self.projection = keras.layers.Dense(width)
+            for layer in self.convolutions:
+                layer.build((None, 50, 16))
+            for layer in (*self.gates, *self.carries, self.projection):
+                layer.build((None, dim))
+
+        def compute_output_shape(self, input_shape: Any) -> Any:
+            return (*input_shape[:2], width)
+
+        def call(self, ids: Any) -> Any:
+            x = ops.reshape(self.embedding(ids), (-1, 50, 16))  # (B·T, 50, 16)
+            x = ops.concatenate([ops.relu(ops.max(layer(x), axis=1)) for layer in self.convolutions], axis=1)
+            for gate, carry in zip(self.gates, self.carries, strict=True):
+                share = gate(x)
+                x = share * carry(x) + (1 - share) * x
+            return ops.reshape(self.projection(x), (*ops.shape(ids)[:2], width))  # (B, T, P)
+
     ids = keras.Input((None, 50), dtype="int32")
     mask = ops.any(ids > 0, axis=-1)  # (B, T)
-    x = keras.layers.Embedding(262, 16)(ids)  # (B, T, 50, 16)
-    flat = ops.reshape(x, (-1, 50, 16))
-    features = [
-        ops.relu(ops.max(keras.layers.Conv1D(count, kernel)(flat), axis=1)) for kernel, count in FILTERS
-    ]  # each (B·T, count)
-    x = ops.concatenate(features, axis=1)
-    for _ in range(highways):
-        gate = keras.layers.Dense(x.shape[1], "sigmoid")(x)
-        x = gate * keras.layers.Dense(x.shape[1], "relu")(x) + (1 - gate) * x
-    x = ops.reshape(keras.layers.Dense(width)(x), (-1, ops.shape(ids)[1], width))  # (B, T, P)
+    x = Characters()(ids)
     forward = backward = x
     for layer in range(2):
         ahead = keras.layers.RNN(Cell(), return_sequences=True)(forward, mask=mask)

@@ -20,7 +20,7 @@ import numpy as np
 
 import lmzoo
 from lmzoo.models.family import families
-from lmzoo.presets.loading import save_task
+from lmzoo.presets.loading import save_preset
 from lmzoo.text import EncodedTexts, Preprocessor, WordPieceTokenizer
 from lmzoo.training import AdamW, pack_documents, train_wordpiece
 
@@ -83,9 +83,10 @@ def write_preset(model: lmzoo.models.MaskedLM, output: Path, tokens: float) -> N
     config = {**model.backbone.get_config(), "dropout": 0.1}
     task = lmzoo.models.MaskedLM(lmzoo.models.BertBackbone(**config), model.preprocessor)
     task.set_weights(model.get_weights())
-    save_task(
+    save_preset(
         task,
         output,
+        preprocessor=task.preprocessor,
         languages=["en"],
         licence="Apache-2.0",
         description=f"{ARCHITECTURE['num_layers']}-layer BERT of width {ARCHITECTURE['hidden_dim']} for trying things "

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,13 +28,36 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class Format(StrEnum):
+    """What `lmzoo convert` writes."""
+
+    keras = "keras"
+    keras_hub = "keras_hub"
+    hf = "hf"
+    tf1 = "tf1"
+    bilm = "bilm"
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """Errors that the user can mend, and notices, as one line instead of a traceback."""
+    console = Console(stderr=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: console.print(f"Notice: {message}", markup=False, soft_wrap=True)
+            yield
+    except (ValueError, OSError) as error:
+        console.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
 @app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Keeps sub-commands even while there is but one."""
+    """Where the options of the command itself are."""
 
 
 @app.command()
@@ -50,20 +78,65 @@ def presets() -> None:
             fields = {**asdict(info), "languages": ",".join(info.languages)}
             typer.echo("\t".join(str(fields[column]) for column in columns))
         return
-    # Names are for copying: where space is short, the other columns give way.
+    cells = {
+        "name": [info.name for info in known],
+        "params": [f"{info.parameters / 1e6:.1f}M" for info in known],
+        "size": [f"{info.size_bytes / 1e6:.1f} MB" for info in known],
+        "family": [info.family for info in known],
+        "language": [", ".join(info.languages) for info in known],
+        "licence": [info.licence for info in known],
+        "where": ["shipped" if info.shipped else info.handle for info in known],
+    }
+    # Names are for copying: where space is short, the last columns are left out.
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("name", no_wrap=True, min_width=max((len(info.name) for info in known), default=0))
-    for title in ("family", "params", "size", "language", "licence"):
+    room = console.width
+    for title, values in cells.items():
+        room -= max(map(len, [title, *values])) + 2 * (title != "name")
+        if room < 0:
+            break
         table.add_column(title, no_wrap=True)
-    table.add_column("where", overflow="fold")
-    for info in known:
-        table.add_row(
-            info.name,
-            info.family,
-            f"{info.parameters / 1e6:.1f}M",
-            f"{info.size_bytes / 1e6:.1f} MB",
-            ", ".join(info.languages),
-            info.licence,
-            "shipped" if info.shipped else info.handle,
-        )
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row[: len(table.columns)])
     console.print(table)
+
+
+_SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help=_SOURCE)],
+    target: Annotated[Path, typer.Argument(help="The directory to write.")],
+    to: Annotated[Format, typer.Option(help="The format to write.")] = Format.keras,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing directory.")] = False,
+) -> None:
+    """Write a checkpoint or preset in another format: weights, head, labels and tokenizer.
+
+    keras: a preset of lmzoo. keras_hub: KerasHub's (backbones). hf: Hugging Face's transformers. tf1: Google's BERT and
+    ALBERT code. bilm: bilm-tf's and AllenNLP's ELMo.
+    """
+    with _messages():
+        import lmzoo.models  # noqa: F401 - registers the families
+        from lmzoo.checkpoints.converting import convert
+
+        convert(source, target, to.value, overwrite)
+        Console(stderr=True).print(f"written to {target}", highlight=False)
+
+
+@app.command()
+def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
+    """List what is in a checkpoint or preset, and check all of it: files, configuration, tensors, tokenizer."""
+    with _messages():
+        import lmzoo.models  # noqa: F401 - registers the families
+        from lmzoo.checkpoints.converting import inspect
+
+        found = inspect(source)
+        console = Console()
+        if not console.is_terminal:
+            for part, value in found.items():
+                typer.echo(f"{part}\t{value}")
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        for part, value in found.items():
+            table.add_row(part, value)
+        console.print(table)

@@ -31,7 +31,7 @@ ALLOWED = {
     "layers": {"layers"},
     "text": {"text"},
     "training": {"training", "text", "layers"},
-    "models": {"models", "presets", "text", "layers"},
+    "models": {"models", "checkpoints", "presets", "text", "layers"},
     "checkpoints": {"checkpoints", "models.family", "presets", "text", "layers"},
     "presets": {"presets", "checkpoints", "models.family", "text", "layers"},
     "tasks": {"tasks", "models", "presets", "training", "text", "layers"},
@@ -90,10 +90,13 @@ def masked_lines(folder: Path, computing: bool) -> Counter[str]:
     """A family's lines without its name, imports and brackets; those of functions only, if asked for what computes."""
     found: Counter[str] = Counter()
     for path in folder.rglob("*.py"):
-        functions = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)]
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+        imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+        imported = {number for node in imports for number in range(node.lineno, node.end_lineno + 1)}
         within = {number for node in functions for number in range(node.body[0].lineno, node.end_lineno + 1)}
         for number, line in code_lines(path).items():
-            counts = re.search(r"\w", line) and not line.startswith(("from ", "import "))
+            counts = re.search(r"\w", line) and number not in imported
             if counts and (number in within or not computing):
                 found[re.sub(folder.name, "family", line, flags=re.IGNORECASE)] += 1
     return found

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.hdf5_files import Hdf5File
 from lmzoo.models.family import families
+from lmzoo.presets.store import PresetError, read_json
+
+
+def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
+    """An ELMo's checkpoint.
+
+    Raises:
+        PresetError: for an option that is missing, or not known and so might change the numbers; a file that is torn.
+    """
+    options = dict(_flat(read_json(options_file.parent, options_file.name)))
+    family = families()["elmo"]
+    kind = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens"
+    arguments = family.checkpoints[kind].config.read(options, options_file)
+    if kind == "bilm_tokens":
+        weights = Hdf5File(weight_file)
+        if "embedding" not in weights.names():
+            raise PresetError(f"{weight_file} lacks 'embedding', and {options_file} describes no `char_cnn`.")
+        arguments["vocabulary_size"] = weights.shape("embedding")[0] + 1  # and a row for no token
+    return Checkpoint(options_file.parent, kind, family, arguments, lambda: Hdf5File(weight_file))
 
 
 def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> Any:
@@ -26,32 +45,30 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
     Raises:
         ValueError: naming what is missing in a file, left over, or of another shape.
     """
-    import h5py
-
-    family = families()["elmo"]
-    config_of, datasets = family.checkpoints["bilm"]
-
-    options = json.loads(Path(options_file).read_text("utf-8"))
-    with h5py.File(weight_file, "r") as file:
-        stored: dict[str, Any] = {}
-        file.visititems(lambda name, item: stored.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        if "embedding" in stored and "char_cnn" not in options:
-            overrides.setdefault("vocabulary_size", stored["embedding"].shape[0] + 1)  # and a row for no token
-        config = config_of(options, **overrides)
-        backbone = family.backbone(**vars(config), dtype=dtype)
-        names = dict(datasets(config))
-        if names_differ := set(names.values()) ^ set(stored):
-            raise ValueError(f"{weight_file}: {sorted(names_differ)[0]} is missing, or is not part of the model.")
-        weights = {weight.path.removeprefix("bilm/"): weight for weight in backbone.bilm.weights}
-        for path, name in names.items():
-            source, weight = stored[name], weights.pop(path)
-            table, convolution = name in ("embedding", "char_embed"), "W_cnn" in name
-            shape = tuple(weight.shape)
-            shape = (shape[0] - 1, *shape[1:]) if table else (1, *shape) if convolution else shape
-            if source.shape != shape or source.external or source.is_virtual:
-                raise ValueError(f"{weight_file}: {name} must be stored there with shape {shape}, got {source.shape}.")
-            array = np.asarray(source, "float32")
-            weight.assign(np.pad(array, [[1, 0], [0, 0]]) if table else array[0] if convolution else array)
-        if left := [path for path, weight in weights.items() if "seed_generator" not in path]:
-            raise ValueError(f"{weight_file} holds nothing for {left[0]}.")
+    checkpoint = open_bilm(Path(options_file), Path(weight_file))
+    backbone = checkpoint.build({**overrides, "dtype": dtype})
+    checkpoint.load(backbone)
     return backbone
+
+
+def find_bilm(directory: Path) -> Checkpoint | None:
+    """The checkpoint in a directory with one `*options.json` and one `*weights.hdf5`; None if there is none.
+
+    Raises:
+        PresetError: if there are several.
+    """
+    options, weights = sorted(directory.glob("*options.json")), sorted(directory.glob("*weights.hdf5"))
+    if not options or not weights:
+        return None
+    if len(options) > 1 or len(weights) > 1:
+        raise PresetError(f"{directory} must hold one *options.json and one *weights.hdf5; found several.")
+    return open_bilm(options[0], weights[0])
+
+
+def _flat(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested options with keys such as "lstm.dim"."""
+    for key, value in options.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield before + key, value

@@ -16,6 +16,7 @@ from lmzoo.layers.rows import as_rows
 # Large enough that exp() of a masked score is exactly 0 beside any real one, small enough that a row without real keys
 # stays finite (its softmax is then uniform).
 _MASKED = -1e9
+_WIDEST_JOINED = 1024  # columns of a projection whose kernels are joined into one
 
 
 def _flash_attention(query: Any, key: Any, value: Any, padding_mask: Any) -> Any | None:
@@ -132,10 +133,11 @@ class SelfAttention(keras.layers.Layer):
     def _heads(self, x: Any, *layers: keras.layers.Dense) -> list[Any]:
         """What `layers` make of `x` (B, T, H), split into heads: (B, N, T, D) each."""
         rows = as_rows(x)  # (B·T, H)
-        if any(layer.lora_enabled or layer.quantization_mode is not None for layer in layers):
+        special = any(layer.lora_enabled or layer.quantization_mode is not None for layer in layers)
+        if special or self.hidden_dim > _WIDEST_JOINED:
             projected = ops.concatenate([layer(rows) for layer in layers], axis=1)  # (B·T, layers·H)
         else:
-            # One product is faster than several of a layer's width.
+            # One product is faster than several of a layer's width, until copying the kernels costs more than it saves.
             kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
             projected = ops.matmul(rows, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
         shape = (*ops.shape(x)[:2], len(layers), self.num_heads, self.hidden_dim // self.num_heads)

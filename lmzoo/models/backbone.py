@@ -14,7 +14,7 @@ import numpy as np
 from lmzoo.layers import GatherPositions
 from lmzoo.models.family import family_of
 from lmzoo.presets.catalog import list_presets
-from lmzoo.presets.loading import load_backbone, save_backbone
+from lmzoo.presets.loading import load_backbone, save_preset
 
 
 class Backbone(keras.Model):
@@ -185,7 +185,7 @@ class Backbone(keras.Model):
             directory: where to. A failure leaves what was there untouched.
             overwrite: whether an existing directory may be replaced.
         """
-        save_backbone(self, directory, overwrite=overwrite)
+        save_preset(self, directory, overwrite)
 
     @classmethod
     def list_presets(cls) -> dict[str, Any]:

@@ -22,8 +22,8 @@ class Family:
         name: lower-case name, as in `presets/<name>/`.
         backbone: the `lmzoo.models.Backbone` subclass.
         tokenizer: the tokenizer's class.
-        packing: how segments become one row of token ids.
         tiny: configuration of a model small enough for tests; enrols the family in the conformance suite.
+        packing: how segments become one row of token ids; by default as in BERT.
         classifier: arguments of `lmzoo.layers.ClassificationHead` that are the family's own.
         checkpoints: by format, what its reader needs to know.
         masking: how the family was corrupted in pre-training; the default of `MaskedLM`.
@@ -32,8 +32,8 @@ class Family:
     name: str
     backbone: type[Backbone]
     tokenizer: type[Tokenizer]
-    packing: Packing
     tiny: Any
+    packing: Packing = field(default_factory=lambda: Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True))
     classifier: Mapping[str, Any] = field(default_factory=dict)
     checkpoints: Mapping[str, Any] = field(default_factory=dict)
     masking: Masking = field(default_factory=Masking)

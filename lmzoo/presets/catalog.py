@@ -29,7 +29,8 @@ class PresetInfo:
         licence: licence of the weights.
         shipped: whether it came with the library.
         description: one sentence.
-        handle: where its files are: `hf://...` or `kaggle://...`; the name itself if they are on this machine.
+        handle: where its files are: `hf://...`, `kaggle://...` or `https://...`; the name itself if they are on this
+            machine.
     """
 
     name: str
@@ -89,7 +90,7 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
         if directory := _directories().get(preset):
             return directory
         if entry := _published().get(preset):
-            return fetch(entry["handle"])
+            return fetch(entry["handle"], entry)
     path = Path(preset).expanduser()
     if str(preset) and os.path.isdir(path):
         return path.resolve()
@@ -100,8 +101,9 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
     """The directory of a preset, fetched if need be, its files checked once a process while they do not change.
 
     Args:
-        preset: a name in `list_presets()`; `hf://org/name`; `kaggle://owner/model/framework/variation[/version]`; or
-            the path of a directory. A known name wins over a directory of that name: write `./name` for the directory.
+        preset: a name in `list_presets()`; `hf://org/name[@revision]`;
+            `kaggle://owner/model/framework/variation[/version]`; `https://host/path/name.zip` (.tar.gz, .tgz); or the
+            path of a directory. A known name wins over a directory of that name: write `./name` for the directory.
 
     Raises:
         PresetError: unknown name (near ones are suggested), a download that failed, or a file that is missing,
@@ -132,7 +134,7 @@ def _directories() -> dict[str, Path]:
 
 
 def _published() -> dict[str, dict[str, Any]]:
-    """Presets to fetch by name: in published.json, metadata.json's fields plus `size_bytes` and `handle`."""
+    """Presets to fetch by name: in published.json, metadata.json's fields, `size_bytes`, and what `fetch` takes."""
     return read_json(_PACKAGE, "published.json")
 
 
@@ -160,5 +162,8 @@ def _unknown(preset: str, path: Path) -> str:
             message += f" Write 'hf://{preset}' for the Hugging Face repository."
     if near:
         message += f" Did you mean {' or '.join(map(repr, near))}?"
-    known = ", ".join(names) or "(none)"
-    return f"{message} Expected one of {known}, the path of a directory, hf://org/name or kaggle://..."
+    here = ", ".join(_directories()) or "(none)"
+    return (
+        f"{message} Expected one of {here}, one of the {len(_published())} published ones that `lmzoo presets` lists, "
+        "the path of a directory, hf://org/name, kaggle://... or https://..."
+    )

@@ -5,20 +5,21 @@ from __future__ import annotations
 import copy
 import datetime
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.recognise import find_checkpoint
 from lmzoo.presets import PresetError, open_preset, write_manifest
 from lmzoo.presets.atomic import atomic_directory
 from lmzoo.presets.store import (
     CONFIG_FILE,
     METADATA_FILE,
     MODEL_WEIGHTS_FILE,
+    MissingTokenizerError,
     PREPROCESSOR_FILE,
     PRESET_ENTRIES,
     TASK_FILE,
@@ -38,24 +39,77 @@ if TYPE_CHECKING:
 
 def load_backbone(preset: str | Path, cls: type[Backbone], load_weights: bool = True, **overrides: Any) -> Backbone:
     """The backbone of a preset; see `Backbone.from_preset`."""
+    source = open_source(preset)
+    backbone = _build(source, preset, cls, overrides)
+    if load_weights:
+        source.load(backbone)
+    return backbone
+
+
+def open_source(preset: str | Path) -> _KerasPreset | Checkpoint:
+    """What a preset's directory holds: ours, or another library's."""
     directory = open_preset(preset)
-    stored = read_json(directory, CONFIG_FILE)
-    found = keras.saving.get_registered_object(stored.get("registered_name", ""))
-    if not (isinstance(found, type) and issubclass(found, keras.Model) and hasattr(found, "config_class")):
-        raise PresetError(f"{directory / CONFIG_FILE} names no backbone of lmzoo: {stored.get('registered_name')!r}.")
+    return find_checkpoint(directory) or _KerasPreset(directory)
+
+
+def _build(source: _KerasPreset | Checkpoint, preset: Any, cls: type[Backbone], overrides: dict[str, Any]) -> Backbone:
+    found = source.backbone_class
     if not issubclass(found, cls):
         raise ValueError(
             f"The preset {str(preset)!r} holds a {found.__name__}, not a {cls.__name__}. Call "
             f"`{found.__name__}.from_preset`, or `Backbone.from_preset` for any family."
         )
-    wanted = keras.config.dtype_policy()
-    if "dtype" not in overrides and wanted.name != "float32" and _is_float32(stored["config"].get("dtype")):
-        overrides["dtype"] = wanted
-    backbone = found.from_config({**stored["config"], **overrides})
-    if load_weights:
-        _check_weight_count(backbone, directory / MODEL_WEIGHTS_FILE)
-        backbone.load_weights(directory / MODEL_WEIGHTS_FILE)
-    return backbone
+    return source.build(overrides)
+
+
+class _KerasPreset:
+    """A directory in KerasHub's layout that holds classes of lmzoo; what `Checkpoint` is for other formats."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = read_json(directory, CONFIG_FILE)
+
+    @property
+    def backbone_class(self) -> Any:
+        name = self.config.get("registered_name", "")
+        found = keras.saving.get_registered_object(name)
+        if not (isinstance(found, type) and issubclass(found, keras.Model) and hasattr(found, "config_class")):
+            raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
+        return found
+
+    def build(self, overrides: dict[str, Any]) -> Backbone:
+        wanted = keras.config.dtype_policy()
+        if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
+            overrides = {**overrides, "dtype": wanted}
+        return self.backbone_class.from_config({**self.config["config"], **overrides})
+
+    def load(self, backbone: Backbone, task: Task | None = None) -> None:
+        path = self.directory / MODEL_WEIGHTS_FILE
+        _check_weight_count(backbone, path)
+        backbone.load_weights(path)
+        if task is not None:
+            _read_head(task, self.directory / TASK_WEIGHTS_FILE)
+
+    def head_of(self, cls: type[Task]) -> dict[str, Any] | None:
+        """The constructor's arguments of the task, if it is the one that is stored."""
+        if not (self.directory / TASK_FILE).exists():
+            return None
+        stored = read_json(self.directory, TASK_FILE)
+        same = stored.get("registered_name") == keras.saving.get_registered_name(cls)
+        return dict(stored["config"]) if same else None
+
+    def preprocessor(self) -> Preprocessor:
+        if not (self.directory / PREPROCESSOR_FILE).exists():
+            raise MissingTokenizerError(
+                f"{self.directory} holds no tokenizer files ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
+            )
+        stored = read_json(self.directory, PREPROCESSOR_FILE)
+        # Nothing but this class is built from the file, whatever class it names.
+        if stored.get("registered_name") != keras.saving.get_registered_name(Preprocessor):
+            raise PresetError(f"{self.directory / PREPROCESSOR_FILE} names no preprocessor of lmzoo.")
+        preprocessor = keras.saving.deserialize_keras_object(stored)
+        preprocessor.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
+        return preprocessor
 
 
 def _is_float32(dtype: Any) -> bool:
@@ -90,16 +144,16 @@ def load_task(
     """A task on the backbone of a preset, with the stored head if it fits; see `Task.from_preset`."""
     from lmzoo.models.backbone import Backbone
 
-    directory = open_preset(preset)
-    backbone = load_backbone(directory, Backbone, load_weights, **backbone_overrides)
+    source = open_source(preset)
+    backbone = _build(source, preset, Backbone, backbone_overrides)
     if preprocessor is None:
-        preprocessor = _load_preprocessor(directory)
+        preprocessor = source.preprocessor()
     if sequence_length is not None:
         preprocessor = copy.copy(preprocessor)
         preprocessor.sequence_length = sequence_length
-    stored = read_json(directory, TASK_FILE) if (directory / TASK_FILE).exists() else {}
-    has_head = stored.get("registered_name") == keras.saving.get_registered_name(cls)
-    config = dict(stored["config"]) if has_head else {}
+    config = source.head_of(cls)
+    has_head = config is not None
+    config = config or {}
     if "dropout" in backbone_overrides:
         config.pop("dropout", None)  # The head follows the backbone.
     if has_head and _new_classes(config, task_kwargs):
@@ -114,8 +168,8 @@ def load_task(
     if load_weights and not has_head and not cls.needs_labels:
         warnings.warn(f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew.", stacklevel=3)
     task = cls(backbone, preprocessor, **{**config, **task_kwargs})
-    if has_head and load_weights:
-        _read_head(task, directory / TASK_WEIGHTS_FILE)
+    if load_weights:
+        source.load(backbone, task if has_head else None)
     return task
 
 
@@ -128,53 +182,37 @@ def _new_classes(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
     return asked.get("num_classes") is not None or renamed
 
 
-def _load_preprocessor(directory: Path) -> Any:
-    if not (directory / PREPROCESSOR_FILE).exists():
-        raise PresetError(
-            f"{directory} holds no tokenizer files ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
-        )
-    stored = read_json(directory, PREPROCESSOR_FILE)
-    # Nothing but this class is built from the file, whatever class it names.
-    if stored.get("registered_name") != keras.saving.get_registered_name(Preprocessor):
-        raise PresetError(f"{directory / PREPROCESSOR_FILE} names no preprocessor of lmzoo.")
-    preprocessor = keras.saving.deserialize_keras_object(stored)
-    preprocessor.load_assets(directory / TOKENIZER_ASSETS_DIR)
-    return preprocessor
-
-
-def save_backbone(backbone: Backbone, directory: str | Path, overwrite: bool = True, **metadata: Any) -> None:
-    """Writes a backbone; see `Backbone.save_to_preset`."""
-    with _new_preset(directory, overwrite) as target:
-        _write_backbone(backbone, target, metadata)
-
-
-def save_task(task: Task, directory: str | Path, overwrite: bool = True, **metadata: Any) -> None:
-    """Writes backbone, head and preprocessor; see `Task.save_to_preset`.
+def save_preset(
+    model: Backbone | Task,
+    directory: str | Path,
+    overwrite: bool = True,
+    preprocessor: Preprocessor | None = None,
+    **metadata: Any,
+) -> None:
+    """Writes a backbone or a task as a preset; see their `save_to_preset`.
 
     Args:
-        task: what to save.
+        model: what to save.
         directory: where to.
         overwrite: whether an existing directory may be replaced.
+        preprocessor: the tokenizer and packing rule, if there is one.
         **metadata: more entries for `metadata.json`, such as `languages` and `licence`.
     """
-    with _new_preset(directory, overwrite) as target:
-        _write_backbone(task.backbone, target, metadata)
-        config = {k: v for k, v in task.get_config().items() if k not in ("backbone", "preprocessor")}
-        name = keras.saving.get_registered_name(type(task))
-        write_json(target, TASK_FILE, {"class_name": type(task).__name__, "registered_name": name, "config": config})
-        _write_head(task, target / TASK_WEIGHTS_FILE)
-        if task.preprocessor is not None:
-            preprocessor = keras.saving.serialize_keras_object(task.preprocessor)
-            write_json(target, PREPROCESSOR_FILE, preprocessor)
-            write_json(target, TOKENIZER_FILE, preprocessor["config"]["tokenizer"])
-            (target / TOKENIZER_ASSETS_DIR).mkdir(parents=True)
-            task.preprocessor.save_assets(target / TOKENIZER_ASSETS_DIR)
-
-
-@contextmanager
-def _new_preset(directory: str | Path, overwrite: bool) -> Iterator[Path]:
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
-        yield target
+        backbone: Any = getattr(model, "backbone", model)
+        _write_backbone(backbone, target, metadata)
+        if model is not backbone:
+            config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
+            name = keras.saving.get_registered_name(type(model))
+            stored = {"class_name": type(model).__name__, "registered_name": name, "config": config}
+            write_json(target, TASK_FILE, stored)
+            _write_head(model, target / TASK_WEIGHTS_FILE)
+        if preprocessor is not None:
+            serialized = keras.saving.serialize_keras_object(preprocessor)
+            write_json(target, PREPROCESSOR_FILE, serialized)
+            write_json(target, TOKENIZER_FILE, serialized["config"]["tokenizer"])
+            (target / TOKENIZER_ASSETS_DIR).mkdir(parents=True)
+            preprocessor.save_assets(target / TOKENIZER_ASSETS_DIR)
         write_manifest(target)
 
 

@@ -28,6 +28,10 @@ class PresetError(ValueError):
     """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do."""
 
 
+class MissingTokenizerError(PresetError):
+    """A preset or checkpoint without the files of a tokenizer."""
+
+
 def read_json(directory: Path, name: str) -> dict[str, Any]:
     """Reads the JSON object in the file `name` of a preset.
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import keras
 
 from lmzoo.presets.atomic import atomic_file
-from lmzoo.presets.loading import load_task, save_task
+from lmzoo.presets.loading import load_task, save_preset
 from lmzoo.text import Preprocessor
 
 
@@ -155,7 +155,7 @@ class KeptModel(keras.Model):
             overwrite: whether an existing directory may be replaced.
         """
         self._say_that_lora_is_merged()
-        save_task(self, directory, overwrite=overwrite)
+        save_preset(self, directory, overwrite, self.preprocessor)
 
     def _say_that_lora_is_merged(self) -> None:
         if self.backbone.lora_rank:

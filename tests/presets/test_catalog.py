@@ -41,6 +41,7 @@ def shipped(tmp_path, monkeypatch):
     make(root, "bert", "bert_nano_en_uncased")
     make(root, "albert", "albert_micro_en", parameter_count=1_000_003, languages=["en"])
     monkeypatch.setattr(catalog, "_shipped_root", lambda: root)
+    monkeypatch.setattr(catalog, "_published", dict)
     monkeypatch.delenv("LMZOO_PRESETS", raising=False)
     return root
 
@@ -136,7 +137,7 @@ def test_paths(shipped, tmp_path, monkeypatch):
     [
         ("bert_nano_en_uncase", "Did you mean 'bert_nano_en_uncased'?"),
         ("BERT_NANO_EN_UNCASED", "Did you mean 'bert_nano_en_uncased'?"),
-        ("zzz", "Expected one of albert_micro_en, bert_nano_en_uncased, the path"),
+        ("zzz", "Expected one of albert_micro_en, bert_nano_en_uncased, one of the 0 published"),
         ("", "Unknown preset ''"),
         ("\0", "Unknown preset"),
         ("x" * 5000, "Unknown preset"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import socket
 import subprocess
@@ -15,7 +17,7 @@ import kagglehub
 import pytest
 import requests
 
-from lmzoo.presets import PresetError, hubs, resolve
+from lmzoo.presets import PresetError, catalog, hubs, resolve
 
 # Resolves one handle without importing the rest of lmzoo, which would take most of the time.
 CHILD = """
@@ -75,7 +77,80 @@ def test_offline_with_a_cached_copy(tmp_path):
     assert resolve_in_child("hf://lmzoo/small", tmp_path, HF_HUB_OFFLINE="1") == f"FOUND {snapshot}\n"
 
 
-@pytest.mark.parametrize("handle", ["hf://", "hf://a/b/c", "kaggle://", "kaggle://owner/model"])
+COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
+
+
+def serve_hub(web, revision: str, files: list[str]) -> None:
+    """What Hugging Face's client asks for, of a repository org/name with these files."""
+    entries = [{"type": "file", "path": name, "size": len(name), "oid": f"{n:040x}"} for n, name in enumerate(files)]
+    answers = {f"revision/{revision}": {"id": "org/name", "sha": COMMIT}, f"tree/{COMMIT}": entries}
+    for path, answer in answers.items():
+        body = json.dumps(answer).encode()
+        web.serve(f"/api/models/org/name/{path}", web.content(body, Content_Type="application/json"))
+    for entry in entries:
+        file = web.content(entry["path"].encode(), etag=f'"{entry["oid"]}"', X_Repo_Commit=COMMIT)
+        web.serve(f"/org/name/resolve/{COMMIT}/{entry['path']}", file)
+
+
+READ = ["config.json", "vocab.txt"]
+NOT_READ = [
+    "tf_model.h5", "flax_model.msgpack", "onnx/model.onnx", "optimizer.pt", "training_args.bin", "checkpoint-7/x.json",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("handle", "revision", "weights", "beside"),
+    [
+        ("hf://org/name", "main", ["pytorch_model.bin"], []),
+        ("hf://org/name@v1.0", "v1.0", ["model.safetensors"], ["pytorch_model.bin"]),
+        (f"hf://org/name@{COMMIT}", "", ["pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"], []),
+        ("hf://org/name", "main", ["model.weights.h5", "assets/tokenizer/vocabulary.txt"], ["pytorch_model.bin"]),
+    ],
+    ids=["pytorch", "tag", "commit", "keras"],
+)
+def test_which_files_are_fetched(tmp_path, web, handle, revision, weights, beside):
+    serve_hub(web, revision, [*READ, *NOT_READ, *weights, *beside])
+    environment = {"HF_ENDPOINT": web.url, "NO_PROXY": "127.0.0.1"}
+    folder = Path(resolve_in_child(handle, tmp_path, **environment).removeprefix("FOUND ").strip())
+    assert folder.name == COMMIT
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert found == {*READ, *weights}
+    # Without a network all of it comes from the cache.
+    asked = len(web.asked)
+    for offline in ({"HF_HUB_OFFLINE": "1", **environment}, {}):
+        assert resolve_in_child(handle, tmp_path, **offline) == f"FOUND {folder}\n"
+    assert len(web.asked) == asked
+    (folder / weights[0]).unlink()
+    assert resolve_in_child(handle, tmp_path, HF_HUB_OFFLINE="1").startswith(f"Cannot fetch '{handle}'")
+
+
+def test_a_published_repository_is_pinned_and_verified(tmp_path, monkeypatch):
+    data = b"weights"
+    known = {"size": 7, "sha256": hashlib.sha256(data).hexdigest()}
+    entry = {"handle": "hf://org/name", "revision": COMMIT, "files": {"config.json": {"size": 2}, "w.bin": known}}
+    monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": entry})
+    asked = []
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda name, **kwargs: asked.append(kwargs["revision"]) or str(tmp_path)
+    )
+    (tmp_path / "config.json").write_bytes(b"{}")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(PresetError, match=r"w\.bin"):
+        resolve("bert_big")
+    for damaged, message in {b"weight": "size is 6, not 7", b"Weights": f"sha256 is .*, not {known['sha256']}"}.items():
+        (tmp_path / "w.bin").write_bytes(damaged)
+        with pytest.raises(PresetError, match=rf"(?s){message}.* Delete {tmp_path}/w.bin to have it fetched again"):
+            resolve("bert_big")
+    (tmp_path / "w.bin").write_bytes(data)
+    assert resolve("bert_big") == tmp_path
+    assert set(asked) == {COMMIT}
+    monkeypatch.setattr(hubs, "verify", None)
+    assert resolve("bert_big") == tmp_path  # once is enough
+
+
+@pytest.mark.parametrize(
+    "handle", ["hf://", "hf://a/b/c", "hf://a/b@", "hf://@main", "kaggle://", "kaggle://owner/model"]
+)
 def test_malformed_handles(handle):
     with pytest.raises(PresetError, match=r"Cannot fetch.*\n.*\nCheck the name"):
         resolve(handle)
@@ -120,7 +195,8 @@ def test_a_silent_hugging_face(tmp_path, monkeypatch, silent):
     with pytest.raises(PresetError, match=f"TimeoutError: {silent} has not answered"):
         resolve("hf://lmzoo/nothing")
     assert time.monotonic() - start < 5
-    # A copy in the cache is as good.
+    # A copy in the cache is as good, and is asked for PyTorch's weights there, too.
+    (tmp_path / "config.json").write_text("{}")
     monkeypatch.setattr(
         huggingface_hub,
         "snapshot_download",

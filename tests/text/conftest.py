@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
+from tests.text.varied import phrase, symbol
+from tests.text.varied import varied_texts as generate
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 COUNT = 11_003
@@ -32,32 +34,28 @@ def is_settled(text: str) -> bool:
     return all(c != "\u061d" and unicodedata.category(c) not in {"Cn", "Cs"} for c in text)
 
 
-def varied_text(rng: random.Random) -> str:
-    kind = rng.random()
-    if kind < 0.5:
-        words = rng.choices(WORDS, k=rng.randrange(1, 9))
-        changes = [str, str, str.upper, str.title, lambda w: unicodedata.normalize(rng.choice(["NFC", "NFD"]), w)]
-        return rng.choice([" ", "  ", "\t", "\u3000", "\u2028", ""]).join(rng.choice(changes)(w) for w in words)
-    if kind < 0.85:
-        low, high = rng.choice(BLOCKS)
-        other = rng.choice(BLOCKS)
-        return "".join(chr(rng.randint(*rng.choice([(low, high), other]))) for _ in range(rng.randrange(24)))
-    if kind < 0.95:
-        parts = [*SPECIAL, "[MASK", "]", "[mask]", "[ MASK ]", " ", "é", "ok", "\n", "東"]
-        return "".join(rng.choices(parts, k=rng.randrange(9)))
-    # Around the longest word.
+def two_scripts(rng: random.Random) -> str:
+    pair = rng.choices(BLOCKS, k=2)
+    return "".join(symbol(rng, pair) for _ in range(rng.randrange(24)))
+
+
+def around_the_longest_word(rng: random.Random) -> str:
     letter = rng.choice(["a", "é", "e\u0301", "ß", "İ", "я", "한"])
     return "x " + letter * rng.choice([33, 34, 99, 100, 101]) + rng.choice(["", "!", "b", " y"])
 
 
+def words_in_any_form(rng: random.Random) -> str:
+    text = phrase(rng, WORDS, [" ", "  ", "\t", "\u3000", "\u2028", ""])
+    return unicodedata.normalize(rng.choice(["NFC", "NFD"]), text)
+
+
 @pytest.fixture(scope="session")
 def varied_texts() -> list[str]:
-    rng = random.Random(1301)
-    texts = ["", " ", "\n\t", "\0", "\ufeff", "a\0b", "\ufffd", "a\xa0b"]
-    while len(texts) < COUNT:
-        if is_settled(text := varied_text(rng)):
-            texts.append(text)
-    return texts
+    """Strings on whose characters every implementation agrees."""
+    parts = [*SPECIAL, "[MASK", "]", "[mask]", "[ MASK ]", " ", "é", "ok", "\n", "東"]
+    kinds = [two_scripts, around_the_longest_word, words_in_any_form]
+    texts = generate(2 * COUNT, 1301, parts, *kinds, words=WORDS, scripts=BLOCKS)
+    return [text for text in texts if isinstance(text, str) and is_settled(text)][:COUNT]
 
 
 @pytest.fixture(scope="session")

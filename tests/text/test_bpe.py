@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import random
@@ -16,6 +15,7 @@ import pytest
 
 from lmzoo.text import BytePairTokenizer, TextNotice
 from lmzoo.text.bpe import BYTE_TOKENS
+from tests.text.trained import train_byte_pairs
 
 SPECIAL = list(BytePairTokenizer.special_tokens)
 BASE = [*SPECIAL, *BYTE_TOKENS]
@@ -34,12 +34,7 @@ def texts(varied_texts: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def files(varied_texts: list[str], root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files of Hugging Face's own trainer."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    with open(root / "examples/data/reviews.csv", encoding="utf-8", newline="") as file:
-        reviews = [row["text"] for row in csv.DictReader(file)]
-    trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator([*reviews, *varied_texts[:3000]], 1500, special_tokens=SPECIAL, show_progress=False)
+    trained = train_byte_pairs(root, varied_texts[:3000])
     folder = tmp_path_factory.mktemp("trained")
     trained.save_model(str(folder))
     (folder / "vocab.json").rename(folder / "vocabulary.json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import lzma
@@ -20,68 +19,42 @@ tf = pytest.importorskip("tensorflow")
 from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
 from lmzoo.text.bpe import BYTE_TOKENS  # noqa: E402
 from lmzoo.text.bpe_graph import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
+from tests.text.trained import train_byte_pairs  # noqa: E402
+from tests.text.varied import SAYINGS as COMMON  # noqa: E402
+from tests.text.varied import phrase, symbol, varied_texts  # noqa: E402
 
 SPECIAL = list(BytePairTokenizer.special_tokens)
 BASE = [*SPECIAL, *BYTE_TOKENS]
 SPACES = [*" \n\t\x0b\x0c\r\x1c\x1f\x85\u00a0\u1680\u2003\u2028\u202f\u200b\u3000\ufeff\0", "  ", "\r\n", " \n "]
-SCRIPTS = [
-    *((0x00, 0x7F), (0x20, 0x7E), (0x80, 0x24F), (0x300, 0x36F), (0x400, 0x4FF), (0x5D0, 0x6FF), (0x900, 0x97F)),
-    *((0xE00, 0xE5F), (0x1100, 0x11FF), (0x2000, 0x206F), (0x2070, 0x218F), (0x2460, 0x2BFF), (0x3000, 0x30FF)),
-    *((0x4E00, 0x4EFF), (0xA640, 0xA7FF), (0xAC00, 0xACFF), (0xE000, 0xE010), (0xFE00, 0xFFFF), (0x10100, 0x1018F)),
-    *((0x10400, 0x1044F), (0x11660, 0x116CF), (0x1D7C0, 0x1D7FF), (0x1F1E0, 0x1F64F), (0x20000, 0x20010)),
-    *((0xE0000, 0xE01FF), (0, 0x10FFFF)),
+SAYINGS = [
+    *COMMON,
+    *"they'll say; we'd've 'tis DON'T I'm ''s 'ss x's's don't're".split(),  # noqa: SIM905
 ]
-SAMPLE = """It's 9 o'clock, they'll say; we'd've 'tis DON'T I'm ''s 'ss x's's don't're “Straße”… naïve (1999)
-cafe\u0301 $12.50 Tiếng Việt 한국어를 日本語テキスト 2024年 हिन्दी ภาษาไทย עִבְרִית العَرَبِيَّةُ ١٢٣ ४५६ ﬁne x² ½ Ⅷ
-👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪 https://example.org/a?b=c"""
-SAYINGS = SAMPLE.split()
 PARTS = "< > <mask mask> <<mask>> <MASK> <s <s>> </s <pad> 's ' é a".split()  # noqa: SIM905
-INVALID = [bytes.fromhex(b) for b in ("ff", "c3", "e282", "eda080", "f08080af", "f4908080", "c0af", "f888", "e2", "80")]
 
 
-def symbol(rng: random.Random) -> str:
-    code = rng.randint(*rng.choice(SCRIPTS))
-    return "\ufffe" if 0xD800 <= code < 0xE000 else chr(code)
+def repetition(rng: random.Random) -> str:
+    return rng.choice(["", " ", "x"]) + rng.choice([*"a1!é東 \n", "'s", "ab", symbol(rng)]) * rng.randrange(40)
 
 
-def varied_text(rng: random.Random) -> str | bytes:
-    kind = rng.randrange(7)
-    if kind == 0:
-        return "".join(symbol(rng) for _ in range(rng.randrange(30)))
-    if kind == 1:
-        low, high = rng.choice(SCRIPTS[:-1])
-        return "".join(chr(rng.randint(low, high)) + " " * (rng.random() < 0.2) for _ in range(rng.randrange(25)))
-    if kind == 2:  # special tokens, whole and broken
-        return "".join(rng.choices([*SPECIAL, *SPECIAL, *PARTS, *SPACES, symbol(rng)], k=rng.randrange(12)))
-    if kind == 3:  # repetition
-        return rng.choice(["", " ", "x"]) + rng.choice([*"a1!é東 \n", "'s", "ab", symbol(rng)]) * rng.randrange(40)
-    if kind == 4:  # invalid UTF-8
-        parts = [rng.choice(SAYINGS).encode(), rng.choice(INVALID), rng.choice(SPECIAL).encode(), symbol(rng).encode()]
-        return b"".join(rng.choices([*parts, rng.randbytes(3)], k=rng.randrange(6)))
-    if kind == 5:  # whitespace and contractions
-        return "".join(rng.choices([*SPACES, "'s", "'ll", "'", "x", "1", "!", symbol(rng)], k=rng.randrange(14)))
-    words = [
-        rng.choice([str.upper, str.title, str, str])(word) for word in rng.choices(SAYINGS, k=rng.randrange(1, 12))
-    ]
-    return rng.choice(SPACES).join(words)
+def whitespace_and_contractions(rng: random.Random) -> str:
+    return "".join(rng.choices([*SPACES, "'s", "'ll", "'", "x", "1", "!", symbol(rng)], k=rng.randrange(14)))
+
+
+def phrases(rng: random.Random) -> str:
+    return phrase(rng, SAYINGS, SPACES)
 
 
 @pytest.fixture(scope="module")
 def texts() -> list[str | bytes]:
-    rng = random.Random(1301)
-    return ["", " ", "\0", "\ufeff", "\U0010ffff", b"", b"\xff", *(varied_text(rng) for _ in range(14_000))]
+    parts = [*SPECIAL, *SPECIAL, *PARTS, *SPACES]
+    return varied_texts(14_000, 1301, parts, repetition, whitespace_and_contractions, phrases, words=SAYINGS)
 
 
 @pytest.fixture(scope="module")
 def tokenizer(texts: list[str | bytes], root: Path) -> BytePairTokenizer:
     """As Hugging Face trains it."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    with open(root / "examples/data/reviews.csv", encoding="utf-8", newline="") as file:
-        reviews = [row["text"] for row in csv.DictReader(file)]
-    trained = ByteLevelBPETokenizer()
-    some = [text for text in texts[:3000] if isinstance(text, str)]
-    trained.train_from_iterator([*reviews, *some], 1500, special_tokens=SPECIAL, show_progress=False)
+    trained = train_byte_pairs(root, texts[:3000])
     return BytePairTokenizer(trained.get_vocab(), json.loads(trained.to_str())["model"]["merges"])
 
 

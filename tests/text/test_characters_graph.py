@@ -20,6 +20,7 @@ tf = pytest.importorskip("tensorflow")
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
 from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.words import words_of  # noqa: E402
+from tests.text.varied import phrase, varied_texts  # noqa: E402
 
 PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
 SAYINGS = """It's they’re don't DON’T shouldn't've o'clock mother's-in-law 'tis ``hi'' the a''s ’’re
@@ -28,36 +29,18 @@ U.S. e.g., U.S... a.b.c I.B.M.'s
 क्\u200dष می\u200cخواهم co\u00adop 👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪 ❤️ 1️⃣ a\u200d👩 -\u200d👩
 https://a.org/?b=c @user #tag a_b <S> </S>""".split()  # noqa: SIM905
 PARTS = [*"nN'’tTsSmdrelLv.,,-‐‑1٣a_éx`。…$€😀👩🏽\u0301\u200d\u200c\u200b\ufeff\u3000\0\x01\x85\ufffd  "]
-INVALID = [bytes.fromhex(b) for b in ("ff", "c3", "e282", "eda080", "f08080af", "f4908080", "c0af", "f888", "e2")]
+SCRIPTS = [(0, 0x2FF), (0, 0x2FFF), (0, 0x1FFFF), (0, 0x10FFFF)]
 
 
-def symbol(rng: random.Random) -> str:
-    code = rng.choice([rng.randrange(0x300), rng.randrange(0x3000), rng.randrange(0x20000), rng.randrange(0x110000)])
-    return chr(code) if not 0xD800 <= code < 0xE000 else "\ud7ff"
-
-
-def varied_text(rng: random.Random) -> str | bytes:
-    kind = rng.randrange(5)
-    if kind == 0:
-        return "".join(symbol(rng) + " " * (rng.random() < 0.2) for _ in range(rng.randrange(25)))
-    if kind == 1:
-        return "".join(rng.choices(PARTS, k=rng.randrange(16)))
-    if kind == 2:  # around the longest word, counted in bytes
-        letter = rng.choice(["a", "é", "中", "𐐀", "e\u0301", "-a"])
-        return rng.choice(["", "x", "xy "]) + letter * rng.choice([11, 12, 13, 15, 16, 17, 23, 24, 25, 47, 48, 49, 99])
-    if kind == 3:
-        parts = [rng.choice(SAYINGS).encode(), rng.choice(INVALID), b"n't", symbol(rng).encode(), rng.randbytes(3)]
-        return b"".join(rng.choices(parts, k=rng.randrange(6)))
-    changes = [str, str, str.upper, str.title]
-    return rng.choice([" ", "  ", "\u2028", ""]).join(
-        rng.choice(changes)(word) for word in rng.choices(SAYINGS, k=rng.randrange(12))
-    )
+def around_the_longest_word(rng: random.Random) -> str:  # counted in bytes
+    letter = rng.choice(["a", "é", "中", "𐐀", "e\u0301", "-a"])
+    return rng.choice(["", "x", "xy "]) + letter * rng.choice([11, 12, 13, 15, 16, 17, 23, 24, 25, 47, 48, 49, 99])
 
 
 @pytest.fixture(scope="module")
 def texts() -> list[str | bytes]:
-    rng = random.Random(1301)
-    return ["", " ", "\n\t", "\0", b"\xff", "\U0010ffff", *SAYINGS, *(varied_text(rng) for _ in range(12_000))]
+    kinds = [around_the_longest_word, lambda rng: phrase(rng, SAYINGS, [" ", "  ", "\u2028", ""])]
+    return [*SAYINGS, *varied_texts(12_000, 1301, [*PARTS, "n't"], *kinds, words=SAYINGS, scripts=SCRIPTS)]
 
 
 @pytest.fixture(scope="module")

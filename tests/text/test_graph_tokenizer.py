@@ -18,56 +18,24 @@ pytest.importorskip("tensorflow_text")
 
 from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer  # noqa: E402
 from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
+from tests.text.varied import SAYINGS, symbol, varied_texts  # noqa: E402
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
-SCRIPTS = [
-    *((0x20, 0x7E), (0x00, 0x1F), (0x7F, 0x24F), (0x250, 0x36F), (0x370, 0x3FF), (0x400, 0x52F), (0x590, 0x5FF)),
-    *((0x600, 0x6FF), (0x8D0, 0x8FF), (0x900, 0x97F), (0xC00, 0xCFF), (0xE00, 0xE7F), (0x1100, 0x11FF)),
-    *((0x13A0, 0x13FF), (0x1B00, 0x1BFF), (0x1C80, 0x1CBF), (0x1E00, 0x1FFF), (0x2000, 0x206F), (0x20D0, 0x2BFF)),
-    *((0x3000, 0x30FF), (0x4DF0, 0x4E10), (0xA640, 0xA7FF), (0xAB70, 0xAC40), (0xD780, 0xD7FF), (0xE000, 0xE010)),
-    *((0xF900, 0xFA6F), (0xFB00, 0xFDFF), (0xFE00, 0xFFFF), (0x10400, 0x1044F), (0x11100, 0x1115F), (0x1D15A, 0x1D1C5)),
-    *((0x1E000, 0x1E02F), (0x1E900, 0x1E95F), (0x1F1E0, 0x1F64F), (0x2A6D0, 0x2A710), (0xE0000, 0xE01FF)),
-]
-SAMPLE = """It's 9 o'clock: “Straße”, naïve café… and U.S.A.! İstanbul'da ΟΔΥΣΣΕΥΣ ΣΟΦΟΣ, Москва́ Ёлка; ЁЖ
-Tiếng Việt: Nguyễn Thị Hằng, 한국어를 배웁니다 (서울), 日本語のテキスト・カタカナ、東京タワー 2024年 我爱北京天安门。
-हिन्दी में लिखा है — क़लम; ภาษาไทยก็ได้ น้ำ; עִבְרִית שָׁלוֹם, العَرَبِيَّةُ لُغَةٌ; ﬁne ﬂow ½ ² ™ Ⅷ ㎏ 👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪 e\u0301\u0323 Å Å
-#hashtag @user https://example.org/a?b=c&d=%20 x=y+z; f(x)≤∞ “”‘’«»‹›—–•·†‡"""
-SAYINGS = SAMPLE.split()
 BROKEN = ["[MASK", "]", "[mask]", "[MA\x01SK]", "\x01", "\x05", "\x06", "[", "[UNK]x", " ", "é", "ok", "\n"]
 MARKS = (
     "\u0301\u0323\u0345\u0334\u302e\u302f\u1b44\U0001d165\U0001d16d\u08d4\u0e31\u0f73\u0f71\u200d\x00a\u1fb3\U0001d15e "
 )
-INVALID = [bytes.fromhex(b) for b in ("ff", "c3", "e282", "eda080", "f08080af", "f4908080", "c0af", "f888", "e2")]
 LETTERS = ["a", "é", "ß", "İ", "\U00010400", "\u0301", "\u302e", "я", "각", "가"]
 
 
-def symbol(rng: random.Random) -> str:
-    low, high = rng.choice(SCRIPTS) if rng.random() < 0.9 else (0, 0x10FFFF)
-    code = rng.randint(low, high)
-    return "\ufffe" if 0xD800 <= code < 0xE000 else chr(code)
+def around_the_longest_word(rng: random.Random) -> str:  # counted in characters after normalisation
+    count = rng.choice([33, 34, 49, 50, 51, 99, 100, 101, 201])
+    return rng.choice(["", "x "]) + rng.choice([*LETTERS, symbol(rng)]) * count + rng.choice(["", "!", "b", " y"])
 
 
-def varied_text(rng: random.Random) -> str | bytes:
-    kind = rng.randrange(8)
-    if kind == 0:
-        return "".join(symbol(rng) for _ in range(rng.randrange(30)))
-    if kind == 1:
-        low, high = rng.choice(SCRIPTS)
-        return "".join(chr(rng.randint(low, high)) + " " * (rng.random() < 0.2) for _ in range(rng.randrange(25)))
-    if kind == 2:  # special tokens, whole and broken
-        return "".join(rng.choices([*SPECIAL, *BROKEN, symbol(rng)], k=rng.randrange(9)))
-    if kind == 3:  # around the longest word, counted in characters after normalisation
-        count = rng.choice([33, 34, 49, 50, 51, 99, 100, 101, 201])
-        return rng.choice(["", "x "]) + rng.choice([*LETTERS, symbol(rng)]) * count + rng.choice(["", "!", "b", " y"])
-    if kind == 4:  # invalid UTF-8
-        parts = [rng.choice(SAYINGS).encode(), rng.choice(INVALID), rng.choice(SPECIAL).encode(), symbol(rng).encode()]
-        return b"".join(rng.choices([*parts, rng.randbytes(3)], k=rng.randrange(6)))
-    if kind == 5:  # combining marks in any order
-        return "".join(rng.choices(MARKS, k=rng.randrange(12)))
-    words = rng.choices(SAYINGS, k=rng.randrange(1, 12))
-    changes = [str.upper, str.lower, str.title, str.casefold, str]
-    return rng.choice([" ", "  ", "\u3000", "\t"]).join(rng.choice(changes)(word) for word in words)
+def marks_in_any_order(rng: random.Random) -> str:
+    return "".join(rng.choices(MARKS, k=rng.randrange(12)))
 
 
 def char_pieces(tokenizer: WordPieceTokenizer, texts: Iterable[str]) -> list[str]:
@@ -79,9 +47,7 @@ def char_pieces(tokenizer: WordPieceTokenizer, texts: Iterable[str]) -> list[str
 
 @pytest.fixture(scope="module")
 def texts() -> list[str | bytes]:
-    rng = random.Random(1301)
-    fixed = ["", " ", "\n\t", "\0", "\ufeff", "a\0b", "\ufffd", "ΣΑΣ Σ", "\U0010ffff", b"", b"\xff"]
-    return [*fixed, *(varied_text(rng) for _ in range(12_000))]
+    return varied_texts(12_000, 1301, [*SPECIAL, *BROKEN], around_the_longest_word, marks_in_any_order)
 
 
 def words_of(tokenizer: WordPieceTokenizer, text: str) -> list[str]:

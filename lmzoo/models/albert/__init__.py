@@ -1,9 +1,9 @@
 """The ALBERT family."""
 
 from lmzoo.models.albert.backbone import AlbertBackbone, AlbertConfig
+from lmzoo.models.albert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
 from lmzoo.models.family import Family, register_family
 from lmzoo.text.masking import Masking
-from lmzoo.text.packing import Packing
 from lmzoo.text.sentencepiece import SentencePieceTokenizer
 
 FAMILY = register_family(
@@ -11,13 +11,13 @@ FAMILY = register_family(
         name="albert",
         backbone=AlbertBackbone,
         tokenizer=SentencePieceTokenizer,
-        packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True),
         masking=Masking(whole_word=True, ngram=3),
+        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
         tiny=AlbertConfig(
             vocabulary_size=139,
             num_layers=4,
-            num_heads=5,
-            hidden_dim=35,
+            num_heads=3,
+            hidden_dim=51,
             intermediate_dim=59,
             embedding_dim=13,
             num_groups=2,

@@ -46,7 +46,9 @@ class AlbertConfig(EncoderConfig):
             raise ValueError(
                 f"`num_layers` ({self.num_layers}) must be a multiple of `num_groups` ({self.num_groups})."
             )
-        if self.embedding_projection is False and self.embedding_dim != self.hidden_dim:
+        if self.embedding_projection is None:
+            object.__setattr__(self, "embedding_projection", self.embedding_dim != self.hidden_dim)
+        if not self.embedding_projection and self.embedding_dim != self.hidden_dim:
             raise ValueError(
                 f"`embedding_projection` can only be False if `embedding_dim` ({self.embedding_dim}) equals "
                 f"`hidden_dim` ({self.hidden_dim})."
@@ -106,7 +108,7 @@ class SharedBlocks(keras.layers.Layer):
 
     def _loop(self, group: list[TransformerBlock], x: Any, padding_mask: Any, training: bool) -> list[Any]:
         # Only a stateless call may stand in a loop: the dropout seeds go through it as part of the carry.
-        trainable = [[v.value for v in block.trainable_variables] for block in group]
+        trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
 
         def step(carry: Any, _: Any) -> tuple[Any, Any]:
@@ -184,8 +186,7 @@ class AlbertBackbone(TransformerBackbone):
         """Builds the graph."""
         # === Layers ===
         layers: dict[str, Any] = {"embeddings": embedding_of(config, dtype, config.embedding_dim)}
-        project = config.embedding_projection
-        if config.embedding_dim != config.hidden_dim if project is None else project:
+        if config.embedding_projection:
             initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
             layers["embedding_projection"] = keras.layers.Dense(
                 config.hidden_dim, kernel_initializer=initializer, dtype=dtype, name="embedding_projection"

@@ -1,8 +1,8 @@
 """The BERT family."""
 
 from lmzoo.models.bert.backbone import BertBackbone, BertConfig
+from lmzoo.models.bert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
 from lmzoo.models.family import Family, register_family
-from lmzoo.text.packing import Packing
 from lmzoo.text.wordpiece import WordPieceTokenizer
 
 FAMILY = register_family(
@@ -10,7 +10,7 @@ FAMILY = register_family(
         name="bert",
         backbone=BertBackbone,
         tokenizer=WordPieceTokenizer,
-        packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True),
+        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
         tiny=BertConfig(
             vocabulary_size=131,
             num_layers=3,

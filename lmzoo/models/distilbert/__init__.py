@@ -1,6 +1,7 @@
 """The DistilBERT family."""
 
 from lmzoo.models.distilbert.backbone import DistilBertBackbone, DistilBertConfig
+from lmzoo.models.distilbert.checkpoints import HUGGING_FACE, KERAS_HUB
 from lmzoo.models.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.wordpiece import WordPieceTokenizer
@@ -12,6 +13,7 @@ FAMILY = register_family(
         tokenizer=WordPieceTokenizer,
         packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=False),
         classifier={"activation": "relu", "input_dropout": False},
+        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
         tiny=DistilBertConfig(
             vocabulary_size=137, num_layers=3, num_heads=3, hidden_dim=33, intermediate_dim=47, max_sequence_length=61
         ),

@@ -1,7 +1,7 @@
 """The ELMo family."""
 
 from lmzoo.models.elmo.backbone import ElmoBackbone, ElmoConfig
-from lmzoo.models.elmo.checkpoints import config_of, datasets
+from lmzoo.models.elmo.checkpoints import BILM, BILM_OF_TOKENS
 from lmzoo.models.family import Family, register_family
 from lmzoo.text.characters import CharacterTokenizer
 from lmzoo.text.packing import Packing
@@ -12,7 +12,7 @@ FAMILY = register_family(
         backbone=ElmoBackbone,
         tokenizer=CharacterTokenizer,
         packing=Packing(start="", end="", between=("</S>", "<S>"), segments=False),
-        checkpoints={"bilm": (config_of, datasets)},
+        checkpoints={"bilm": BILM, "bilm_tokens": BILM_OF_TOKENS},
         tiny=ElmoConfig(lstm_dim=17, projection_dim=13, char_embedding_dim=3, filters=((1, 5), (2, 7), (3, 11))),
     )
 )

@@ -2,6 +2,7 @@
 
 from lmzoo.models.family import Family, register_family
 from lmzoo.models.roberta.backbone import RobertaBackbone, RobertaConfig
+from lmzoo.models.roberta.checkpoints import FAIRSEQ, HUGGING_FACE, KERAS_HUB
 from lmzoo.text.bpe import BytePairTokenizer
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
@@ -14,6 +15,7 @@ FAMILY = register_family(
         packing=Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False),
         classifier={"activation": "tanh"},
         masking=Masking(rounding="random"),
+        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "fairseq": FAIRSEQ},
         tiny=RobertaConfig(
             vocabulary_size=313, num_layers=3, num_heads=7, hidden_dim=49, intermediate_dim=43, max_sequence_length=71
         ),

@@ -10,6 +10,7 @@ import pytest
 
 from lmzoo.text import SentencePieceTokenizer, TextNotice
 from lmzoo.text.sentencepiece_text import character_map
+from tests.text.trained import comparable_to_transformers
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
 
@@ -134,24 +135,7 @@ def test_ids_equal_transformers(
         _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap,
     )
     tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
-    normalize = peer.backend_tokenizer.normalizer.normalize_str
-
-    def alike(text: str, normal: str) -> bool:
-        # These control characters are white space to Google's code, which cuts there; for transformers they vanish.
-        if any(c in "\x0b\x1c\x1d\x1e\x1f" for c in text):
-            return False
-        # transformers' vocabulary holds the special tokens as pieces, so that full-width ones become special, too.
-        if not lowercase and any(token in normal for token in SPECIAL):
-            return False
-        # With accents kept, its own copy of SentencePiece's clean-up sees grapheme clusters as a whole.
-        return not keep_accents or not any(unicodedata.category(c)[0] in "MC" for c in text)
-
-    def without_special(text: str) -> str:
-        for token in SPECIAL:
-            text = text.replace(token, " ")
-        return normalize(text)
-
-    texts = [text for text in strings if alike(text, without_special(text))]
+    texts = comparable_to_transformers(strings, peer, lowercase, keep_accents)
     assert len(texts) > 5000
     expected = [peer(text, add_special_tokens=False)["input_ids"] for text in texts]
     # transformers 5 has no rule for commas after digits: here such pieces stay whole in both.

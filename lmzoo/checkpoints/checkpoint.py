@@ -1,0 +1,92 @@
+"""A directory with a model in somebody else's format, and how it becomes one of ours."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lmzoo.checkpoints.engine import Format, Plan, plan
+from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.models.family import Family
+from lmzoo.text import Preprocessor
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A recognised checkpoint; its weights have not been read yet.
+
+    Attributes:
+        directory: where it is.
+        kind: "hf", "google", "fairseq", "keras_hub" or "bilm", a key of `Family.checkpoints`.
+        family: the record of its family.
+        arguments: those of the family's configuration class.
+        head: name of the class of the task whose head it holds, or None.
+        head_arguments: those of the task's constructor that the files tell.
+        open_tensors: opens the weights.
+    """
+
+    directory: Path
+    kind: str
+    family: Family
+    arguments: Mapping[str, Any]
+    open_tensors: Callable[[], TensorFile]
+    head: str | None = None
+    head_arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def format(self) -> Format:
+        """The tables of the family's models in this format."""
+        return self.family.checkpoints[self.kind]
+
+    @property
+    def backbone_class(self) -> Any:
+        """The family's class."""
+        return self.family.backbone
+
+    def build(self, overrides: Mapping[str, Any]) -> Any:
+        """The backbone with random weights.
+
+        Args:
+            overrides: constructor arguments to set instead.
+        """
+        return self.family.backbone(**{**self.arguments, **overrides})
+
+    def head_of(self, cls: type) -> dict[str, Any] | None:
+        """Arguments of a task's constructor, if it is the one whose head is stored; None if not."""
+        return dict(self.head_arguments) if self.head == cls.__name__ and self.head in self.format.heads else None
+
+    def preprocessor(self) -> Preprocessor:
+        """Tokenizer and packing rule.
+
+        Raises:
+            PresetError: if there are no tokenizer files, or ones that our tokenizers cannot follow.
+        """
+        from lmzoo.checkpoints.tokenizers import read_tokenizer
+
+        tokenizer = read_tokenizer(self.directory, self.family.tokenizer, self.arguments.get("vocabulary_size"))
+        return Preprocessor(tokenizer, self.family.packing, self.arguments.get("max_sequence_length", 512))
+
+    def load(self, backbone: Any, task: Any = None) -> Plan:
+        """Assigns the weights of a backbone and, if `task` is given, of its head.
+
+        Returns:
+            What was done.
+
+        Raises:
+            PresetError: naming the first tensor that is missing, left over, or of another shape.
+        """
+        model = backbone if task is None else task
+        weights = {weight.path: weight for weight in model.weights if "seed_generator" not in weight.path}
+        tensors = self.open_tensors()
+        done = plan(self.format, tensors, weights, None if task is None else type(task).__name__)
+        done.run(tensors)
+        if done.missing and getattr(task, "uses_pooler", True):
+            warnings.warn(
+                f"{self.directory} holds no {done.missing[0].split('/')[0]}: it starts with random weights, and so "
+                "`pooled_output` means nothing before training.",
+                stacklevel=2,
+            )
+        return done

@@ -1,0 +1,55 @@
+"""RoBERTa as fairseq saved it: `model.pt`, the command's arguments inside, beside `dict.txt`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.torch_files import TorchFile
+from lmzoo.models.family import families
+from lmzoo.presets.store import PresetError
+
+_WEIGHTS_FILE = "model.pt"
+_WORD_TABLE = "sentence_encoder.embed_tokens.weight"
+
+
+def find_fairseq(directory: Path) -> Checkpoint | None:
+    """The checkpoint in a directory with `model.pt`; None if there is none.
+
+    Raises:
+        PresetError: if it is not RoBERTa's, or of a variant that our model cannot follow.
+    """
+    file = directory / _WEIGHTS_FILE
+    if not file.is_file():
+        return None
+    tensors = TorchFile(file)
+    family = families()["roberta"]
+    table = family.checkpoints["fairseq"].config
+    options = _options(tensors, file)
+    known = {key: value for key, value in options.items() if key in {*table.keys, *table.only, *table.training}}
+    arguments = table.read(known, file)  # the other arguments are those of a training run
+    words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
+    if len(words) != 1:
+        raise PresetError(f"{file} is not a RoBERTa of fairseq: it lacks '…{_WORD_TABLE}'.")
+    arguments["vocabulary_size"] = tensors.shape(words[0])[0]
+    head, head_arguments = _head(tensors)
+    return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, head, head_arguments)
+
+
+def _options(tensors: TorchFile, file: Path) -> Mapping[str, Any]:
+    options = tensors.extra.get("args") or (tensors.extra.get("cfg") or {}).get("model")
+    if not isinstance(options, Mapping):
+        raise PresetError(f"{file} holds no arguments (`args`), which say how large the model is.")
+    return options
+
+
+def _head(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:
+    outputs = [
+        name for name in tensors.names() if name.endswith(".out_proj.weight") and "classification_heads." in name
+    ]
+    if len(outputs) == 1:
+        return "TextClassifier", {"num_classes": tensors.shape(outputs[0])[0]}
+    return "MaskedLM", {}

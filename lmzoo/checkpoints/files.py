@@ -1,0 +1,114 @@
+"""Finding a checkpoint's files: one or several, and none that lies elsewhere or is no weights at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from lmzoo.presets.store import PresetError, read_json
+
+# Early versions of Git LFS gave other addresses; all begin like this.
+_LFS_POINTER = (b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/")
+_WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
+
+
+def check_is_weights(path: Path) -> None:
+    """Tells a file of weights from what is often found in its place.
+
+    Raises:
+        PresetError: if there is no such file, it cannot be read, is empty, a Git LFS pointer, or a web page.
+    """
+    if not path.is_file():
+        raise PresetError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; expected weights.")
+    try:
+        with path.open("rb") as file:
+            start = file.read(256)
+    except OSError as error:
+        raise PresetError(f"{path} cannot be read: {error.strerror}.") from error
+    if not start:
+        raise PresetError(f"{path} is empty; fetch it again.")
+    if start.startswith(_LFS_POINTER):
+        raise PresetError(
+            f"{path} is a Git LFS pointer, not the weights: run `git lfs pull` in the repository, or fetch the file "
+            "from its web page."
+        )
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_WEB_PAGE):
+        raise PresetError(
+            f"{path} is a web page, not the weights: the address that it was fetched from may need a login, or belong "
+            "to a page about the file. Fetch it again."
+        )
+
+
+def file_beside(directory: Path, name: str) -> Path:
+    """The file of this name in a checkpoint's directory, which must really be there.
+
+    A symbolic link may lead to another file in the directory. One that leads out of it is refused but for those of
+    Hugging Face's cache, where `snapshots/<revision>/` holds links into `blobs/` beside `snapshots/`.
+
+    Args:
+        directory: the checkpoint's.
+        name: as written in an index.
+
+    Raises:
+        PresetError: if the name is a path, or the file is a link out of the directory.
+    """
+    if name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
+        raise PresetError(f"{directory} names {name!r} as one of its files: only names without a path are allowed.")
+    root = Path(os.path.realpath(directory))
+    real = Path(os.path.realpath(root / name))
+    homes = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
+    if not any(real.is_relative_to(home) for home in homes):
+        raise PresetError(
+            f"{directory / name} is a link to {real}, which is outside the directory, and is not followed. Put the "
+            "file itself there."
+        )
+    return directory / name
+
+
+def files_of_tensors(
+    path: Path, known_names: Iterable[str], names_in: Callable[[Path], Iterable[str]]
+) -> dict[str, Path]:
+    """Opens a checkpoint in one file or in several with an index, and says where each of its tensors is.
+
+    Args:
+        path: a file, or a directory that holds one of `known_names`.
+        known_names: names to look for in a directory, the first one there wins; `*.index.json` is an index.
+        names_in: opens a file and returns the names of its tensors.
+
+    Returns:
+        The file of each tensor.
+
+    Raises:
+        PresetError: if the directory holds none of the names; an index is malformed, or names files elsewhere; a tensor
+            is not in the file that the index says, or in one but not in the index.
+    """
+    if not path.is_dir():
+        return dict.fromkeys(names_in(path), path)
+    known_names = list(known_names)
+    name = next((name for name in known_names if os.path.lexists(path / name)), None)
+    if name is None:
+        raise PresetError(f"{path} holds no weights: expected {' or '.join(known_names)}.")
+    file = file_beside(path, name)
+    if not name.endswith(".index.json"):
+        return dict.fromkeys(names_in(file), file)
+    mapped = _read_index(path, name)
+    held = {shard: set(names_in(shard)) for shard in dict.fromkeys(mapped.values())}
+    for tensor, shard in mapped.items():
+        if tensor not in held[shard]:
+            raise PresetError(f"{shard} lacks {tensor!r}, which {name} says is there.")
+    for shard, tensors in held.items():
+        if strange := sorted(tensor for tensor in tensors if mapped.get(tensor) != shard):
+            raise PresetError(f"{shard} holds {strange[0]!r}, which {name} does not say is there.")
+    return mapped
+
+
+def _read_index(directory: Path, name: str) -> dict[str, Path]:
+    """The file of each tensor, as the index says."""
+    check_is_weights(directory / name)
+    weight_map = read_json(directory, name).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+        raise PresetError(f'{directory / name} must hold an object "weight_map": the name of a file for each tensor.')
+    if not weight_map:
+        raise PresetError(f"{directory / name} names no tensors.")
+    return {tensor: file_beside(directory, shard) for tensor, shard in weight_map.items()}

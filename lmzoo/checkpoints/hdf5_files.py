@@ -1,0 +1,123 @@
+"""HDF5, the format of bilm-tf's and AllenNLP's ELMo."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmzoo.checkpoints.files import check_is_weights
+from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.presets.atomic import atomic_file
+from lmzoo.presets.store import PresetError
+
+
+class Hdf5File(TensorFile):
+    """The datasets of an HDF5 file by their paths, such as `CNN/W_cnn_0`.
+
+    Only what is in the file, as it is: no link other than hard ones (which cannot leave the file), no dataset that
+    takes its values from elsewhere, and none that is compressed or not written in full, so that a small file cannot
+    stand for a large tensor. bilm-tf, AllenNLP and Keras write none of these.
+
+    Args:
+        path: the file.
+
+    Raises:
+        PresetError: if it is missing, truncated or something else, or holds one of the things above.
+
+    Example:
+
+    ```python
+    import numpy as np
+
+    from lmzoo.checkpoints.hdf5_files import Hdf5File, write_hdf5
+
+    write_hdf5("weights.hdf5", [("CNN_proj/b_proj", np.ones(3, "float32"))])
+    Hdf5File("weights.hdf5").read("CNN_proj/b_proj")  # array([1., 1., 1.], dtype=float32)
+    ```
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        import h5py
+
+        self.path = Path(path)
+        check_is_weights(self.path)
+        self._datasets: dict[str, Any] = {}
+        try:
+            # A refused file is closed at once: HDF5 takes one that is open for what it was, though it was replaced.
+            with contextlib.ExitStack() as stack:
+                file = stack.enter_context(h5py.File(self.path, "r"))
+                links: dict[str, Any] = {}
+                file.visititems_links(links.__setitem__)
+                for name, link in links.items():
+                    if not isinstance(link, h5py.HardLink):
+                        raise PresetError(f"{self.path}: {name} is a link, which is not followed; expected a dataset.")
+                    if isinstance(item := file[name], h5py.Dataset):
+                        _check(self.path, name, item)
+                        self._datasets[name] = item
+                self._file = stack.pop_all()
+        except PresetError:
+            raise
+        except Exception as error:  # what h5py makes of HDF5's errors depends on where a torn file is torn
+            raise PresetError(
+                f"{self.path} is not a whole HDF5 file: {error}. It is truncated, altered or in another format; fetch "
+                "it again."
+            ) from error
+
+    def names(self) -> Iterable[str]:
+        return self._datasets.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._datasets[name].shape)
+
+    def dtype(self, name: str) -> str:
+        return self._datasets[name].dtype.name
+
+    def read(self, name: str) -> np.ndarray:
+        dataset = self._datasets[name]
+        try:
+            return np.asarray(dataset, dataset.dtype.newbyteorder("="))
+        except OSError as error:
+            raise PresetError(f"{self.path}: {name} cannot be read: {error}. Fetch the file again.") from error
+
+
+def _check(path: Path, name: str, dataset: Any) -> None:
+    size, properties = path.stat().st_size, dataset.id.get_create_plist()
+    if dataset.external or dataset.is_virtual:
+        raise PresetError(f"{path}: {name} takes its values from other files, which are not read.")
+    if dataset.shape is None or dataset.dtype.kind not in "fiub":
+        raise PresetError(f"{path}: {name} holds {dataset.dtype}, expected an array of numbers.")
+    if properties.get_nfilters():
+        raise PresetError(f"{path}: {name} is compressed, which is not read: `h5repack -f NONE` unpacks a file.")
+    stored = dataset.id.get_storage_size()
+    if not dataset.nbytes <= stored <= size - (dataset.id.get_offset() or 0):
+        raise PresetError(
+            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, and {stored} of the file's {size} are said "
+            "to be its values."
+        )
+
+
+def write_hdf5(path: str | Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Writes an HDF5 file, one tensor in memory at a time.
+
+    Args:
+        path: the file to write.
+        tensors: pairs of a dataset's path and an array of floats or integers.
+
+    Raises:
+        PresetError: if two datasets have one path, one's path runs through another, or HDF5 has no place for a dtype.
+        OSError: if the file cannot be written.
+    """
+    import h5py
+
+    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+        for name, array in tensors:
+            if array.dtype.kind not in "fiub":  # bfloat16 is none of them
+                raise PresetError(f"{path}: {name} holds {array.dtype}, which HDF5 does not know.")
+            try:
+                file.create_dataset(name, data=array)
+            except (TypeError, ValueError) as error:
+                raise PresetError(f"{path}: {name} cannot be written: {error}.") from error

@@ -1,0 +1,150 @@
+"""Presets of KerasHub's own BERT, RoBERTa, ALBERT and DistilBERT, read and written without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.config import ConfigTable
+from lmzoo.checkpoints.engine import Format, Row, Transform
+from lmzoo.checkpoints.hdf5_files import Hdf5File
+from lmzoo.models.family import families
+from lmzoo.presets.store import CONFIG_FILE, MODEL_WEIGHTS_FILE, PresetError
+
+_PREFIX = "keras_hub>"
+_KEYS = (
+    "vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout", "max_sequence_length",
+)  # fmt: skip
+_BLOCK = {
+    "attention/query": "_self_attention_layer/query_dense",
+    "attention/key": "_self_attention_layer/key_dense",
+    "attention/value": "_self_attention_layer/value_dense",
+    "attention/output_dense": "_self_attention_layer/output_dense",
+    "attention_layer_norm": "_self_attention_layer_norm",
+    "intermediate_dense": "_feedforward_intermediate_dense",
+    "output_dense": "_feedforward_output_dense",
+    "output_layer_norm": "_feedforward_layer_norm",
+}
+# Embeddings as layers of the model, and in one layer.
+SEPARATE_EMBEDDINGS = {
+    "embeddings/token_embedding": "reversible_embedding",
+    "embeddings/position_embedding": "position_embedding",
+    "embeddings/segment_embedding": "embedding",
+    "embeddings/layer_norm": "layer_normalization",
+}
+JOINED_EMBEDDINGS = {
+    "embeddings/token_embedding": "token_and_position_embedding/token_embedding",
+    "embeddings/position_embedding": "token_and_position_embedding/position_embedding",
+    "embeddings/layer_norm": "layer_normalization",
+}
+
+
+def keras_hub_format(
+    layers: Mapping[str, str],
+    block: str = "block_{i}",
+    keys: tuple[str, ...] = (),
+    only: Mapping[str, tuple[Any, ...]] | None = None,
+    untold: tuple[str, ...] = (),
+    transforms: Mapping[str, Transform] | None = None,
+    **constants: Any,
+) -> Format:
+    """The format of a family.
+
+    Args:
+        layers: our layers outside of blocks -> their place in the file.
+        block: path of our blocks.
+        keys: of the configuration, beside those of every family.
+        only: see `ConfigTable`.
+        untold: see there, too.
+        transforms: of weights that are laid out otherwise, by path.
+        **constants: our arguments that KerasHub's classes fix.
+    """
+    places = {**layers, **{f"{block}/{ours}": f"transformer_encoder_{{i}}/{theirs}" for ours, theirs in _BLOCK.items()}}
+    kinds = {"kernel": 0, "bias": 1, "gamma": 0, "beta": 1, "embeddings": 0}
+    rows = {
+        f"{layer}/{kind}": Row(f"layers/{place}/vars/{number}")
+        for layer, place in places.items()
+        for kind, number in kinds.items()
+    }
+    rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
+    return Format(
+        config=ConfigTable(
+            keys={key: key for key in (*_KEYS, *keys)},
+            constants=constants,
+            only=only or {},
+            untold=untold,
+            ignored=("dtype", "name", "trainable"),
+        ),
+        backbone=rows,
+        # The first of several layers of one class has no number.
+        aliases={r"^layers/transformer_encoder/": "layers/transformer_encoder_0/"},
+    )
+
+
+class _Flattened(Hdf5File):
+    """Kernels and biases of attention with heads and their columns as one axis."""
+
+    def __init__(self, path: Path, heads: int) -> None:
+        super().__init__(path)
+        self._shapes = {
+            name: _flat_shape(path, name, super(_Flattened, self).shape(name), heads) for name in self.names()
+        }
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._shapes[name]
+
+    def read(self, name: str) -> np.ndarray:
+        return super().read(name).reshape(self._shapes[name])
+
+
+def _flat_shape(path: Path, name: str, shape: tuple[int, ...], heads: int) -> tuple[int, ...]:
+    axis = _heads_axis(name)
+    if axis is None:
+        return shape
+    if len(shape) < axis + 2 or shape[axis] != heads:
+        raise PresetError(f"{path}: {name!r} has shape {shape}, expected {heads} heads on axis {axis}.")
+    return (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+
+
+def _heads_axis(name: str) -> int | None:
+    """Which axis of a tensor is that of the heads."""
+    if re.search(r"_self_attention_layer/(query|key|value)_dense/vars/[01]$", name):
+        return 1 if name.endswith("0") else 0
+    return 0 if name.endswith("_self_attention_layer/output_dense/vars/0") else None
+
+
+def with_heads(tensors: Iterable[tuple[str, np.ndarray]], heads: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Tensors as KerasHub writes them: the inverse of what is done in reading."""
+    for name, array in tensors:
+        if (axis := _heads_axis(name)) is not None:
+            shape = (*array.shape[:axis], heads, array.shape[axis] // heads, *array.shape[axis + 1 :])
+            array = array.reshape(shape)
+        yield name.replace("transformer_encoder_0/", "transformer_encoder/"), array
+
+
+def find_keras_hub(directory: Path, config: Mapping[str, Any]) -> Checkpoint | None:
+    """The checkpoint in a directory whose `config.json` is `config`; None if it is not KerasHub's.
+
+    Raises:
+        PresetError: for a class that is not one of a family here.
+    """
+    name = config.get("registered_name")
+    if not isinstance(name, str) or not name.startswith(_PREFIX):
+        return None
+    known = {f"{_PREFIX}{f.backbone.__name__}": f for f in families().values() if "keras_hub" in f.checkpoints}
+    if name not in known or not isinstance(config.get("config"), dict):
+        raise PresetError(f"{directory / CONFIG_FILE}: {name!r} is not known; known are {', '.join(known)}.")
+    family = known[name]
+    arguments = family.checkpoints["keras_hub"].config.read(config["config"], directory / CONFIG_FILE)
+    return Checkpoint(
+        directory,
+        "keras_hub",
+        family,
+        arguments,
+        lambda: _Flattened(directory / MODEL_WEIGHTS_FILE, arguments["num_heads"]),
+    )

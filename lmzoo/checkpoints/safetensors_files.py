@@ -1,0 +1,151 @@
+"""Safetensors, the format of Hugging Face's hub: one file or several with an index."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from lmzoo.checkpoints.files import check_is_weights, files_of_tensors
+from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.presets.atomic import atomic_file
+from lmzoo.presets.store import PresetError
+
+_NAMES = ("model.safetensors", "model.safetensors.index.json")
+
+# BERT-large needs 50 kB. The library would take 100 MB, and several times that as objects.
+_LONGEST_HEADER = 10_000_000
+
+_DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
+    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+}  # fmt: skip
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+
+class SafetensorsFiles(TensorFile):
+    """The tensors of a safetensors file, or of a directory with `model.safetensors` or its parts and their index.
+
+    The files that an index names must be in its directory; see `lmzoo.checkpoints.files.file_beside` for which links
+    are followed.
+
+    Args:
+        path: a `*.safetensors` file, or a directory.
+
+    Raises:
+        PresetError: if a file is missing, truncated or something else; its header lies; or the index and the files
+            differ.
+
+    Example:
+
+    ```python
+    import numpy as np
+
+    from lmzoo.checkpoints.safetensors_files import SafetensorsFiles, write_safetensors
+
+    write_safetensors("model.safetensors", [("bias", np.ones(3, "float32"))])
+    SafetensorsFiles("model.safetensors").read("bias")  # array([1., 1., 1.], dtype=float32)
+    ```
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._layouts: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._files = files_of_tensors(self.path, _NAMES, self._look_into)
+
+    def _look_into(self, file: Path) -> Iterable[str]:
+        check_is_weights(file)
+        _check_header_length(file)
+        with _opened(file) as opened:
+            for name in (names := opened.keys()):
+                layout = opened.get_slice(name)
+                code = layout.get_dtype()
+                self._layouts[name] = tuple(layout.get_shape()), _DTYPES.get(code, code)
+        return names
+
+    def names(self) -> Iterable[str]:
+        return self._files.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._layouts[name][0]
+
+    def dtype(self, name: str) -> str:
+        return self._layouts[name][1]
+
+    def read(self, name: str) -> np.ndarray:
+        if (dtype := self.dtype(name)) not in _CODES:
+            raise PresetError(f"{self.file_of(name)}: {name!r} holds {dtype}, which cannot be read.")
+        # What was read of a mapped file counts as memory until it is closed.
+        with _opened(self._files[name]) as opened:
+            return opened.get_tensor(name)
+
+    def file_of(self, name: str) -> Path:
+        return self._files[name]
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            yield opened
+    except (SafetensorError, OSError) as error:
+        raise PresetError(
+            f"{file} is not a whole safetensors file: {error}. It is truncated, altered or in another format; fetch it "
+            "again."
+        ) from error
+
+
+def _check_header_length(file: Path) -> None:
+    """The library refuses the same, but not how much it would take to parse a header that is as long as it says."""
+    with file.open("rb") as opened:
+        start = opened.read(8)
+    length, room = int.from_bytes(start, "little"), file.stat().st_size - 8
+    if len(start) < 8 or length > room:
+        raise PresetError(
+            f"{file} ends within its header of {length} bytes: it is truncated or no safetensors file. Fetch it again."
+        )
+    if length > _LONGEST_HEADER:
+        raise PresetError(f"{file} has a header of {length} bytes, expected at most {_LONGEST_HEADER}.")
+
+
+def write_safetensors(
+    path: str | Path, tensors: Iterable[tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes a safetensors file, one tensor in memory at a time.
+
+    Args:
+        path: the file to write.
+        tensors: pairs of a name and an array of floats (bfloat16 too), integers or booleans.
+        metadata: what else to write into the header; None for `{"format": "pt"}`, which transformers asks for.
+
+    Raises:
+        PresetError: if two tensors have one name, or the format has no place for a dtype.
+        OSError: if the file cannot be written.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
+    # The header comes first and says where everything ends, which is known last.
+    with atomic_file(path) as temporary, tempfile.TemporaryFile(dir=temporary.parent) as values:
+        end = 0
+        for name, array in tensors:
+            if name in header:
+                raise PresetError(f"{path}: there are two tensors called {name!r}.")
+            if array.dtype.name not in _CODES:
+                raise PresetError(f"{path}: {name!r} holds {array.dtype}, expected one of {', '.join(_CODES)}.")
+            little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            start, end = end, end + values.write(little_endian.reshape(-1).view(np.uint8).data)
+            code = _CODES[array.dtype.name]
+            header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [start, end]}
+        text = json.dumps(header, ensure_ascii=False).encode()
+        text = text.ljust(-(-len(text) // 8) * 8)  # so that values are aligned
+        values.seek(0)
+        with temporary.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            shutil.copyfileobj(values, file, 1 << 20)

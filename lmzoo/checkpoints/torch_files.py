@@ -1,0 +1,226 @@
+"""PyTorch's pickled state dicts: Hugging Face's `pytorch_model.bin`, fairseq's `model.pt`."""
+
+from __future__ import annotations
+
+import argparse
+import pickletools
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import ml_dtypes
+import numpy as np
+
+from lmzoo.checkpoints.files import check_is_weights, files_of_tensors
+from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.presets.store import PresetError
+
+_NAMES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt")
+
+# All that a state dict needs, and less than torch allows: some of that can be made to fill the memory.
+_GLOBALS = re.compile(
+    r"collections OrderedDict|argparse Namespace|torch._utils _rebuild_(tensor|tensor_v2|parameter)|"
+    r"torch (Double|Float|Half|BFloat16|Long|Int|Short|Char|Byte|Bool)Storage"
+)
+_LEGACY_PICKLES = 5  # magic number, protocol, byte order, state dict, order of the storages
+_MOST_EXTRA = 100_000  # values in one entry of `extra`
+
+# What was read of a mapped file counts as memory until it is closed.
+_MOST_MAPPED = 100_000_000  # bytes
+
+_FUSED = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
+
+
+class TorchFile(TensorFile):
+    """The tensors of a file that PyTorch wrote, or of a directory with one or with several and their index.
+
+    Nothing in a pickle runs: what it would call is compared with a short list first, and then `torch.load` reads it
+    with `weights_only=True`. Zip files are mapped into memory; files older than PyTorch 1.6 are read as a whole.
+
+    fairseq's older layout, in which the attention's query, key and value are the three thirds of `in_proj_weight` and
+    `in_proj_bias`, is presented as its newer one: `q_proj.weight`, `k_proj.weight`, and so on.
+
+    Args:
+        path: a file, or a directory that holds `pytorch_model.bin` or its parts and their index, or `model.pt`.
+
+    Attributes:
+        extra: what stands beside fairseq's state dict and consists of plain Python values; `args` as a dict.
+
+    Raises:
+        PresetError: if a file is missing, truncated or something else; its pickle asks for more than tensors; an entry
+            is no tensor; or torch is not installed.
+
+    Example:
+
+    ```python notest
+    from lmzoo.checkpoints.torch_files import TorchFile
+
+    model = TorchFile("roberta.base/model.pt")
+    model.extra["args"]["encoder_layers"]  # 12
+    model.shape("decoder.sentence_encoder.layers.0.self_attn.q_proj.weight")  # (768, 768)
+    ```
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.extra: dict[str, Any] = {}
+        self._states: dict[Path, dict[str, Any]] = {}
+        self._mapped: dict[Path, int] = {}  # bytes read of each zip file since it was opened
+        self._files = files_of_tensors(self.path, _NAMES, self._open)
+
+    def _open(self, file: Path) -> Iterable[str]:
+        state, extra, is_zip = _load(file)
+        self.extra.update(extra)
+        self._states[file] = state
+        if is_zip:
+            self._mapped[file] = 0
+        return state.keys()
+
+    def names(self) -> Iterable[str]:
+        return self._files.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._tensor(name).shape)
+
+    def dtype(self, name: str) -> str:
+        return str(self._tensor(name).dtype).removeprefix("torch.")
+
+    def read(self, name: str) -> np.ndarray:
+        file = self._files[name]
+        if self._mapped.get(file, 0) > _MOST_MAPPED:
+            self._open(file)
+        tensor = self._tensor(name).detach()
+        if file in self._mapped:
+            self._mapped[file] += tensor.nbytes
+        if self.dtype(name) == "bfloat16":
+            import torch
+
+            return np.array(tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16))
+        return np.array(tensor.numpy())
+
+    def _tensor(self, name: str) -> Any:
+        return self._states[self._files[name]][name]
+
+    def file_of(self, name: str) -> Path:
+        return self._files[name]
+
+
+def _load(file: Path) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """State dict, what stands beside it, and whether the file is a zip, after every check."""
+    check_is_weights(file)
+    is_zip = _check_calls(file)
+    try:
+        import torch
+    except ImportError as error:
+        raise PresetError(
+            f"{file} was written by PyTorch, which is needed to read it: run `pip install 'lmzoo[torch]'`, or convert "
+            "the file to safetensors where PyTorch is installed."
+        ) from error
+    # Somebody else's permission, if there is one, is not ours to take back at the end.
+    namespace = {argparse.Namespace}.difference(torch.serialization.get_safe_globals())
+    try:
+        with torch.serialization.safe_globals(list(namespace)):
+            loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
+    except Exception as error:  # whatever a torn or forged pickle makes of torch's code
+        raise PresetError(f"{file} cannot be read as PyTorch's: {_reason(error)}. Fetch it again.") from error
+    if not isinstance(loaded, dict):
+        raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
+    extra: dict[str, Any] = {}
+    if isinstance(loaded.get("model"), dict) and ("args" in loaded or "cfg" in loaded):
+        extra = {
+            key: vars(v) if isinstance(v, argparse.Namespace) else v for key, v in loaded.items() if key != "model"
+        }
+        loaded = loaded["model"]
+    size = file.stat().st_size
+    for name, tensor in loaded.items():
+        if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
+            raise PresetError(f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a tensor: no state dict.")
+        if tensor.numel() * tensor.element_size() > size:
+            raise PresetError(f"{file} has {size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
+    state: dict[str, Any] = {}
+    for name, tensor in loaded.items():
+        for part, third in _thirds(file, name, tensor):
+            if part in state:
+                raise PresetError(f"{file} holds {part!r} twice: by itself and in a tensor with others.")
+            state[part] = third
+    return state, {key: value for key, value in extra.items() if _is_plain(value)}, is_zip
+
+
+def _check_calls(file: Path) -> bool:
+    """Reads the pickles without executing them, and returns whether the file is a zip."""
+    try:
+        with file.open("rb") as opened:
+            is_zip = opened.read(4) == b"PK\x03\x04"
+            opened.seek(0)
+            for _ in range(0 if is_zip else _LEGACY_PICKLES):
+                _check_pickle(file, opened)
+        if is_zip:
+            _check_zip(file)
+    except PresetError:
+        raise
+    except Exception as error:  # as below
+        raise PresetError(
+            f"{file} is not a whole file of PyTorch's: {_reason(error)}. It is truncated, altered or in another "
+            "format; fetch it again."
+        ) from error
+    return is_zip
+
+
+def _check_zip(file: Path) -> None:
+    with zipfile.ZipFile(file) as archive:
+        for entry in archive.infolist():
+            name = entry.filename.lower()  # as torch finds them
+            if name.endswith("/constants.pkl"):
+                raise PresetError(f"{file} is a TorchScript program, which is not run: expected a state dict.")
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise PresetError(f"{file} is compressed: unpack it, or save the weights with `torch.save`.")
+            if name.endswith(".pkl"):
+                with archive.open(entry) as pickled:
+                    _check_pickle(file, pickled)
+
+
+def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
+    for opcode, argument, _ in pickletools.genops(pickled):
+        if opcode.name in ("GLOBAL", "INST") and not _GLOBALS.fullmatch(argument):
+            raise PresetError(
+                f"{file} asks for {argument.replace(' ', '.')!r:.100}, which no weights need, and is not unpickled. If "
+                "you trust it, convert it to safetensors with what wrote it."
+            )
+        if opcode.name == "PROTO" and argument != 2:
+            raise PresetError(f"{file} is pickled with protocol {argument}, expected 2: save it with `torch.save`.")
+
+
+def _reason(error: Exception) -> str:
+    # torch's own text on unpickling advises to try again without protection.
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}" if "weights_only" in text or not text else f"{text:.200}"
+
+
+def _thirds(file: Path, name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
+    """The tensor by its name, or the three in it by theirs."""
+    fused = _FUSED.fullmatch(name)
+    if fused is None:
+        yield name, tensor
+        return
+    if tensor.ndim == 0 or tensor.shape[0] % 3:
+        raise PresetError(f"{file}: {name!r} has shape {tuple(tensor.shape)}, expected rows for q, k and v alike.")
+    for part, third in zip("qkv", tensor.chunk(3), strict=True):
+        yield f"{fused[1]}{part}_proj.{fused[2]}", third
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value consists of strings, numbers, lists and dicts, and not of so many that they are a trap."""
+    pending = [value]
+    for _ in range(_MOST_EXTRA):
+        if not pending or len(pending) > _MOST_EXTRA:
+            return not pending
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple)):
+            pending += item
+        elif not isinstance(item, (str, int, float, bool, type(None))):
+            return False
+    return False

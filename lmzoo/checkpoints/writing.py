@@ -1,0 +1,158 @@
+"""Models to files of other libraries."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from lmzoo.checkpoints.engine import Format, tensors_of
+from lmzoo.checkpoints.hdf5_files import write_hdf5
+from lmzoo.checkpoints.hugging_face import TASKS
+from lmzoo.checkpoints.keras_hub import with_heads
+from lmzoo.checkpoints.safetensors_files import write_safetensors
+from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
+from lmzoo.models.family import family_of
+from lmzoo.presets.atomic import atomic_directory
+from lmzoo.presets.store import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, PresetError, write_json
+
+_TOKENIZER_FILES = {
+    "added_tokens.json", "merges.txt", "special_tokens_map.json", "spiece.model", "tokenizer.json",
+    "tokenizer_config.json", "vocab.json", "vocab.txt",
+}  # fmt: skip
+
+
+def save_checkpoint(
+    model: Any, directory: str | Path, to: str, overwrite: bool = True, preprocessor: Any = None
+) -> None:
+    """Writes a model in another library's format, tokenizer included.
+
+    Args:
+        model: a backbone or a task.
+        directory: where to. A failure leaves what was there untouched.
+        to: `"hf"` for Hugging Face's transformers, `"keras_hub"` for KerasHub (backbones only), `"tf1"` for Google's
+            BERT and ALBERT code, `"bilm"` for AllenNLP's and bilm-tf's ELMo, `"keras"` for a preset of lmzoo.
+        overwrite: whether an existing directory may be replaced.
+        preprocessor: the tokenizer to write, by default the task's.
+
+    Raises:
+        ValueError: for an unknown format, or a model that the format cannot hold.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.checkpoints.writing import save_checkpoint
+
+    model = lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased")
+    save_checkpoint(model, "bert_nano", to="hf")  # transformers.AutoModelForMaskedLM.from_pretrained("bert_nano")
+    ```
+    """
+    preprocessor = preprocessor or getattr(model, "preprocessor", None)
+    if to == "keras":
+        from lmzoo.presets.loading import save_preset
+
+        save_preset(model, directory, overwrite, preprocessor)
+        return
+    if to not in _WRITERS:
+        raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
+    kind, marker, owns, write = _WRITERS[to]
+    backbone = getattr(model, "backbone", model)
+    family = family_of(backbone)
+    kind = "bilm_tokens" if kind == "bilm" and getattr(backbone.config, "vocabulary_size", None) else kind
+    if kind not in family.checkpoints:
+        kinds = [name for name, (of, *_) in _WRITERS.items() if of in family.checkpoints]
+        raise PresetError(
+            f"There are no {to} files of the family {family.name!r}: it has {', '.join(kinds) or 'none'}."
+        )
+    format = family.checkpoints[kind]
+    said, more = format.complete(backbone.config)
+    config = _config(format, dataclasses.replace(backbone.config, **said))
+    weights = {weight.path: weight for weight in model.weights if "seed_generator" not in weight.path}
+    if not getattr(model, "uses_pooler", True):
+        weights = {path: weight for path, weight in weights.items() if not path.startswith(format.optional)}
+    head = type(model).__name__ if model is not backbone else None
+    if head is not None and head not in format.heads:
+        raise PresetError(f"The format {to!r} has no place for the head of a {head}. Save `task.backbone`.")
+    marker = marker.format(family=family.name)
+    with atomic_directory(directory, marker=marker, owns=owns | {marker}, overwrite=overwrite) as target:
+        prefix = f"{family.name}." if head and to == "hf" else ""
+        added = ((prefix + name, array) for name, array in more.items())
+        write(target, model, head, config, itertools.chain(tensors_of(format, weights, head, prefix), added))
+        if preprocessor is not None and to != "bilm":
+            from lmzoo.checkpoints.tokenizers import write_tokenizer
+
+            write_tokenizer(preprocessor.tokenizer, target, preprocessor.sequence_length)
+
+
+def _config(format: Format, config: Any) -> dict[str, Any]:
+    """The file's configuration, proven to say all that ours does."""
+    ours = dataclasses.asdict(config)
+    stored = format.config.write(ours)
+    untold = {name: ours[name] for name in format.config.untold}
+    again = dataclasses.asdict(type(config)(**{**format.config.read(stored, "the file"), **untold}))
+    if lost := sorted(name for name, value in ours.items() if again[name] != value):
+        raise PresetError(f"The format cannot say `{lost[0]}={ours[lost[0]]!r}`: it means {again[lost[0]]!r} there.")
+    return stored
+
+
+def _write_hugging_face(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
+    family = family_of(getattr(model, "backbone", model))
+    kind = next((theirs for theirs, ours in TASKS.items() if ours == head), None)
+    prefix = family.backbone.__name__.removesuffix("Backbone")
+    config = {
+        "architectures": [f"{prefix}For{kind}" if kind else f"{prefix}Model"],
+        "model_type": family.name,
+        **config,
+    }
+    if names := getattr(model, "class_names", None):
+        names = list(model.labels or [f"LABEL_{i}" for i in range(len(names))])
+        config["id2label"] = {str(i): name for i, name in enumerate(names)}
+        config["label2id"] = {name: i for i, name in enumerate(names)}
+    write_json(target, CONFIG_FILE, config)
+    write_safetensors(target / "model.safetensors", tensors)
+
+
+def _write_google(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
+    name = family_of(getattr(model, "backbone", model)).name
+    write_json(target, f"{name}_config.json", config)
+    write_tensorflow_checkpoint(target / f"{name}_model.ckpt", tensors)
+
+
+def _write_bilm(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
+    nested: dict[str, Any] = {}
+    for key, value in config.items():
+        *path, last = key.split(".")
+        inside = nested
+        for part in path:
+            inside = inside.setdefault(part, {})
+        inside[last] = value
+    write_json(target, "options.json", nested)
+    write_hdf5(target / "weights.hdf5", tensors)
+
+
+def _write_keras_hub(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
+    name = family_of(model).backbone.__name__
+    write_json(target, CONFIG_FILE, {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"})
+    write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
+    write_hdf5(target / MODEL_WEIGHTS_FILE, with_heads(tensors, config["num_heads"]))
+
+
+_Writer = Callable[[Path, Any, "str | None", dict[str, Any], Any], None]
+# By the name of a format: its key in `Family.checkpoints`, the file that tells it, all that it writes, and the writer.
+_WRITERS: dict[str, tuple[str, str, set[str], _Writer]] = {
+    "hf": ("hf", CONFIG_FILE, {"model.safetensors", *_TOKENIZER_FILES}, _write_hugging_face),
+    "tf1": (
+        "google",
+        "{family}_config.json",
+        {"checkpoint", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "albert_model.ckpt.index",
+         "albert_model.ckpt.data-00000-of-00001", *_TOKENIZER_FILES},
+        _write_google,
+    ),
+    "keras_hub": ("keras_hub", CONFIG_FILE, set(PRESET_ENTRIES), _write_keras_hub),
+    "bilm": ("bilm", "options.json", {"weights.hdf5"}, _write_bilm),
+}  # fmt: skip

@@ -1,0 +1,98 @@
+"""ALBERT's checkpoints: the names that Google's code and Hugging Face's gave to its weights."""
+
+from lmzoo.checkpoints.engine import torch_modules
+from lmzoo.checkpoints.google import google_config, google_format
+from lmzoo.checkpoints.hugging_face import (
+    EMBEDDINGS,
+    ENCODER_DEFAULTS,
+    ENCODER_KEYS,
+    config_table,
+    hugging_face_format,
+    under,
+)
+from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_format
+
+_KEYS = {
+    "embedding_size": "embedding_dim",
+    "num_hidden_groups": "num_groups",
+    "inner_group_num": "num_inner_repetitions",
+}
+_UNUSED = ("down_scale_factor", "gap_size", "layers_to_keep", "ln_type", "net_structure_type", "num_memory_blocks")
+_BLOCK = {
+    "attention/query": "attention.query",
+    "attention/key": "attention.key",
+    "attention/value": "attention.value",
+    "attention/output_dense": "attention.dense",
+    "attention_layer_norm": "attention.LayerNorm",
+    "intermediate_dense": "ffn",
+    "output_dense": "ffn_output",
+    "output_layer_norm": "full_layer_layer_norm",
+}
+
+HUGGING_FACE = hugging_face_format(
+    config=config_table(
+        {**ENCODER_KEYS, **_KEYS},
+        ignored=(*_UNUSED, "classifier_dropout_prob"),
+        defaults={
+            **ENCODER_DEFAULTS,
+            "embedding_size": 128,
+            "hidden_act": "gelu_new",
+            "hidden_dropout_prob": 0,
+            "inner_group_num": 1,
+            "num_hidden_groups": 1,
+        },
+        constants={"embedding_projection": True},
+        untold=("unroll",),
+    ),
+    backbone=torch_modules(
+        {
+            **EMBEDDINGS,
+            "embedding_projection": "encoder.embedding_hidden_mapping_in",
+            **under("encoder/group_{i}_block_{j}", "encoder.albert_layer_groups.{i}.albert_layers.{j}", _BLOCK),
+            "pooler/dense": "pooler",
+        }
+    ),
+    masked_lm=("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+    copies={
+        "predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
+    ignored={r"sop_classifier\..*": "the head of sentence-order prediction"},
+)
+
+_GOOGLE_GROUP = "bert/encoder/transformer/group_{i}/inner_group_{j}"
+_GOOGLE_BLOCK = {
+    "attention/query": "attention_1/self/query",
+    "attention/key": "attention_1/self/key",
+    "attention/value": "attention_1/self/value",
+    "attention/output_dense": "attention_1/output/dense",
+    "attention_layer_norm": "LayerNorm",
+    "intermediate_dense": "ffn_1/intermediate/dense",
+    "output_dense": "ffn_1/intermediate/output/dense",
+    "output_layer_norm": "LayerNorm_1",
+}
+
+# The code has always computed the approximation for "gelu".
+GOOGLE = google_format(
+    google_config("gelu_tanh", _KEYS, _UNUSED, untold=("unroll",), embedding_projection=None),
+    {
+        **{ours: "bert/" + theirs.replace(".", "/") for ours, theirs in EMBEDDINGS.items()},
+        "embedding_projection": "bert/encoder/embedding_hidden_mapping_in",
+        **{
+            f"encoder/group_{{i}}_block_{{j}}/{ours}": f"{_GOOGLE_GROUP}/{theirs}"
+            for ours, theirs in _GOOGLE_BLOCK.items()
+        },
+        "pooler/dense": "bert/pooler/dense",
+    },
+)
+
+KERAS_HUB = keras_hub_format(
+    {**SEPARATE_EMBEDDINGS, "embedding_projection": "dense", "pooler/dense": "dense_1"},
+    block="encoder/group_{i}_block_0",
+    keys=("num_segments", "embedding_dim"),
+    # It numbers the blocks of all groups as one.
+    only={"num_groups": (1,), "num_inner_repetitions": (1,)},
+    untold=("unroll",),
+    activation="gelu_tanh",
+    embedding_projection=True,
+)

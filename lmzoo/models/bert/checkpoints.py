@@ -1,0 +1,44 @@
+"""BERT's checkpoints: the names that Google's code and Hugging Face's gave to its weights."""
+
+from lmzoo.checkpoints.engine import torch_modules
+from lmzoo.checkpoints.google import google_config, google_format
+from lmzoo.checkpoints.hugging_face import (
+    BLOCK,
+    EMBEDDINGS,
+    WORD_TABLE,
+    config_table,
+    hugging_face_format,
+    under,
+)
+from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_format
+
+_UNUSED = (
+    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type",
+)  # fmt: skip
+_MODULES = {**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK), "pooler/dense": "pooler.dense"}
+_TRANSFORM = "cls.predictions.transform"
+
+HUGGING_FACE = hugging_face_format(
+    config=config_table(ignored=_UNUSED),
+    backbone=torch_modules(_MODULES),
+    masked_lm=(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", "cls.predictions.bias"),
+    copies={"cls.predictions.decoder.weight": WORD_TABLE, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    ignored={r"cls\.seq_relationship\..*": "the head of next-sentence prediction"},
+)
+
+# Google's names are Hugging Face's, but for the separators. "gelu" was the exact form when the models were released.
+GOOGLE = google_format(
+    google_config(gelu="gelu", ignored=_UNUSED),
+    {
+        ours: "bert/" + theirs.replace("encoder.layer.", "encoder/layer_").replace(".", "/")
+        for ours, theirs in _MODULES.items()
+    },
+)
+
+# KerasHub computes the approximation, whatever a model was trained with.
+KERAS_HUB = keras_hub_format(
+    {**SEPARATE_EMBEDDINGS, "pooler/dense": "dense"},
+    keys=("num_segments",),
+    activation="gelu_tanh",
+)

@@ -1,0 +1,242 @@
+"""Formats beside Hugging Face's: written, read back bit by bit, and read by the library that they come from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, RobertaBackbone, TextClassifier
+from lmzoo.models.family import families
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from tests.reference.weights import difference, padded_batch, randomise, run, to_numpy
+
+FORMATS = [
+    (family.name, to)
+    for family in families().values()
+    for to, kind in (("hf", "hf"), ("tf1", "google"), ("keras_hub", "keras_hub"), ("bilm", "bilm"))
+    if kind in family.checkpoints
+]
+# What some formats cannot say: ALBERT's groups in KerasHub's, GELU's exact form in KerasHub's BERT.
+SAYABLE = {
+    ("bert", "keras_hub"): {"activation": "gelu_tanh"},
+    ("albert", "keras_hub"): {"activation": "gelu_tanh", "num_groups": 1, "num_inner_repetitions": 1},
+    ("albert", "tf1"): {"activation": "gelu_tanh"},
+    ("roberta", "hf"): {"num_segments": 1},
+}
+
+
+def weights_of(model) -> dict[str, np.ndarray]:
+    return {weight.path: to_numpy(weight.value) for weight in model.weights if "seed_generator" not in weight.path}
+
+
+def assert_same(ours, theirs, leaving_out: tuple[str, ...] = ()) -> None:
+    one, other = weights_of(ours), weights_of(theirs)
+    assert one.keys() == other.keys()
+    for path in one:
+        if not path.startswith(leaving_out):
+            np.testing.assert_array_equal(one[path], other[path], err_msg=path)
+
+
+def clear_first_row(table) -> None:
+    array = to_numpy(table.value)
+    table.assign(np.concatenate([np.zeros_like(array[:1]), array[1:]]))
+
+
+@pytest.mark.parametrize(("name", "to"), FORMATS)
+def test_backbone_round_trip(name, to, tmp_path):
+    if to == "tf1":
+        pytest.importorskip("tensorflow")
+    backbone = tiny_backbone(families()[name], **SAYABLE.get((name, to), {}))
+    if name == "roberta" and to == "keras_hub":  # positions are counted from 0 there: two rows do not exist
+        table = backbone.embeddings.position_embedding.embeddings
+        table.assign(np.concatenate([np.zeros((2, 49)), to_numpy(table.value)[2:]]))
+    if to == "bilm":  # whose files hold no row for no character, and no mix
+        clear_first_row(backbone.bilm.encoder.embedding)
+    save_checkpoint(backbone, tmp_path / "it", to=to)
+    again = Backbone.from_preset(tmp_path / "it")
+    untold = {"dropout": again.config.dropout} if to == "bilm" else {}
+    assert again.config == type(backbone.config)(**{**vars(backbone.config), **untold})
+    assert_same(again, backbone, leaving_out=("scalar_mix",) if to == "bilm" else ())
+
+
+@pytest.mark.parametrize("name", ["bert", "albert"])
+@pytest.mark.parametrize("task_class", [MaskedLM, TextClassifier])
+def test_heads_in_tensorflow_checkpoints(name, task_class, tmp_path):
+    pytest.importorskip("tensorflow")
+    family = families()[name]
+    backbone = tiny_backbone(family, **SAYABLE.get((name, "tf1"), {}))
+    arguments = {"num_classes": 5} if task_class is TextClassifier else {}
+    task = task_class(backbone, tiny_preprocessor(family), **arguments)
+    randomise(task)
+    save_checkpoint(task, tmp_path / "it", to="tf1")
+    again = task_class.from_preset(tmp_path / "it", preprocessor=task.preprocessor)
+    assert_same(again, task, leaving_out=() if task.uses_pooler else ("pooler",))
+
+
+def test_optimizer_slots_and_other_heads_are_left_out(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
+
+    backbone = tiny_backbone(families()["bert"])
+    save_checkpoint(backbone, tmp_path, to="tf1")
+    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    more = {f"{name}/adam_{slot}": array for name, array in tensors.items() for slot in "mv"}
+    more |= {"global_step": np.int64(7), "cls/seq_relationship/output_weights": np.ones((2, 35), "float32")}
+    write_tensorflow_checkpoint(tmp_path / "bert_model.ckpt", [*tensors.items(), *more.items()])
+    assert_same(Backbone.from_preset(tmp_path), backbone)
+    write_tensorflow_checkpoint(tmp_path / "bert_model.ckpt", [*tensors.items(), ("surprise", np.ones(3, "float32"))])
+    with pytest.raises(PresetError, match=r"holds 'surprise' .* which is no part of the model"):
+        Backbone.from_preset(tmp_path)
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "distilbert"])
+def test_keras_hub(name, tmp_path):
+    """What KerasHub wrote computes here what it computes there, and the other way round."""
+    keras_hub = pytest.importorskip("keras_hub")
+    sizes = {"num_layers": 3, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "max_sequence_length": 67}
+    sizes |= {"embedding_dim": 13} if name == "albert" else {}
+    cls = getattr(keras_hub.models, families()[name].backbone.__name__)
+    theirs = cls(vocabulary_size=131, **sizes)
+    randomise(theirs)
+    theirs.save_to_preset(str(tmp_path / "theirs"))
+    ours = Backbone.from_preset(tmp_path / "theirs")
+    check_keras_hub(ours, theirs)
+    save_checkpoint(ours, tmp_path / "ours", to="keras_hub")
+    check_keras_hub(ours, keras_hub.models.Backbone.from_preset(str(tmp_path / "ours")))
+
+
+def check_keras_hub(ours, theirs) -> None:
+    batch = padded_batch()
+    real = batch["padding_mask"] > 0
+    expected = theirs({name: batch[name] for name in theirs.input})
+    expected = expected["sequence_output"] if isinstance(expected, dict) else expected
+    actual = run(ours, {name: batch[name] for name in ours.input})["sequence_output"]
+    assert difference(np.asarray(actual)[real], to_numpy(expected)[real]) <= 1e-5
+
+
+def fairseq_state(task, prefix: str, fused: bool) -> dict[str, np.ndarray]:
+    """The weights of a RoBERTa by fairseq's names, written down here from its published layout."""
+    state = {}
+    names = {
+        "embeddings/token_embedding/embeddings": "embed_tokens.weight",
+        "embeddings/position_embedding/embeddings": "embed_positions.weight",
+        "embeddings/layer_norm/gamma": "emb_layer_norm.weight",
+        "embeddings/layer_norm/beta": "emb_layer_norm.bias",
+    }
+    parts = {
+        "attention/output_dense": "self_attn.out_proj",
+        "attention_layer_norm": "self_attn_layer_norm",
+        "intermediate_dense": "fc1",
+        "output_dense": "fc2",
+        "output_layer_norm": "final_layer_norm",
+        "attention/query": "self_attn.q_proj",
+        "attention/key": "self_attn.k_proj",
+        "attention/value": "self_attn.v_proj",
+    }
+    weights = weights_of(task)
+    for path, name in names.items():
+        state[f"{prefix}sentence_encoder.{name}"] = weights.pop(path)
+    for layer in range(task.backbone.config.num_layers):
+        for ours, theirs in parts.items():
+            for kind, end in {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}.items():
+                if (array := weights.pop(f"block_{layer}/{ours}/{kind}", None)) is not None:
+                    state[f"{prefix}sentence_encoder.layers.{layer}.{theirs}.{end}"] = array.T
+        if fused:
+            attention = f"{prefix}sentence_encoder.layers.{layer}.self_attn."
+            for end in ("weight", "bias"):
+                thirds = [state.pop(f"{attention}{part}_proj.{end}") for part in "qkv"]
+                state[f"{attention}in_proj_{end}"] = np.concatenate(thirds)
+    for part in ("dense", "layer_norm"):
+        for kind, end in {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}.items():
+            if (array := weights.pop(f"masked_lm_head/{part}/{kind}", None)) is not None:
+                state[f"{prefix}lm_head.{part}.{end}"] = array.T
+    state[f"{prefix}lm_head.bias"] = weights.pop("masked_lm_head/output_bias")
+    state[f"{prefix}lm_head.weight"] = state[f"{prefix}sentence_encoder.embed_tokens.weight"]
+    assert not weights
+    return state
+
+
+@pytest.mark.parametrize(("prefix", "fused"), [("decoder.", True), ("encoder.", False)])
+def test_fairseq(prefix, fused, tmp_path):
+    torch = pytest.importorskip("torch")
+    task = tiny_task(MaskedLM, families()["roberta"])
+    randomise(task)
+    arguments = argparse.Namespace(
+        arch="roberta_base", encoder_layers=3, encoder_attention_heads=7, encoder_embed_dim=49,
+        encoder_ffn_embed_dim=43, max_positions=71, dropout=0.1, attention_dropout=0.1, activation_fn="gelu", lr=[0.1],
+    )  # fmt: skip
+    state = {name: torch.tensor(array) for name, array in fairseq_state(task, prefix, fused).items()}
+    legacy = {"_use_new_zipfile_serialization": not fused}  # as the first releases were saved
+    torch.save({"model": state, "args": arguments}, tmp_path / "model.pt", **legacy)
+    again = MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
+    assert isinstance(again.backbone, RobertaBackbone)
+    assert_same(again, task)
+    arguments.encoder_normalize_before = True
+    torch.save({"model": state, "args": arguments}, tmp_path / "model.pt", **legacy)
+    with pytest.raises(PresetError, match="`encoder_normalize_before` must be False, got True"):
+        MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
+
+
+ELMOS = [{}, {"lstm_dim": 13}, {"filters": ((1, 5), (2, 8))}, {"num_layers": 1, "num_highway": 0}]
+
+
+@pytest.mark.parametrize("sizes", ELMOS)
+def test_elmo_variants(sizes, tmp_path):
+    """D = P has no projection after the memory; F = P none after the characters."""
+    sizes = {"lstm_dim": 17, "projection_dim": 13, "char_embedding_dim": 3, "filters": ((1, 5), (2, 11)), **sizes}
+    backbone = ElmoBackbone(**sizes)
+    randomise(backbone)
+    clear_first_row(backbone.bilm.encoder.embedding)
+    save_checkpoint(backbone, tmp_path / "it", to="bilm")
+    assert_same(Backbone.from_preset(tmp_path / "it"), backbone, leaving_out=("scalar_mix",))
+
+
+def test_elmo_of_tokens(tmp_path):
+    backbone = ElmoBackbone(lstm_dim=17, projection_dim=13, vocabulary_size=31)
+    randomise(backbone)
+    clear_first_row(backbone.bilm.encoder.embeddings)
+    save_checkpoint(backbone, tmp_path / "it", to="bilm")
+    again = Backbone.from_preset(tmp_path / "it")
+    assert again.config.vocabulary_size == 31
+    assert_same(again, backbone, leaving_out=("scalar_mix",))
+
+
+def test_what_a_format_cannot_say(tmp_path):
+    backbone = tiny_backbone(families()["bert"], layer_norm_epsilon=1e-5)
+    with pytest.raises(PresetError, match="cannot say `layer_norm_epsilon=1e-05`: it means 1e-12 there"):
+        save_checkpoint(backbone, tmp_path / "it", to="tf1")
+    with pytest.raises(PresetError, match="no bilm files of the family 'bert': it has hf, tf1, keras_hub"):
+        save_checkpoint(backbone, tmp_path / "it", to="bilm")
+    with pytest.raises(ValueError, match="`to` must be one of keras, hf"):
+        save_checkpoint(backbone, tmp_path / "it", to="onnx")
+    assert not (tmp_path / "it").exists()
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
+    backbone = tiny_backbone(families()["bert"])
+    save_checkpoint(backbone, tmp_path / "it", to="hf")
+    before = (tmp_path / "it/model.safetensors").read_bytes()
+
+    def fail(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("lmzoo.checkpoints.writing.write_safetensors", fail)
+    with pytest.raises(OSError, match="full"):
+        save_checkpoint(tiny_backbone(families()["bert"], num_layers=1), tmp_path / "it", to="hf")
+    assert (tmp_path / "it/model.safetensors").read_bytes() == before
+    assert json.loads((tmp_path / "it/config.json").read_text())["num_hidden_layers"] == 3
+
+
+def test_a_file_that_is_no_directory(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(PresetError, match="names no backbone of lmzoo"):
+        Backbone.from_preset(tmp_path)
+    assert keras.backend.backend() in ("tensorflow", "jax", "torch")

@@ -1,0 +1,280 @@
+"""Checkpoints that transformers wrote: loaded with its numbers, written for it again, refused if anything is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import Backbone, MaskedLM, TextClassifier
+from lmzoo.presets import PresetError
+from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, run
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
+
+TOLERANCE = 1e-5
+LABELS = ["bad", "middling", "good", "grand", "best"]
+COMMON = {
+    "vocab_size": 131,
+    "hidden_size": 35,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "intermediate_size": 53,
+    "max_position_embeddings": 67,
+    "id2label": dict(enumerate(LABELS)),
+}
+ALBERT = {**COMMON, "embedding_size": 13, "num_hidden_layers": 4}
+SHARED = {name: COMMON[name] for name in ("vocab_size", "max_position_embeddings", "id2label")}
+DISTILBERT = {**SHARED, "dim": 35, "n_layers": 3, "n_heads": 5, "hidden_dim": 53}
+CONFIGS = {
+    "bert": ("Bert", COMMON),
+    "bert tanh": ("Bert", {**COMMON, "hidden_act": "gelu_new", "layer_norm_eps": 1e-7}),
+    "roberta": ("Roberta", {**COMMON, "max_position_embeddings": 69, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "albert": ("Albert", ALBERT),
+    "albert 2x2 relu": ("Albert", {**ALBERT, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"}),
+    "albert E = H": ("Albert", {**ALBERT, "embedding_size": 35}),
+    "distilbert": ("DistilBert", DISTILBERT),
+}
+HEADS = {"Model": None, "ForMaskedLM": MaskedLM, "ForSequenceClassification": TextClassifier}
+
+
+def peer(case: str, head: str, directory: Path, **save):
+    """A transformers model with random weights, and its files in `directory`."""
+    family, settings = CONFIGS[case]
+    config = getattr(transformers, f"{family}Config")(**settings)
+    torch.manual_seed(1409)
+    model = getattr(transformers, family + head)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases and scales, too
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(directory, **save)
+    return model
+
+
+def batch_for(backbone) -> dict[str, np.ndarray]:
+    batch = padded_batch()
+    # RoBERTa counts positions by the padding id, 1; elsewhere it is an id like any other.
+    batch["token_ids"] = np.where(batch["padding_mask"] > 0, np.maximum(batch["token_ids"], 2), 1).astype("int32")
+    return {name: batch[name] for name in backbone.input}
+
+
+def answer(model, batch):
+    names = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    inputs = {names[name]: torch.tensor(values, dtype=torch.long) for name, values in batch.items()}
+    with torch.no_grad():
+        return model(**inputs, output_hidden_states=True)
+
+
+def load(directory: Path, task):
+    if task is None:
+        return Backbone.from_preset(directory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
+        return task.from_preset(directory)
+
+
+def state_of(directory: Path) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in safetensors.load_file(directory / "model.safetensors").items()}
+
+
+def rewrite(directory: Path, change) -> None:
+    """Changes the state dict in `directory`."""
+    file = directory / "model.safetensors"
+    state = {name: tensor.clone() for name, tensor in safetensors.load_file(file).items()}
+    safetensors.save_file(change(state), file, {"format": "pt"})
+
+
+def configure(directory: Path, **changes) -> None:
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def check_hidden(model, theirs, backbone) -> None:
+    batch = batch_for(backbone)
+    real = batch["padding_mask"] > 0
+    ours, expected = run(backbone, batch), answer(theirs, batch)
+    assert len(ours["hidden_states"]) == len(expected.hidden_states)
+    for a, b in zip(ours["hidden_states"], expected.hidden_states, strict=True):
+        assert difference(np.asarray(a)[real], b.numpy()[real]) <= TOLERANCE
+    if getattr(expected, "pooler_output", None) is not None and "Roberta" not in type(theirs).__name__:
+        assert difference(ours["pooled_output"], expected.pooler_output.numpy()) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_backbone(case, tmp_path):
+    theirs = peer(case, "Model", tmp_path)
+    check_hidden(None, theirs, load(tmp_path, None))
+
+
+@pytest.mark.parametrize("case", ["bert", "roberta", "albert 2x2 relu", "distilbert"])
+def test_masked_lm(case, tmp_path):
+    theirs, task = peer(case, "ForMaskedLM", tmp_path), load(tmp_path, MaskedLM)
+    batch = batch_for(task.backbone)
+    logits = np.asarray(run(task, {**batch, "mask_positions": MASK_POSITIONS}))  # (B, M, V)
+    expected = np.take_along_axis(answer(theirs, batch).logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
+    assert difference(logits, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", ["bert", "roberta", "albert", "distilbert"])
+def test_classifier(case, tmp_path):
+    theirs, task = peer(case, "ForSequenceClassification", tmp_path), load(tmp_path, TextClassifier)
+    batch = batch_for(task.backbone)
+    assert difference(run(task, batch), answer(theirs, batch).logits.numpy()) <= TOLERANCE
+    assert task.class_names == LABELS
+
+
+def test_names_without_meaning_are_left_out(tmp_path):
+    peer("bert", "ForSequenceClassification", tmp_path)
+    configure(tmp_path, id2label={str(i): f"LABEL_{i}" for i in range(5)})
+    task = load(tmp_path, TextClassifier)
+    assert task.labels is None
+    assert task.class_names == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("case", ["bert", "roberta", "albert E = H", "distilbert"])
+def test_round_trip(case, head, tmp_path):
+    """What was loaded and written again is the same, bit by bit, and transformers reads it without a remark."""
+    theirs = peer(case, head, tmp_path / "theirs")
+    model = load(tmp_path / "theirs", HEADS[head])
+    save_checkpoint(model, tmp_path / "ours", to="hf")
+    before, after = state_of(tmp_path / "theirs"), state_of(tmp_path / "ours")
+    expected = {name for name in before if not (case == "roberta" and "pooler" in name)}
+    assert after.keys() == expected
+    for name in expected:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    unexplained = [name for name in report["missing_keys"] if not (case == "roberta" and "pooler" in name)]
+    assert (unexplained, list(report["unexpected_keys"]), list(report["mismatched_keys"])) == ([], [], [])
+    batch = batch_for(getattr(model, "backbone", model))
+    first = {"Model": "last_hidden_state"}.get(head, "logits")
+    assert torch.equal(getattr(answer(again.eval(), batch), first), getattr(answer(theirs, batch), first))
+    if head == "ForSequenceClassification":
+        assert again.config.id2label == dict(enumerate(LABELS))
+
+
+def test_roberta_without_segments_is_written_with_a_zero_row(tmp_path):
+    from lmzoo.models.roberta import FAMILY
+    from lmzoo.testing import tiny_backbone
+
+    backbone = tiny_backbone(FAMILY)
+    assert backbone.config.num_segments == 0
+    save_checkpoint(backbone, tmp_path, to="hf")
+    check_hidden(None, transformers.RobertaModel.from_pretrained(tmp_path, add_pooling_layer=False).eval(), backbone)
+
+
+@pytest.mark.parametrize("save", [{"max_shard_size": "20KB"}, {}], ids=["shards", "one file"])
+def test_files(save, tmp_path):
+    theirs = peer("bert", "Model", tmp_path, **save)
+    assert (tmp_path / "model.safetensors.index.json").exists() == bool(save)
+    check_hidden(None, theirs, load(tmp_path, None))
+
+
+def test_pickled_weights(tmp_path):
+    theirs = peer("bert", "ForMaskedLM", tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.warns(UserWarning, match="holds no pooler"):
+        check_hidden(None, theirs, load(tmp_path, None))
+
+
+def test_old_names(tmp_path):
+    """No prefix, `gamma` and `beta`, a buffer of positions, the decoder stored again."""
+    theirs = peer("bert", "ForPreTraining", tmp_path)
+
+    def age(state):
+        old = {re.sub("LayerNorm.weight$", "LayerNorm.gamma", name): tensor for name, tensor in state.items()}
+        old = {re.sub("LayerNorm.bias$", "LayerNorm.beta", name): tensor for name, tensor in old.items()}
+        old["bert.embeddings.position_ids"] = torch.arange(67)[None]
+        old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"].clone()
+        return old
+
+    rewrite(tmp_path, age)
+    check_hidden(None, theirs, load(tmp_path, None))
+    rewrite(tmp_path, lambda state: {n.removeprefix("bert."): t for n, t in state.items() if n.startswith("bert.")})
+    check_hidden(None, theirs, load(tmp_path, None))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype, tmp_path):
+    theirs = peer("bert", "Model", tmp_path)
+    rewrite(tmp_path, lambda state: {name: tensor.to(dtype) for name, tensor in state.items()})
+    check_hidden(None, theirs.to(dtype).float(), load(tmp_path, None))
+
+
+QUERY = "encoder.layer.1.attention.self.query.weight"
+REFUSED_TENSORS = {
+    "missing": (lambda s: {n: t for n, t in s.items() if n != QUERY}, f"lacks '{QUERY}'"),
+    "extra": (lambda s: {**s, "adapter.weight": torch.ones(3)}, "holds 'adapter.weight' .*no part of the model"),
+    "layer too many": (lambda s: {**s, QUERY.replace("1", "3"): s[QUERY].clone()}, "no part of the model"),
+    "transposed": (
+        lambda s: {**s, "encoder.layer.0.output.dense.weight": s["encoder.layer.0.output.dense.weight"].T.contiguous()},
+        r"'encoder.layer.0.output.dense.weight' has shape \(53, 35\), expected \(35, 53\)",
+    ),
+    "half a pooler": (lambda s: {n: t for n, t in s.items() if n != "pooler.dense.bias"}, "lacks 'pooler.dense.bias'"),
+    "integers": (lambda s: {**s, QUERY: s[QUERY].to(torch.int32)}, "holds int32, expected floats"),
+    "twice": (lambda s: {**s, f"bert.{QUERY}": s[QUERY].clone()}, "the same tensor twice"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_TENSORS)
+def test_wrong_tensors(name, tmp_path):
+    change, message = REFUSED_TENSORS[name]
+    peer("bert", "Model", tmp_path)
+    rewrite(tmp_path, change)
+    with pytest.raises(PresetError, match=message) as error:
+        load(tmp_path, None)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_an_untied_decoder(tmp_path):
+    peer("bert", "ForMaskedLM", tmp_path)
+    table = "bert.embeddings.word_embeddings.weight"
+    rewrite(tmp_path, lambda s: {**s, "cls.predictions.decoder.weight": s[table] + 1})
+    with pytest.raises(PresetError, match=r"cls.predictions.decoder.weight differs from .*word_embeddings"):
+        load(tmp_path, MaskedLM)
+
+
+REFUSED_CONFIGS = {
+    "unknown key": ({"alibi_bias": True}, "the key 'alibi_bias' .* is not known"),
+    "vocabulary": ({"vocab_size": 137}, r"word_embeddings.weight' has shape \(131, 35\), expected \(137, 35\)"),
+    "positions": ({"position_embedding_type": "relative_key"}, "`position_embedding_type` must be 'absolute'"),
+    "decoder": ({"is_decoder": True}, "`is_decoder` must be False"),
+    "activation": ({"hidden_act": "swish"}, "`hidden_act` must be one of gelu, .* got 'swish'"),
+    "family": ({"model_type": "electra"}, "models of type 'electra' are not known; known are albert, bert"),
+    "heads": ({"num_attention_heads": 4}, "`hidden_dim` .35. must be a multiple of `num_heads` .4."),
+    "layers": ({"num_hidden_layers": 4}, "lacks 'encoder.layer.3.attention"),
+    "a number as text": ({"num_hidden_layers": "3"}, "`num_layers` must be a positive integer, got '3'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CONFIGS)
+def test_wrong_configuration(name, tmp_path):
+    change, message = REFUSED_CONFIGS[name]
+    peer("bert", "Model", tmp_path)
+    configure(tmp_path, **change)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, None)
+
+
+def test_another_dropout_for_attention_is_said(tmp_path):
+    peer("bert", "Model", tmp_path)
+    configure(tmp_path, attention_probs_dropout_prob=0.3)
+    with pytest.warns(UserWarning, match="`attention_probs_dropout_prob` is 0.3, but training will use"):
+        load(tmp_path, None)
+
+
+def test_a_head_of_another_task_starts_anew(tmp_path):
+    peer("bert", "ForMaskedLM", tmp_path)
+    with pytest.warns(UserWarning, match="holds no pooler"):
+        task = TextClassifier(load(tmp_path, None), num_classes=2)
+    assert task.num_classes == 2
+    peer("bert", "ForSequenceClassification", tmp_path / "classifier")
+    with pytest.warns(UserWarning, match="holds no head of a MaskedLM"):
+        load(tmp_path / "classifier", MaskedLM)

@@ -1,0 +1,249 @@
+"""TensorFlow's checkpoints: TensorFlow reads what we write, and we read what it writes, to the bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint, write_tensorflow_checkpoint
+from lmzoo.presets.store import PresetError
+
+NUMBERS = np.random.default_rng(17)
+DTYPES = [
+    "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+    "uint64", "bool", "complex64", "complex128",
+]  # fmt: skip
+SHAPES = [(), (0,), (7,), (3, 0, 5), (1, 1), (5, 11), (2, 3, 5, 7), (13, 1, 17), (2, 1, 3, 1, 5, 1, 7)]
+
+
+def array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Any bits at all, NaN among them."""
+    itemsize = np.dtype(dtype).itemsize
+    data = NUMBERS.integers(0, 2 if dtype == "bool" else 256, (int(np.prod(shape)) * itemsize,), np.uint8)
+    return data.view(dtype).reshape(shape)
+
+
+def assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    assert actual.tobytes() == expected.tobytes()
+
+
+def assert_holds(prefix: Path, tensors: dict[str, np.ndarray]) -> None:
+    checkpoint = TensorFlowCheckpoint(prefix)
+    assert set(checkpoint.names()) == set(tensors)
+    for name, expected in tensors.items():
+        assert checkpoint.shape(name) == expected.shape
+        assert checkpoint.dtype(name) == expected.dtype.name
+        assert_same(checkpoint.read(name), expected)
+
+
+def save(prefix: Path, tensors: dict[str, np.ndarray], slices: str = "") -> None:
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[slices] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+
+
+@pytest.fixture
+def prefix(tmp_path) -> Path:
+    return tmp_path / "bert_model.ckpt"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_round_trip(prefix, dtype):
+    tensors = {f"scope/rank_{len(shape)}/{number}": array(shape, dtype) for number, shape in enumerate(SHAPES)}
+    write_tensorflow_checkpoint(prefix, reversed(tensors.items()))
+    assert_holds(prefix, tensors)
+    theirs = tf.train.load_checkpoint(str(prefix))
+    assert theirs.get_variable_to_shape_map() == {name: list(value.shape) for name, value in tensors.items()}
+    for name, value in tensors.items():
+        assert_same(np.asarray(theirs.get_tensor(name), dtype), value)
+
+
+def test_many_names(prefix):
+    """The index has several blocks, of names that share much and of names that share nothing, in any order."""
+    names = [f"bert/encoder/layer_{n}/attention/output/dense/kernel" for n in range(1_009)]
+    names += [f"{NUMBERS.bytes(50).hex()}/ä/猫" for _ in range(2_003)]
+    tensors = {names[n]: array((3,), "float32") for n in NUMBERS.permutation(len(names))}
+    write_tensorflow_checkpoint(prefix, tensors.items())
+    assert prefix.with_name("bert_model.ckpt.index").stat().st_size > 300_000  # a block has 262,144 bytes
+    assert_holds(prefix, tensors)
+
+
+def test_large_tensors(prefix):
+    """TensorFlow's own checksums of more than one of the pieces in which ours are computed."""
+    tensors = {"a": array((503, 1_009), "float32"), "b": array((3,), "int8"), "c": array((65_537,), "float32")}
+    save(prefix, tensors)
+    assert_holds(prefix, tensors)
+
+
+def test_tensorflow_1_saver(prefix):
+    written = {"cls/kernel": array((5, 7), "float32"), "global_step": array((), "int64")}
+    write_tensorflow_checkpoint(prefix, written.items())
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        kernel = tf.compat.v1.get_variable("cls/kernel", (5, 7), initializer=tf.compat.v1.zeros_initializer())
+        step = tf.compat.v1.train.get_or_create_global_step()
+        saver = tf.compat.v1.train.Saver()
+        saver.restore(session, str(prefix))
+        for variable, value in zip((kernel, step), written.values(), strict=True):
+            assert_same(np.asarray(session.run(variable)), value)
+        saver.save(session, str(prefix.with_name("again.ckpt")))
+    assert_holds(prefix.with_name("again.ckpt"), written)
+
+
+def test_object_based(tmp_path):
+    value = array((3, 11), "float32")
+    prefix = Path(tf.train.Checkpoint(encoder=tf.Module(), kernel=tf.Variable(value)).save(tmp_path / "ckpt"))
+    checkpoint = TensorFlowCheckpoint(prefix)
+    assert_same(checkpoint.read("kernel/.ATTRIBUTES/VARIABLE_VALUE"), value)
+    graph = "_CHECKPOINTABLE_OBJECT_GRAPH"
+    assert set(checkpoint.names()) == {f"{n}/.ATTRIBUTES/VARIABLE_VALUE" for n in ("kernel", "save_counter")} | {graph}
+    assert (checkpoint.dtype(graph), checkpoint.shape(graph)) == ("string", ())
+    with pytest.raises(PresetError, match=f"{prefix.name}.data-00000-of-00001: '{graph}' is of dtype string"):
+        checkpoint.read(graph)
+
+
+@pytest.fixture
+def sharded(tmp_path) -> tuple[Path, dict[str, np.ndarray]]:
+    parts = [{f"part_{part}/{n}": array((part + 2, 5), "float32") for n in range(part + 1)} for part in range(3)]
+    for number, tensors in enumerate(parts):
+        save(tmp_path / f"part_{number}", tensors)
+    prefix = tmp_path / "whole.ckpt"
+    paths = [str(tmp_path / f"part_{number}") for number in range(3)]
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=paths, destination_prefix=str(prefix), delete_old_dirs=False)
+    return prefix, {name: value for tensors in parts for name, value in tensors.items()}
+
+
+def test_several_data_files(sharded):
+    prefix, tensors = sharded
+    assert_holds(prefix, tensors)
+    checkpoint = TensorFlowCheckpoint(f"{prefix}.index")
+    assert len({checkpoint.file_of(name) for name in tensors}) == 3
+    assert checkpoint.path == Path(f"{prefix}.index")
+
+
+def test_missing_files(sharded, tmp_path):
+    prefix, _ = sharded
+    with pytest.raises(PresetError, match=r"none\.index does not exist"):
+        TensorFlowCheckpoint(tmp_path / "none")
+    (tmp_path / "whole.ckpt.data-00001-of-00003").unlink()
+    with pytest.raises(PresetError, match=r"whole\.ckpt\.data-00001-of-00003 does not exist"):
+        TensorFlowCheckpoint(prefix)
+
+
+def test_data_outside_of_the_directory(sharded, tmp_path):
+    prefix, tensors = sharded
+    (tmp_path / "elsewhere").mkdir()
+    data = tmp_path / "whole.ckpt.data-00001-of-00003"
+    data.rename(tmp_path / "elsewhere" / "data")
+    (tmp_path / "inside").mkdir()
+    for file in tmp_path.glob("whole.ckpt.*"):
+        file.rename(tmp_path / "inside" / file.name)
+    link = tmp_path / "inside" / data.name
+    link.symlink_to(tmp_path / "elsewhere" / "data")
+    with pytest.raises(PresetError, match=r"data-00001-of-00003 is a link to .*elsewhere"):
+        TensorFlowCheckpoint(tmp_path / "inside" / prefix.name)
+    link.unlink()
+    (tmp_path / "elsewhere" / "data").rename(link)
+    assert_holds(tmp_path / "inside" / prefix.name, tensors)
+
+
+def test_slices(prefix):
+    save(prefix, {"bert/word_embeddings": array((2, 5), "float32")}, slices="7 5 0,2:0,5")
+    with pytest.raises(PresetError, match="'bert/word_embeddings' is stored in slices"):
+        TensorFlowCheckpoint(prefix)
+
+
+def test_truncated_data(prefix):
+    write_tensorflow_checkpoint(prefix, [("first", array((5,), "float32")), ("last", array((3,), "float32"))])
+    data = Path(f"{prefix}.data-00000-of-00001")
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(PresetError, match=r"00001 has 31 bytes, expected 32 or more, where 'last' ends"):
+        TensorFlowCheckpoint(prefix)
+
+
+def test_data_altered_before_and_after_opening(prefix):
+    tensors = {"first": array((5,), "float32"), "last": array((3,), "float32")}
+    write_tensorflow_checkpoint(prefix, tensors.items())
+    file = Path(f"{prefix}.data-00000-of-00001")
+    content = bytearray(file.read_bytes())
+    content[6] ^= 1
+    file.write_bytes(content)
+    checkpoint = TensorFlowCheckpoint(prefix)
+    assert_same(checkpoint.read("last"), tensors["last"])
+    with pytest.raises(PresetError, match="'first' differs from its checksum"):
+        checkpoint.read("first")
+    file.write_bytes(content[:25])
+    with pytest.raises(PresetError, match="'last' differs from its checksum"):
+        checkpoint.read("last")
+    file.unlink()
+    with pytest.raises(PresetError, match="cannot be read"):
+        checkpoint.read("last")
+
+
+def test_unknown_name(prefix):
+    write_tensorflow_checkpoint(prefix, [("kernel", array((5,), "float32"))])
+    for method in ("read", "shape", "dtype", "file_of"):
+        with pytest.raises(PresetError, match=r"ckpt\.index lists no tensor 'bias'"):
+            getattr(TensorFlowCheckpoint(prefix), method)("bias")
+
+
+@pytest.mark.parametrize("names", [["a", "a"], [""]])
+def test_names_are_written_once(prefix, names):
+    with pytest.raises(PresetError, match=f"a name of its own, got '{names[-1]}'"):
+        write_tensorflow_checkpoint(prefix, [(name, array((2,), "float32")) for name in names])
+    assert list(prefix.parent.iterdir()) == []
+
+
+def test_failed_write_leaves_the_old_checkpoint(prefix):
+    tensors = {"kernel": array((5, 3), "float32")}
+    write_tensorflow_checkpoint(prefix.parent / "new" / "deep" / prefix.name, tensors.items())
+    directory = prefix.parent / "new" / "deep"
+    with pytest.raises(OSError, match=r"bert_model\.ckpt cannot be written"):
+        write_tensorflow_checkpoint(directory / prefix.name, [])  # TensorFlow refuses it
+    assert len(list(directory.iterdir())) == 2
+    assert_holds(directory / prefix.name, tensors)
+
+
+def test_without_tensorflow(prefix, root):
+    value = array((5, 3), "bfloat16")
+    write_tensorflow_checkpoint(prefix, [("kernel", value)])
+    code = f"""
+import sys
+sys.modules["tensorflow"] = None
+from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint, write_tensorflow_checkpoint
+value = TensorFlowCheckpoint({str(prefix)!r}).read("kernel")
+print(value.dtype, value.shape, value.tobytes().hex())
+try:
+    write_tensorflow_checkpoint("new", [("kernel", value)])
+except ValueError as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    read, refused = done.stdout.splitlines()
+    assert read == f"bfloat16 (5, 3) {value.tobytes().hex()}"
+    assert refused.startswith("PresetError")
+    assert "pip install tensorflow" in refused
+
+
+def test_bfloat16_is_the_one_of_ml_dtypes(prefix):
+    write_tensorflow_checkpoint(prefix, [("kernel", np.ones((2, 3), ml_dtypes.bfloat16))])
+    assert TensorFlowCheckpoint(prefix).read("kernel").dtype == ml_dtypes.bfloat16

@@ -1,0 +1,200 @@
+"""What a tokenizer's files do not say, or say twice and differently; and presets of KerasHub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmzoo.checkpoints.tokenizers import read_tokenizer, write_tokenizer
+from lmzoo.presets import PresetError
+from lmzoo.text import CharacterTokenizer
+from tests.checkpoints.tokenizer_files import (
+    CONFIG,
+    PAIR,
+    PIPELINE,
+    SENTENCE,
+    SIZES,
+    WORD,
+    added,
+    edit_json,
+    put,
+    tiny,
+    write_json,
+    write_vocabulary,
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "checkpoint").mkdir()
+    return tmp_path / "checkpoint"
+
+
+def test_sizes(directory: Path) -> None:
+    write_tokenizer(tiny(WORD), directory, 7)
+    for size in (11, 12, 138, None):
+        assert read_tokenizer(directory, WORD, size).vocabulary_size == 11
+    with pytest.raises(
+        PresetError, match=r"tokenizer.json holds 11 tokens, but the model has embeddings for 10: they do"
+    ):
+        read_tokenizer(directory, WORD, 10)
+    with pytest.warns(UserWarning, match="holds 11 tokens, but the model has embeddings for 1,139. That works"):
+        read_tokenizer(directory, WORD, 1139)
+    shutil.rmtree(directory)
+    directory.mkdir()
+    (directory / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
+    for size in (3, 5):
+        with pytest.raises(PresetError, match=f"vocab.txt holds 4 tokens, but the model has embeddings for {size}"):
+            read_tokenizer(directory, CharacterTokenizer, size)
+
+
+# === What the files do not say ===
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "lowercase"),
+    [
+        ("checkpoint", "film", True),
+        ("checkpoint", "Film", False),
+        ("checkpoint", "##Film", False),
+        ("checkpoint", "ℝ", True),  # Google's uncased vocabulary has it
+        ("uncased_L-3_H-35_A-5", "Film", True),
+        ("cased_L-3_H-35_A-5", "film", False),
+        ("multi_cased-4d7a2146", "film", False),
+        ("encased", "film", True),
+    ],
+)
+def test_casing_of_googles_files(tmp_path: Path, name: str, word: str, lowercase: bool) -> None:
+    (tmp_path / name).mkdir()
+    write_vocabulary(tmp_path / name, WORD.of_words([word], 7))
+    assert read_tokenizer(tmp_path / name, WORD).get_config() == {"lowercase": lowercase, "strip_accents": None}
+    (tmp_path / name / "vocab.txt").unlink()
+    write_vocabulary(tmp_path / name, SENTENCE.of_words([word.removeprefix("##")], 11))
+    assert read_tokenizer(tmp_path / name, SENTENCE).get_config() == {"lowercase": lowercase, "keep_accents": False}
+
+
+def test_casing_in_the_checkpoints_name(directory: Path) -> None:
+    write_vocabulary(directory, WORD.of_words(["film"], 7))
+    (directory / "my_cased_model.ckpt.index").touch()
+    assert not read_tokenizer(directory, WORD).lowercase
+
+
+@pytest.mark.parametrize("cls", [WORD, SENTENCE])
+def test_casing_of_hugging_faces_files(tmp_path: Path, cls: type[Any]) -> None:
+    for word, noticed in (("film", False), ("Film", True)):
+        directory = tmp_path / f"cased-{word}"
+        directory.mkdir()
+        write_vocabulary(directory, cls.of_words([word], 13))
+        write_json(directory / "config.json", {"model_type": "bert"})
+        if noticed:
+            with pytest.warns(UserWarning, match="lower-cased, as in transformers, .* such as '▁?Film'"):
+                assert read_tokenizer(directory, cls).lowercase
+        else:
+            assert read_tokenizer(directory, cls).lowercase
+        write_json(directory / CONFIG, {"do_lower_case": False})
+        assert not read_tokenizer(directory, cls).lowercase
+
+
+def test_files_that_disagree(directory: Path) -> None:
+    write_tokenizer(WORD.of_words(["film"], 7), directory, 7)
+    edit_json(directory / PIPELINE, put(normalizer__lowercase=False))
+    with pytest.warns(
+        UserWarning, match="says lowercase=False, but transformers takes True, since .* says so. .* True"
+    ):
+        assert read_tokenizer(directory, WORD).lowercase
+    edit_json(directory / CONFIG, lambda config: config.pop("do_lower_case"))
+    with pytest.warns(UserWarning, match="takes True, since .* lacks `do_lower_case`. Here it is False"):
+        assert not read_tokenizer(directory, WORD).lowercase
+    edit_json(directory / CONFIG, put(tokenizer_class="TokenizersBackend", do_lower_case=True))
+    assert not read_tokenizer(directory, WORD).lowercase
+
+
+def test_mask_that_leaves_the_space(directory: Path) -> None:
+    write_tokenizer(tiny(PAIR), directory, 7)
+    edit_json(directory / PIPELINE, put(added_tokens__4__lstrip=False))
+    with pytest.warns(UserWarning, match=r"tokenizer.json: <mask> lacks `lstrip`, so that transformers keeps a space"):
+        read_tokenizer(directory, PAIR)
+
+
+def test_symbols_that_transformers_splits_off(directory: Path) -> None:
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tiny(SENTENCE).model)
+    proto.pieces[7].piece, proto.pieces[7].type, proto.pieces[7].score = "(", 4, 0
+    tokenizer = SENTENCE(proto.SerializeToString())
+    for kept in ("spiece.model", PIPELINE):
+        write_tokenizer(tokenizer, directory, 7)
+        edit_json(directory / PIPELINE, added(id=7, content="(", special=kept == PIPELINE))
+        (directory / {PIPELINE: "spiece.model", "spiece.model": PIPELINE}[kept]).unlink()
+        if kept == "spiece.model":
+            edit_json(directory / CONFIG, put(extra_special_tokens=["("]))
+        with pytest.warns(UserWarning, match=r"transformers splits texts at \( before SentencePiece sees them"):
+            found = read_tokenizer(directory, SENTENCE)
+        assert found.tokenize(["film(film"]) == tokenizer.tokenize(["film(film"])
+
+
+# === KerasHub ===
+
+
+def keras_hub(directory: Path, name: str, **config: Any) -> None:
+    cls = {"Bert": WORD, "Roberta": PAIR, "Albert": SENTENCE}[name.removesuffix("Tokenizer")]
+    (directory / "assets/tokenizer").mkdir(parents=True)
+    tiny(cls).save_assets(directory / "assets/tokenizer")
+    write_json(directory / PIPELINE, {"class_name": name, "config": {"name": "a", "dtype": "int32", **config}})
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("BertTokenizer", {"split": False}, "`split` must be True, got False"),
+        ("BertTokenizer", {"oov_token": "<unk>"}, "`oov_token` must be '.UNK.'"),
+        ("BertTokenizer", {"reversed": True}, "the key 'reversed' .value True. is not known"),
+        ("BertTokenizer", {"special_tokens": ["film"]}, "'film' is never split there, but a WordPieceTokenizer would"),
+        ("RobertaTokenizer", {"unsplittable_tokens": ["film"]}, "'film' is never split there"),
+        ("RobertaTokenizer", {"add_prefix_space": True}, "`add_prefix_space` must be False"),
+        ("AlbertTokenizer", {"add_bos": True}, "`add_bos` must be False"),
+    ],
+)
+def test_keras_hubs_settings(directory: Path, name: str, config: dict[str, Any], message: str) -> None:
+    keras_hub(directory, name, **config)
+    cls = {"B": WORD, "R": PAIR, "A": SENTENCE}[name[0]]
+    with pytest.raises(PresetError, match=message):
+        read_tokenizer(directory, cls)
+    edit_json(directory / PIPELINE, put(config={"name": "a"}))
+    found = read_tokenizer(directory, cls, SIZES[cls])
+    assert found.vocabulary == tiny(cls).vocabulary
+    assert found.get_config().get("lowercase") == {WORD: False, PAIR: None, SENTENCE: True}[cls]
+
+
+def test_keras_hubs_files(directory: Path, tmp_path: Path) -> None:
+    keras_hub(directory, "BertTokenizer", lowercase=True, strip_accents=True)
+    assert read_tokenizer(directory, WORD).get_config() == {"lowercase": True, "strip_accents": True}
+    with pytest.raises(
+        PresetError, match="assets/tokenizer is of a WordPieceTokenizer, but the model needs a BytePair"
+    ):
+        read_tokenizer(directory, PAIR)
+    edit_json(directory / PIPELINE, put(class_name="GPT2Tokenizer"))
+    with pytest.raises(PresetError, match="holds a 'GPT2Tokenizer' of KerasHub; known are BertTokenizer, "):
+        read_tokenizer(directory, WORD)
+    edit_json(directory / PIPELINE, put(class_name="BertTokenizer"))
+    file = directory / "assets/tokenizer/vocabulary.txt"
+    file.replace(tmp_path / "elsewhere")
+    with pytest.raises(PresetError, match=r"assets/tokenizer: .*No such file.*vocabulary.txt"):
+        read_tokenizer(directory, WORD)
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PresetError, match=r"vocabulary.txt is a link to .*elsewhere, outside the preset"):
+        read_tokenizer(directory, WORD)
+    shutil.rmtree(directory / "assets")
+    with pytest.raises(PresetError, match="has no assets/tokenizer, where the vocabulary should be"):
+        read_tokenizer(directory, WORD)
+
+
+def test_what_is_written_for_others(directory: Path) -> None:
+    write_json(directory / "config.json", {"model_type": "distilbert"})
+    write_tokenizer(tiny(WORD), directory, 7)
+    config = json.loads((directory / CONFIG).read_text())
+    assert (config["tokenizer_class"], config["model_max_length"]) == ("DistilBertTokenizer", 7)

@@ -1,0 +1,311 @@
+"""Tokenizer files that are damaged, or that ours cannot follow, are refused by name; what is assumed is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmzoo.checkpoints.tokenizers import read_tokenizer, write_tokenizer
+from lmzoo.presets import PresetError
+from lmzoo.text import CharacterTokenizer, Tokenizer, WordTokenizer
+from tests.checkpoints.tokenizer_files import (
+    CONFIG,
+    PAIR,
+    PIPELINE,
+    SENTENCE,
+    SIZES,
+    WORD,
+    added,
+    edit_json,
+    put,
+    tiny,
+    write_fairseq,
+    write_json,
+    write_vocabulary,
+)
+
+NAMES, ADDED = "special_tokens_map.json", "added_tokens.json"
+VOCABULARY = {WORD: "vocab.txt", PAIR: "vocab.json", SENTENCE: "spiece.model"}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "checkpoint").mkdir()
+    return tmp_path / "checkpoint"
+
+
+def test_everything_that_is_written_is_accepted(directory: Path) -> None:
+    for cls, size in SIZES.items():
+        write_tokenizer(tiny(cls), directory, 7)
+        assert read_tokenizer(directory, cls, size).vocabulary == tiny(cls).vocabulary
+        shutil.rmtree(directory)
+        directory.mkdir()
+
+
+SETTINGS = [
+    (
+        WORD,
+        CONFIG,
+        put(tokenize_chinese_chars=False),
+        "`tokenize_chinese_chars` is False, but ours can only follow True",
+    ),
+    (WORD, CONFIG, put(do_basic_tokenize=False), "`do_basic_tokenize` is False"),
+    (WORD, CONFIG, put(never_split=["film"]), r"`never_split` is \['film'\]"),
+    (WORD, CONFIG, put(do_lower_case="no"), "`do_lower_case` must be true or false, got 'no'"),
+    (WORD, CONFIG, put(split_special_tokens=True), "`split_special_tokens` is True"),
+    (WORD, CONFIG, put(tokenizer_class="BertJapaneseTokenizer"), "a BertJapaneseTokenizer, .* BertTokenizer or Distil"),
+    (PAIR, CONFIG, put(add_prefix_space=True), "`add_prefix_space` is True"),
+    (PAIR, CONFIG, put(tokenizer_class="BartTokenizerFast"), "the tokenizer is a BartTokenizer"),
+    (SENTENCE, CONFIG, put(remove_space=False), "`remove_space` is False"),
+    (SENTENCE, CONFIG, put(keep_accents=2), "`keep_accents` must be true or false, got 2"),
+    (
+        SENTENCE,
+        CONFIG,
+        put(sp_model_kwargs={"enable_sampling": True}),
+        "`sp_model_kwargs` is {'enable_sampling': True}",
+    ),
+    (WORD, PIPELINE, put(normalizer=None), "`normalizer.type` is None, but ours can only follow 'BertNormalizer'"),
+    (WORD, PIPELINE, put(normalizer__type="Lowercase"), "`normalizer.type` is 'Lowercase'"),
+    (WORD, PIPELINE, put(normalizer__clean_text=False), "`normalizer.clean_text` is False"),
+    (WORD, PIPELINE, put(normalizer__handle_chinese_chars=False), "`normalizer.handle_chinese_chars` is False"),
+    (WORD, PIPELINE, put(pre_tokenizer={"type": "Whitespace"}), "`pre_tokenizer.type` is 'Whitespace'"),
+    (WORD, PIPELINE, put(model__max_input_chars_per_word=200), "`model.max_input_chars_per_word` is 200"),
+    (WORD, PIPELINE, put(model__continuing_subword_prefix="@@"), "`model.continuing_subword_prefix` is '@@'"),
+    (WORD, PIPELINE, put(model__unk_token="<unk>"), "`model.unk_token` is '<unk>'"),
+    (WORD, PIPELINE, put(model__type="WordLevel"), "holds a 'WordLevel' model; known are WordPiece, BPE, Unigram"),
+    (WORD, PIPELINE, put(model=[]), 'must hold an object "model" with a "vocab"'),
+    (PAIR, PIPELINE, put(normalizer={"type": "NFC"}), "`normalizer` is {'type': 'NFC'}"),
+    (PAIR, PIPELINE, put(pre_tokenizer__add_prefix_space=True), "`pre_tokenizer.add_prefix_space` is True"),
+    (PAIR, PIPELINE, put(pre_tokenizer__use_regex=False), "`pre_tokenizer.use_regex` is False"),
+    (PAIR, PIPELINE, put(pre_tokenizer={"type": "Metaspace"}), "`pre_tokenizer.type` is 'Metaspace'"),
+    (PAIR, PIPELINE, put(model__dropout=0.1), "`model.dropout` is 0.1"),
+    (PAIR, PIPELINE, put(model__end_of_word_suffix="</w>"), "`model.end_of_word_suffix` is '</w>'"),
+    (PAIR, PIPELINE, put(model__continuing_subword_prefix="##"), "`model.continuing_subword_prefix` is '##'"),
+    (PAIR, PIPELINE, put(model__ignore_merges=True), "`model.ignore_merges` is True"),
+    (PAIR, PIPELINE, put(model__byte_fallback=True), "`model.byte_fallback` is True"),
+    (
+        SENTENCE,
+        PIPELINE,
+        lambda stored: stored["normalizer"]["normalizers"].pop(0),
+        "must have ALBERT's steps, got Rep",
+    ),
+    (SENTENCE, PIPELINE, put(normalizer__normalizers__1__content="'"), "must have ALBERT's steps"),
+    (SENTENCE, PIPELINE, put(normalizer={"type": "NFC"}), "must have ALBERT's steps, got NFC"),
+    (
+        SENTENCE,
+        PIPELINE,
+        lambda stored: stored["normalizer"]["normalizers"].append({"type": "Strip"}),
+        "steps, .* Strip",
+    ),
+    (SENTENCE, PIPELINE, put(pre_tokenizer=None), "`pre_tokenizer.type` is None"),
+    (SENTENCE, PIPELINE, put(pre_tokenizer__pretokenizers__0__type="Digits"), "must be WhitespaceSplit and Metaspace"),
+    (SENTENCE, PIPELINE, put(pre_tokenizer__pretokenizers__1__prepend_scheme="first"), "prepend_scheme` is 'first'"),
+    (SENTENCE, PIPELINE, put(model__byte_fallback=True), "`model.byte_fallback` is True"),
+]
+TOKENS = [
+    (WORD, CONFIG, put(mask_token="<mask>"), "the mask_token is '<mask>', but a WordPieceTokenizer has '.MASK.'"),
+    (WORD, NAMES, put(unk_token={"content": "film"}), "the unk_token is 'film', but a WordPieceTokenizer has '.UNK.'"),
+    (WORD, CONFIG, put(bos_token="<s>"), "adds the token '<s>', but a WordPieceTokenizer would split it"),
+    (WORD, CONFIG, put(additional_special_tokens=["[E1]"]), r"adds the token '\[E1\]', but"),
+    (WORD, NAMES, put(extra_special_tokens={"image_token": "film"}), "adds the token 'film', but"),
+    (
+        WORD,
+        CONFIG,
+        put(added_tokens_decoder={"11": {"content": "[E1]"}}),
+        r"adds the token '\[E1\]' with the id 11, which",
+    ),
+    (WORD, ADDED, put(film=5), "adds the token 'film', but"),
+    (WORD, ADDED, put(**{"[MASK]": 11}), r"adds the token '\[MASK\]' with the id 11, which is not in the vocabulary"),
+    (WORD, PIPELINE, added(id=11, content="[E1]"), r"adds the token '\[E1\]' with the id 11"),
+    (WORD, PIPELINE, added(id=5, content="film"), "adds the token 'film', but"),
+    (WORD, PIPELINE, put(added_tokens__4__single_word=True), r"the token '\[MASK\]' has `rstrip` or `single_word`"),
+    (PAIR, PIPELINE, put(added_tokens__0__rstrip=True), "the token '<s>' has `rstrip`"),
+    (PAIR, PIPELINE, put(added_tokens__0__lstrip=True), "the token '<s>' has `lstrip`"),
+    (PAIR, CONFIG, put(cls_token="[CLS]"), "the cls_token is '.CLS.', but a BytePairTokenizer has '<s>'"),
+    (SENTENCE, PIPELINE, added(id=5, content="▁film", special=False), "adds the token '▁film', but a SentenceP"),
+    (SENTENCE, CONFIG, put(eos_token="</s>"), "the eos_token is '</s>', but a SentencePieceTokenizer has '.SEP.'"),
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "change", "message"), [*SETTINGS, *TOKENS])
+def test_what_ours_cannot_follow(
+    directory: Path, cls: type[Tokenizer], name: str, change: Callable[[Any], Any], message: str
+) -> None:
+    write_tokenizer(tiny(cls), directory, 7)
+    if not (directory / name).exists():
+        write_json(directory / name, {})
+    edit_json(directory / name, change)
+    for _ in ("all files", "tokenizer.json alone, where it is enough"):
+        with pytest.raises(PresetError, match=message) as caught:
+            read_tokenizer(directory, cls, SIZES[cls])
+        assert str(directory / name) in str(caught.value)
+        (directory / VOCABULARY[cls]).unlink(missing_ok=True)
+
+
+def test_nothing_there(directory: Path) -> None:
+    expected = {
+        WORD: "expected tokenizer.json or vocab.txt or vocab_chinese.txt. Pass `preprocessor=`.",
+        PAIR: "expected tokenizer.json or vocab.json and merges.txt or dict.txt and encoder.json and vocab.bpe.",
+        SENTENCE: "expected tokenizer.json or spiece.model or 30k-clean.model or vocab.txt or vocab_chinese.txt.",
+        WordTokenizer: r"must hold one vocab\*.txt for its tokens, found none. Pass `preprocessor=`.",
+    }
+    for cls, message in expected.items():
+        with pytest.raises(PresetError, match=message):
+            read_tokenizer(directory, cls)
+    for name in ("vocab-1.txt", "vocab-2.txt"):
+        (directory / name).write_text("<S>\n")
+    with pytest.raises(PresetError, match=r"found vocab-1.txt, vocab-2.txt"):
+        read_tokenizer(directory, CharacterTokenizer, 7)
+
+
+def test_parts_are_missing(directory: Path) -> None:
+    (directory / "dict.txt").write_text("13 850314647\n")
+    with pytest.raises(
+        PresetError, match=r"there is only dict.txt. Pass `preprocessor=`. Fetch encoder.json and vocab.bpe"
+    ):
+        read_tokenizer(directory, PAIR)
+    (directory / "dict.txt").rename(directory / "merges.txt")
+    with pytest.raises(PresetError, match=r"there is only merges.txt. Pass `preprocessor=`.$"):
+        read_tokenizer(directory, PAIR)
+
+
+@pytest.mark.parametrize("cls", SIZES)
+def test_truncated(directory: Path, cls: type[Tokenizer]) -> None:
+    write_tokenizer(tiny(cls), directory, 7)
+    for name in (CONFIG, PIPELINE):
+        whole = (directory / name).read_bytes()
+        (directory / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(PresetError, match=f"{name} cannot be read as JSON"):
+            read_tokenizer(directory, cls)
+        (directory / name).write_bytes(whole)
+    (directory / PIPELINE).unlink()
+    whole = (directory / VOCABULARY[cls]).read_bytes()
+    (directory / VOCABULARY[cls]).write_bytes(whole[:23])
+    message = {
+        WORD: r"lacks the special tokens \[MASK\]",
+        PAIR: "cannot be read as JSON",
+        SENTENCE: "not a whole Sentence",
+    }
+    with pytest.raises(PresetError, match=f"{VOCABULARY[cls]}.*{message[cls]}"):
+        read_tokenizer(directory, cls)
+    (directory / VOCABULARY[cls]).write_bytes(b"\xff\xfe" + whole)
+    with pytest.raises(PresetError, match=VOCABULARY[cls]):
+        read_tokenizer(directory, cls)
+
+
+def test_malformed_vocabularies(directory: Path) -> None:
+    write_tokenizer(tiny(WORD), directory, 7)
+    edit_json(directory / PIPELINE, put(model__vocab__film=3))
+    with pytest.raises(PresetError, match=r"tokenizer.json: The id 3 belongs to two tokens, '.SEP.' and 'film'"):
+        read_tokenizer(directory, WORD)
+    edit_json(directory / PIPELINE, put(model__vocab__film=13))
+    with pytest.raises(
+        PresetError, match=r"tokenizer.json: The ids must be 0 to 10, .* 'filler0' has 6 and no token has 5"
+    ):
+        read_tokenizer(directory, WORD)
+    edit_json(directory / PIPELINE, put(model__vocab=["film"]))
+    with pytest.raises(PresetError, match="must be an object with an id for each token"):
+        read_tokenizer(directory, WORD)
+    (directory / PIPELINE).unlink()
+    with (directory / "vocab.txt").open("a") as file:
+        file.write("film\r\n")
+    with pytest.raises(PresetError, match=r"vocab.txt: The vocabulary holds 'film' twice"):
+        read_tokenizer(directory, WORD)
+    (directory / "vocab.txt").unlink()
+    write_vocabulary(directory, tiny(PAIR))
+    (directory / CONFIG).unlink()
+    with (directory / "merges.txt").open("a", encoding="utf-8") as file:
+        file.write("a b\n")
+    with pytest.raises(PresetError, match=r"vocab.json: Line .* of the merges, 'a b', needs 'ab'"):
+        read_tokenizer(directory, PAIR)
+    write_tokenizer(tiny(SENTENCE), directory, 7)
+    (directory / "spiece.model").unlink()
+    edit_json(directory / PIPELINE, put(model__vocab__0=["<pad>"]))
+    with pytest.raises(PresetError, match="expected a vocabulary of pairs, piece and score"):
+        read_tokenizer(directory, SENTENCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", SIZES)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_anything_else_in_the_files(directory: Path, cls: type[Tokenizer]) -> None:
+    write_tokenizer(tiny(cls), directory, 7)
+    write_json(directory / NAMES, {"mask_token": {"content": tiny(cls).mask_token}})
+    write_json(directory / ADDED, {tiny(cls).mask_token: tiny(cls).mask_id})
+    if cls is SENTENCE:
+        (directory / "spiece.model").unlink()
+    refused, accepted = [], 0
+    for name in (PIPELINE, CONFIG, NAMES, ADDED):
+        stored = json.loads((directory / name).read_text("utf-8"))
+        for spoiled in spoilt(stored):
+            write_json(directory / name, spoiled)
+            try:
+                read_tokenizer(directory, cls)
+                accepted += 1
+            except PresetError as error:
+                refused.append(str(error))
+        write_json(directory / name, stored)
+    assert len(refused) > 100
+    assert all(str(directory) in message for message in refused)
+    assert accepted > 100, "what no tokenizer reads does not matter"
+
+
+def spoilt(value: Any, depth: int = 4) -> Iterator[Any]:
+    """The value with something else in each of its places, one after another."""
+    yield from (None, 7, -1, "x", [], {}, [7], {"x": 7}, True)
+    if depth and isinstance(value, dict):
+        for key in [*value][:20]:
+            yield {other: value[other] for other in value if other != key}
+            yield from ({**value, key: inner} for inner in spoilt(value[key], depth - 1))
+    elif depth and isinstance(value, list):
+        for i in range(len(value))[:7]:
+            yield from ([*value[:i], inner, *value[i + 1 :]] for inner in spoilt(value[i], depth - 1))
+
+
+def test_malformed_dictionary(directory: Path) -> None:
+    write_fairseq(directory, tiny(PAIR))
+    lines = (directory / "dict.txt").read_text().split("\n")
+    for line in ("7", "7 x", "99999 3", "<s> 3 #fairseq:overwrite"):
+        (directory / "dict.txt").write_text("\n".join([*lines[:2], line, *lines[3:]]))
+        with pytest.raises(PresetError, match=r"dict.txt, line 3: expected a number in encoder.json and a count"):
+            read_tokenizer(directory, PAIR)
+    (directory / "dict.txt").write_text("\n".join([*lines[:2], lines[0], *lines[3:]]))
+    with pytest.raises(PresetError, match=r"dict.txt: The vocabulary holds '.*' twice"):
+        read_tokenizer(directory, PAIR)
+
+
+def test_class_that_only_the_models_configuration_names(directory: Path) -> None:
+    write_vocabulary(directory, tiny(WORD))
+    write_json(directory / "config.json", {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"})
+    with pytest.raises(PresetError, match="the tokenizer is a BertJapaneseTokenizer, but ours can only follow"):
+        read_tokenizer(directory, WORD)
+
+
+def test_another_familys_files(directory: Path) -> None:
+    write_tokenizer(tiny(WORD), directory, 7)
+    with pytest.raises(PresetError, match=r"tokenizer.json is of a WordPieceTokenizer, but the model needs a BytePair"):
+        read_tokenizer(directory, PAIR)
+    assert type(read_tokenizer(directory, SENTENCE)) is WORD  # as for Chinese ALBERT
+    (directory / CONFIG).unlink()
+    write_tokenizer(tiny(SENTENCE), directory, 7)
+    with pytest.raises(
+        PresetError, match=r"spiece.model is of a SentencePieceTokenizer, but the model needs a WordPiece"
+    ):
+        read_tokenizer(directory, WORD)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", CONFIG, PIPELINE, NAMES, ADDED])
+def test_links_out_of_the_directory(directory: Path, tmp_path: Path, name: str) -> None:
+    write_tokenizer(tiny(WORD), directory, 7)
+    if name == "vocab.txt":
+        (directory / PIPELINE).unlink()
+    write_json(tmp_path / "elsewhere", {})
+    (directory / name).unlink(missing_ok=True)
+    (directory / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PresetError, match=f"{name} is a link to .*elsewhere, which is outside the directory"):
+        read_tokenizer(directory, WORD)

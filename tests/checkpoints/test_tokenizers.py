@@ -1,0 +1,288 @@
+"""Tokenizers of every format give transformers' ids, and what is written gives ours there."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.tokenizers import read_tokenizer, write_tokenizer
+from lmzoo.models.family import families
+from lmzoo.text import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    Preprocessor,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+)
+from tests.checkpoints import tokenizer_files as files
+from tests.text.trained import assert_equal_or_tied, comparable_to_transformers
+
+ACCENTS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
+CLEANING = [(True, False), (False, False), (True, True)]  # lowercase, keep_accents
+FAMILY = {WordPieceTokenizer: "bert", BytePairTokenizer: "roberta", SentencePieceTokenizer: "albert"}
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return files.all_texts(10_000)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(root: Path, texts: list[str]) -> dict[type, Any]:
+    return files.make_tokenizers(root, texts)
+
+
+def auto_tokenizer(directory: Path) -> Any:
+    return pytest.importorskip("transformers").AutoTokenizer.from_pretrained(directory)
+
+
+def ids_of(peer: Any, texts: list[str]) -> list[list[int]]:
+    return peer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def assert_same_ids(found: Any, peer: Any, texts: list[str]) -> None:
+    rows = zip(texts, found.tokenize(texts), ids_of(peer, texts), strict=True)
+    assert [row for row in rows if row[1] != row[2]] == []
+    assert len(texts) > 10_000
+
+
+# === Reading ===
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("write", "lowercase", "strip_accents"),
+    [
+        *((write, *option) for write in (files.write_published, files.write_saved) for option in ACCENTS),
+        (files.write_generic, False, None),
+        (files.write_old, True, False),
+    ],
+)
+def test_word_piece(
+    tokenizers: dict, texts: list[str], tmp_path: Path, write: Callable, lowercase: bool, strip_accents: bool | None
+) -> None:
+    tokenizer = WordPieceTokenizer(tokenizers[WordPieceTokenizer].vocabulary, lowercase, strip_accents)
+    write(tmp_path, tokenizer)
+    found = read_tokenizer(tmp_path, WordPieceTokenizer, tokenizer.vocabulary_size)
+    assert found.get_config() == {"lowercase": lowercase, "strip_accents": strip_accents}
+    assert found.vocabulary == tokenizer.vocabulary
+    assert_same_ids(found, auto_tokenizer(tmp_path), texts)
+    unknown = sum(ids.count(1) for ids in found.tokenize(texts)) / sum(map(len, found.tokenize(texts)))
+    assert 0.01 < unknown < 0.5, "the vocabulary must neither know everything nor nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [files.write_published, files.write_saved, files.write_generic, files.write_old])
+def test_byte_pairs(tokenizers: dict, texts: list[str], tmp_path: Path, write: Callable) -> None:
+    tokenizer = tokenizers[BytePairTokenizer]
+    write(tmp_path, tokenizer)
+    found = read_tokenizer(tmp_path, BytePairTokenizer, tokenizer.vocabulary_size)
+    assert (found.vocabulary, found.merges) == (tokenizer.vocabulary, tokenizer.merges)
+    assert_same_ids(found, auto_tokenizer(tmp_path), texts)
+
+
+def test_fairseq(tokenizers: dict, texts: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    trained = tokenizers[BytePairTokenizer]
+    *first, mask = trained.special_tokens
+    pieces = [token for token in trained.vocabulary if token not in trained.special_tokens]
+    expected = BytePairTokenizer([*first, *pieces[::-1], *files.FILLERS, mask], trained.merges)
+    files.write_fairseq(tmp_path, expected)
+    found = read_tokenizer(tmp_path, BytePairTokenizer, expected.vocabulary_size)
+    assert found.vocabulary == expected.vocabulary
+    assert_same_ids(found, files.peer_of(expected), texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [files.write_saved, files.write_generic, files.write_old])
+@pytest.mark.parametrize(("lowercase", "keep_accents"), CLEANING)
+def test_sentencepiece(tokenizers: dict, tmp_path: Path, write: Callable, lowercase: bool, keep_accents: bool) -> None:
+    tokenizer = SentencePieceTokenizer(tokenizers[SentencePieceTokenizer].model, lowercase, keep_accents)
+    write(tmp_path, tokenizer)
+    found = read_tokenizer(tmp_path, SentencePieceTokenizer, tokenizer.vocabulary_size)
+    assert found.get_config() == {"lowercase": lowercase, "keep_accents": keep_accents}
+    texts, peer = files.all_texts(30_000 if keep_accents else 12_000), auto_tokenizer(tmp_path)
+    assert found.tokenize(texts) == tokenizer.tokenize(texts), "the model could be told from tokenizer.json"
+    texts = comparable_to_transformers(texts, peer, lowercase, keep_accents)
+    assert len(texts) > 10_000
+    found._splits = {}  # transformers 5 has no rule for commas after digits
+    assert_equal_or_tied(found, texts, found.tokenize(texts), ids_of(peer, texts))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["spiece.model", "30k-clean.model"])
+def test_sentencepiece_without_tokenizer_json(tokenizers: dict, tmp_path: Path, name: str) -> None:
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizers[SentencePieceTokenizer].model)
+    for piece in proto.pieces:
+        piece.type = 1 if piece.type == 4 else piece.type  # transformers 5 splits texts at symbols of the user's
+    files.write_published(tmp_path, SentencePieceTokenizer(proto.SerializeToString()))
+    peer = auto_tokenizer(tmp_path)
+    (tmp_path / "spiece.model").rename(tmp_path / name)
+    found = read_tokenizer(tmp_path, SentencePieceTokenizer, len(proto.pieces))
+    assert found.get_config() == {"lowercase": True, "keep_accents": False}
+    texts = comparable_to_transformers(files.all_texts(12_000), peer, True, False)
+    found._splits = {}
+    assert_equal_or_tied(found, texts, found.tokenize(texts), ids_of(peer, texts))
+    assert len(texts) > 10_000
+
+
+def test_chinese_albert(tokenizers: dict, tmp_path: Path) -> None:
+    tokenizer = tokenizers[WordPieceTokenizer]
+    files.write_vocabulary(tmp_path, tokenizer)
+    (tmp_path / "vocab.txt").rename(tmp_path / "vocab_chinese.txt")
+    found = read_tokenizer(tmp_path, SentencePieceTokenizer)
+    assert type(found) is WordPieceTokenizer
+    assert found.vocabulary == tokenizer.vocabulary
+
+
+def test_elmo(tmp_path: Path) -> None:
+    assert read_tokenizer(tmp_path, CharacterTokenizer).max_characters == 50
+    assert read_tokenizer(tmp_path, CharacterTokenizer, max_characters=11).max_characters == 11
+    (tmp_path / "vocab-7.txt").write_text("<S>\n</S>\n<UNK>\nthe\r\n!!!MAXTERMID\nthe\n", "utf-8")
+    for cls in (CharacterTokenizer, WordTokenizer):
+        found = read_tokenizer(tmp_path, cls, 6)
+        assert type(found) is WordTokenizer
+        assert found.tokenize(["the film"]) == [[5, 3]]
+
+
+# === Writing ===
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "albert"])
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp_path: Path, family: str) -> None:
+    record = families()[family]
+    tokenizer = tokenizers[record.tokenizer]
+    files.write_json(tmp_path / "config.json", {"model_type": family})
+    write_tokenizer(tokenizer, tmp_path, 61)
+    peer = auto_tokenizer(tmp_path)
+    assert peer.model_max_length == 61
+    assert [getattr(peer, f"{name}_id") for name in ("pad_token", "mask_token")] == [
+        tokenizer.pad_id,
+        tokenizer.mask_id,
+    ]
+    if record.tokenizer is SentencePieceTokenizer:
+        texts = comparable_to_transformers(files.all_texts(12_000), peer, True, False)
+        same = dict(zip(texts, ids_of(peer, texts), strict=True))
+        own = dict(zip(texts, tokenizer.tokenize(texts), strict=True))
+        differ = {text for text in texts if own[text] != same[text]}
+        tokenizer = SentencePieceTokenizer(tokenizer.model)
+        tokenizer._splits = {}
+        assert_equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), ids_of(peer, texts))
+        texts = [text for text in texts if text not in differ]
+    assert len(texts) > 10_000
+    preprocessor = Preprocessor(tokenizer, record.packing, 512)
+    pairs = texts[::-1]
+    for arguments in ([texts], [texts, pairs]):
+        rows, encoded = preprocessor.encode(*arguments), peer(*arguments, verbose=False)
+        assert rows.truncated == 0
+        assert [row.tolist() for row in np.split(rows.token_ids, rows.row_splits[1:-1])] == encoded["input_ids"]
+        if record.packing.segments:
+            second = [sum(types) for types in encoded["token_type_ids"]]
+            assert (rows.lengths - rows.second).tolist() == second
+            assert any(second) == (len(arguments) == 2)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
+def test_what_is_written_can_be_read(tokenizers: dict, texts: list[str], tmp_path: Path, family: str) -> None:
+    texts = texts[:1009]
+    given = tokenizers[families()[family].tokenizer]
+    options = {"bert": ACCENTS, "roberta": [()], "albert": [*CLEANING, (False, True)]}[family]
+    for number, option in enumerate(options):
+        assets = (
+            [given.model]
+            if family == "albert"
+            else [given.vocabulary, *([given.merges] if family == "roberta" else [])]
+        )
+        tokenizer = type(given)(*assets, *option)
+        for kept in ("all", "vocabulary"):  # as for transformers, and as for Google's code
+            directory = tmp_path / f"{number}{kept}"
+            directory.mkdir()
+            write_tokenizer(tokenizer, directory, 61)
+            if kept == "vocabulary":
+                (directory / "tokenizer.json").unlink()
+            found = read_tokenizer(directory, type(tokenizer), tokenizer.vocabulary_size)
+            assert type(found) is type(tokenizer)
+            assert found.get_config() == tokenizer.get_config()
+            assert found.tokenize(texts) == tokenizer.tokenize(texts)
+
+
+def test_elmos_files(tmp_path: Path) -> None:
+    write_tokenizer(CharacterTokenizer(11), tmp_path, 61)
+    assert list(tmp_path.iterdir()) == []
+    tokenizer = WordTokenizer(["<S>", "</S>", "<UNK>", "the", "film"])
+    write_tokenizer(tokenizer, tmp_path, 61)
+    assert [path.name for path in tmp_path.iterdir()] == ["vocab.txt"]
+    assert read_tokenizer(tmp_path, WordTokenizer, 6).vocabulary == tokenizer.vocabulary
+
+
+# === Real vocabularies, on real text ===
+
+
+@pytest.mark.slow
+def test_real_vocabularies(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = shared("data/tokenizers")
+    with lzma.open(shared("data/pretrain/books-dev.txt.xz"), "rt", encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    roberta = tmp_path / "fairseq"
+    roberta.mkdir()
+    for name in ("gpt2/encoder.json", "gpt2/vocab.bpe"):
+        (roberta / Path(name).name).write_bytes((folder / name).read_bytes())
+    dictionary = (folder / "roberta/dict.txt").read_text("utf-8").split("\n")[:50260]
+    (roberta / "dict.txt").write_text("\n".join(dictionary) + "\n", "utf-8")
+    known = json.loads((folder / "roberta/roberta-base-vocab.json").read_text("utf-8"))
+    found = read_tokenizer(roberta, BytePairTokenizer, 50265)
+    assert {token: found.token_to_id(token) for token in known} == known
+    assert found.tokenize(["Hello world! cécé herlolip"]) == [[31414, 232, 328, 740, 1140, 12695, 69, 46078, 1588]]
+    german = SentencePieceTokenizer(folder / "albert-style-de-30k/30k-clean.model", lowercase=False)
+    bert = read_tokenizer(folder / "bert-base-uncased", WordPieceTokenizer, 30522)
+    assert bert.get_config() == {"lowercase": True, "strip_accents": None}
+    for number, tokenizer in enumerate((found, bert, german)):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        files.write_json(directory / "config.json", {"model_type": FAMILY[type(tokenizer)]})
+        write_tokenizer(tokenizer, directory, 512)
+        peer = auto_tokenizer(directory)
+        if tokenizer is german:
+            tokenizer._splits = {}
+            texts = comparable_to_transformers(lines, peer, False, False)
+            assert_equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), ids_of(peer, texts))
+        else:
+            assert tokenizer.tokenize(lines) == ids_of(peer, lines)
+
+
+# === KerasHub ===
+
+
+@pytest.mark.slow
+def test_keras_hub(tokenizers: dict, root: Path, tmp_path: Path) -> None:
+    keras_hub = pytest.importorskip("keras_hub").tokenizers
+    pieces, pairs, albert = (tokenizers[cls] for cls in (WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer))
+    ids = {token: id for id, token in enumerate(pairs.vocabulary)}
+    peers = [
+        keras_hub.BertTokenizer(vocabulary=pieces.vocabulary, lowercase=True, strip_accents=True),
+        keras_hub.DistilBertTokenizer(vocabulary=pieces.vocabulary),
+        keras_hub.RobertaTokenizer(vocabulary=ids, merges=pairs.merges),
+        keras_hub.AlbertTokenizer(proto=albert.model),
+    ]
+    texts = ["the cafe was never dull", "it s a very good book and i read it twice", "", "naive 東京"]
+    for number, peer in enumerate(peers):
+        directory = tmp_path / str(number)
+        peer.save_to_preset(str(directory))
+        cls = [WordPieceTokenizer, WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer][number]
+        found = read_tokenizer(directory, cls, peer.vocabulary_size())
+        assert type(found) is cls
+        assert found.tokenize(texts) == [list(map(int, row)) for row in peer(texts)]
+        lowercase = [True, False, None, True][number]  # ALBERT's is told by the vocabulary, which has no capitals
+        assert found.get_config().get("lowercase") == lowercase
+        assert found.get_config().get("strip_accents") == [True, False, None, None][number]

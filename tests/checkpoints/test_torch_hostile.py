@@ -1,0 +1,276 @@
+"""Pickles that would run something are refused before anything runs, in both of PyTorch's containers."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmzoo.checkpoints import torch_files
+from lmzoo.checkpoints.torch_files import TorchFile
+from lmzoo.presets import PresetError
+
+
+class Global:
+    """Pickled as what has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.module, _, self.name = name.rpartition(".")
+
+
+class Call:
+    """Pickled as a call of what has this name, or was computed before."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.function = Global(function) if isinstance(function, str) else function
+        self.arguments = arguments
+
+
+class Built:
+    """Pickled as an object whose state is set."""
+
+    def __init__(self, instance: Any, state: Any) -> None:
+        self.instance, self.state = instance, state
+
+
+def opcodes(value: Any) -> bytes:
+    """What makes a value of protocol 2, without the frame."""
+    if isinstance(value, Global):
+        return f"c{value.module}\n{value.name}\n".encode()
+    if isinstance(value, Call):
+        return opcodes(value.function) + opcodes(value.arguments) + b"R"
+    if isinstance(value, Built):
+        return opcodes(value.instance) + opcodes(value.state) + b"b"
+    if isinstance(value, tuple):
+        return b"(" + b"".join(map(opcodes, value)) + b"t"
+    if isinstance(value, list):
+        return b"](" + b"".join(map(opcodes, value)) + b"e"
+    if isinstance(value, dict):
+        return b"}(" + b"".join(opcodes(key) + opcodes(entry) for key, entry in value.items()) + b"u"
+    if isinstance(value, bytes):
+        return opcodes(Call("_codecs.encode", value.decode("latin1"), "latin1"))
+    return pickle.dumps(value, 2)[2:-1]
+
+
+def pickled(value: Any) -> bytes:
+    return b"\x80\x02" + opcodes(value) + b"."
+
+
+def method(instance: Any, name: str, *arguments: Any) -> Call:
+    return Call(Call("builtins.getattr", instance, name), *arguments)
+
+
+class Touch:
+    """Pickled by Python itself, in its protocols."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+CODE = "open('made', 'w').close()"
+TOUCH = ["touch", "made"]
+TRAP = Call("builtins.type", "Trap", (Global("collections.OrderedDict"),), {"__setstate__": Global("os.mkdir")})
+TORCH_LOAD = (Global("torch.load"), ("inner.bin",), {"weights_only": False}, {})
+
+# Each makes a file, or removes one, when Python's own unpickler reads it, as the first test shows.
+GADGETS: dict[str, Any] = {
+    "os.system": Call("os.system", "touch made"),
+    "os.popen": Call("os.popen", "touch made"),
+    "os.spawnlp": Call("os.spawnlp", 0, "touch", *TOUCH),
+    "os.mkdir": Call("os.mkdir", "made"),
+    "posix.system": Call("posix.system", "touch made"),
+    "subprocess.Popen": Call("subprocess.Popen", TOUCH),
+    "subprocess.check_output": Call("subprocess.check_output", TOUCH),
+    "builtins.eval": Call("builtins.eval", CODE),
+    "builtins.exec": Call("builtins.exec", CODE),
+    "__builtin__.eval": Call("__builtin__.eval", CODE),
+    "builtins.open": Call("builtins.open", "made", "w"),
+    "builtins.getattr": method(Call("builtins.__import__", "os"), "mkdir", "made"),
+    "builtins.map": Call("builtins.list", Call("builtins.map", Global("os.mkdir"), ["made"])),
+    "io.open": Call("io.open", "made", "w"),
+    "runpy.run_path": Call("runpy.run_path", "script.py"),
+    "importlib.import_module": Call("importlib.import_module", "script"),
+    "importlib.reload": Call("importlib.reload", Call("builtins.__import__", "script")),
+    "pty.spawn": Call("pty.spawn", TOUCH),
+    "shutil.rmtree": Call("shutil.rmtree", "victim"),
+    "shutil.copyfile": Call("shutil.copyfile", "script.py", "made"),
+    "webbrowser.open": method(Call("webbrowser.GenericBrowser", ["touch", "%s"]), "open", "made"),
+    "marshal.loads": Call("builtins.eval", Call("marshal.loads", marshal.dumps(compile(CODE, "x", "eval")))),
+    "types.FunctionType": Call(
+        Call("types.FunctionType", Call("marshal.loads", marshal.dumps(compile(CODE, "x", "exec"))), {})
+    ),
+    "codecs.open": Call("codecs.open", "made", "w"),
+    "functools.partial": Call(Call("functools.partial", Global("os.mkdir"), "made")),
+    "functools.reduce": Call("functools.reduce", Global("builtins.open"), ["made", "w"]),
+    "operator.attrgetter": Call(
+        Call(Call("operator.attrgetter", "mkdir"), Call("importlib.import_module", "os")), "made"
+    ),
+    "operator.methodcaller": Call(Call("operator.methodcaller", "touch"), Call("pathlib.Path", "made")),
+    "pickle.loads": Call("pickle.loads", pickled(Call("os.mkdir", "made"))),
+    "torch.load": Call(Built(Call("functools.partial", Global("torch.load")), TORCH_LOAD)),
+    "torch.utils.collect_env.run": Call("torch.utils.collect_env.run", TOUCH),
+    "numpy's _reconstruct": Built(
+        Call("numpy.core.multiarray._reconstruct", Global("numpy.ndarray"), (0,), b"b"),
+        (1, (1,), Call("numpy.dtype", "O8"), False, [Call("os.mkdir", "made")]),
+    ),
+    "a subclass of OrderedDict": Built(Call(TRAP), "made"),
+    "ctypes.CDLL": method(Call("ctypes.CDLL", None), "mkdir", b"made", 0o700),
+    "socket.socket": method(Call("socket.socket", 1, 1), "bind", "made"),
+    "tempfile.mkdtemp": Call("tempfile.mkdtemp", "", "made", "."),
+    "timeit.timeit": Call("timeit.timeit", CODE, "pass", Global("timeit.default_timer"), 1),
+    "cProfile.run": Call("cProfile.run", CODE, "made"),
+    "logging.FileHandler": Call("logging.FileHandler", "made"),
+    "sqlite3.connect": method(Call("sqlite3.connect", "made"), "execute", "create table t (x)"),
+    "in a state dict": {"weight": Call("os.mkdir", "made")},
+    "in a namespace": {"args": Built(Call("argparse.Namespace"), {"lr": Call("os.mkdir", "made")}), "model": {}},
+    "protocol 0": pickle.dumps(Touch("made"), 0),
+    "protocol 4": pickle.dumps(Touch("made"), 4),
+    "INST": b"\x80\x02(" + opcodes("made") + b"ios\nmkdir\n.",
+    "OBJ": b"\x80\x02(cos\nmkdir\n" + opcodes("made") + b"o.",
+}
+# Nothing in these is foreign to torch, and yet they would fill the memory, or are not what they say to be.
+LOCAL = {
+    "bytes that double": Call("_codecs.encode", Call("_codecs.encode", b"x", "hex"), "hex"),
+    "zeros": Call("builtins.bytearray", 1 << 33),
+    "numbers": Call("torch.FloatTensor", 1 << 30),
+    "nt.system": Call("nt.system", "touch made"),
+    "a method of what is allowed": b"\x80\x02cargparse\nNamespace.__init__\n.",
+    "what begins like what is allowed": b"\x80\x02ctorch\nFloatStorage_\n.",
+    "torch's own call": Call("torch._tensor._rebuild_from_type_v2", Global("os.mkdir"), "made", (), {}),
+}
+CONTAINERS = ["zip", "legacy"]
+HEAD = [pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})]
+
+
+def data_of(gadget: Any) -> bytes:
+    return gadget if isinstance(gadget, bytes) else pickled(gadget)
+
+
+def write(path: Path, container: str, data: bytes, name: str = "x/data.pkl") -> None:
+    if container == "legacy":
+        path.write_bytes(b"".join([*HEAD, data, pickle.dumps([], 2)]))
+        return
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, data)
+        archive.writestr("x/version", "3\n")
+        archive.writestr("x/byteorder", "little")
+
+
+@pytest.fixture
+def ground(tmp_path, monkeypatch) -> Callable[[], bool]:
+    """Makes the working directory one that shows whether something ran, and says so."""
+    return lay_out(tmp_path / "ground", monkeypatch.chdir)
+
+
+def lay_out(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> Callable[[], bool]:
+    (directory / "victim").mkdir(parents=True)
+    (directory / "script.py").write_text(CODE)
+    write(directory / "inner.bin", "legacy", pickled(Call("os.mkdir", "made")))
+    before = set(os.listdir(directory))
+    enter(directory)
+    return lambda: {name for name in os.listdir(directory) if name != "__pycache__"} != before
+
+
+def test_gadgets_are_live(tmp_path):
+    """Read by pickle itself, in another process, every one does its work."""
+    pytest.importorskip("torch")
+    grounds = {}
+    for number, (name, gadget) in enumerate(GADGETS.items()):
+        grounds[name] = lay_out(tmp_path / str(number))
+        (tmp_path / f"{number}.pkl").write_bytes(data_of(gadget))
+    code = """
+        import contextlib, os, pickle, sys
+        sys.path.insert(0, "")
+        for number in range(int(sys.argv[1])):
+            sys.modules.pop("script", None)
+            with open(f"{number}.pkl", "rb") as file, contextlib.chdir(str(number)), contextlib.suppress(Exception):
+                pickle.load(file)
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), str(len(GADGETS))]
+    subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=120)
+    end = time.monotonic() + 10  # some work on in processes of their own
+    while (idle := [name for name, ran in grounds.items() if not ran()]) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert idle == []
+    assert len(GADGETS) > 40
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", GADGETS | LOCAL)
+def test_nothing_runs(tmp_path, ground, container, name):
+    path = tmp_path / "pytorch_model.bin"
+    write(path, container, data_of((GADGETS | LOCAL)[name]))
+    start = time.perf_counter()
+    with pytest.raises(
+        PresetError, match=rf"^{path} (asks for|is pickled with protocol|is not a whole file)"
+    ) as caught:
+        TorchFile(path)
+    assert time.perf_counter() - start < 2
+    assert not ground()
+    if "." in name and not name.startswith("__"):
+        assert "asks for" in str(caught.value)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", GADGETS)
+def test_torch_itself_runs_nothing(tmp_path, ground, monkeypatch, container, name):
+    """The second line of defence holds without the first."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr(torch_files, "_check_pickle", lambda *_: None)
+    path = tmp_path / "pytorch_model.bin"
+    write(path, container, data_of(GADGETS[name]))
+    start = time.perf_counter()
+    with pytest.raises(PresetError, match=f"^{path} ") as caught:
+        TorchFile(path)
+    assert time.perf_counter() - start < 2
+    assert not ground()
+    assert "weights_only" not in str(caught.value)  # torch advises to switch it off
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_every_pickle_of_a_legacy_file_is_looked_at(tmp_path, ground, place):
+    parts = [*HEAD, pickle.dumps({}, 2), pickle.dumps([], 2)]
+    parts[place] = pickled(Call("os.mkdir", "made"))
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"".join(parts))
+    with pytest.raises(PresetError, match=f"{path} asks for 'os.mkdir'"):
+        TorchFile(path)
+    assert not ground()
+
+
+@pytest.mark.parametrize("name", ["x/data.pkl", "X/DATA.PKL", "y/data.pkl", "data.pkl", "x/other.pkl"])
+def test_every_pickle_of_a_zip_is_looked_at(tmp_path, ground, name):
+    path = tmp_path / "model.pt"
+    write(path, "zip", pickle.dumps({}, 2))
+    with zipfile.ZipFile(path, "a") as archive:
+        if name == "x/data.pkl":
+            with pytest.warns(UserWarning, match="Duplicate name"):
+                archive.writestr(name, pickled(Call("os.mkdir", "made")))
+        else:
+            archive.writestr(name, pickled(Call("os.mkdir", "made")))
+    with pytest.raises(PresetError, match=f"{path} asks for 'os.mkdir'"):
+        TorchFile(path)
+    assert not ground()
+
+
+def test_a_large_pickle_that_unpacks_from_a_small_file(tmp_path):
+    path = tmp_path / "model.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/data.pkl", b"\x80\x02" + b"0N" * (1 << 24) + b".")
+    start = time.perf_counter()
+    with pytest.raises(PresetError, match=f"{path} is compressed"):
+        TorchFile(path)
+    assert time.perf_counter() - start < 2

@@ -1,0 +1,278 @@
+"""Presets of web servers: fetched into the cache once, whatever else happens at the time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from lmzoo.presets import PresetError, cache, catalog, list_presets, open_preset, resolve, verify_manifest
+from lmzoo.presets.hubs import fetch
+
+FILES = {"bert_config.json": b"{}", "bert_model.ckpt.data": bytes(range(251)) * 401}
+
+# Resolves one handle without importing the rest of lmzoo, which would take most of the time.
+CHILD = """
+import sys, types
+package, handle = sys.argv[1:]
+for name, path in {"lmzoo": package, "lmzoo.presets": package + "/presets"}.items():
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from lmzoo.presets.hubs import fetch
+print(fetch(handle))
+"""
+
+
+def zipped(files, prefix="") -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(prefix + name, content)
+    return buffer.getvalue()
+
+
+def tarred(files, prefix="") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(prefix + name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def digest(data: bytes) -> dict:
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.name != "manifest.json"}
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    """The cache, not there yet."""
+    monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def visible(root: Path) -> list[str]:
+    return [entry.name for entry in root.iterdir() if not entry.name.endswith(".lock")]
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """A function that has HF_HUB_OFFLINE set."""
+    return lambda: monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("/bert/uncased.zip", zipped(FILES)),
+        ("/bert/uncased.zip", zipped(FILES, "uncased_L-12/")),
+        ("/bert/uncased.tar.gz", tarred(FILES, "./albert_base/")),
+        ("/bert/uncased.tgz", tarred(FILES)),
+        ("/bert/uncased.zip", zipped({**{f"u/{name}": file for name, file in FILES.items()}, "__MACOSX/u/._x": b""})),
+    ],
+    ids=["zip", "zip of a folder", "tar.gz of a folder", "tgz", "zip of a Mac"],
+)
+def test_an_archive(web, root, offline, name, data):
+    handle = web.serve(name, web.content(data)) + "?download=1"
+    folder = resolve(handle)
+    assert contents(folder) == FILES
+    assert folder.is_relative_to(root)
+    assert len(visible(root)) == 1
+    assert visible(root)[0].startswith("uncased.")
+    assert verify_manifest(folder)
+    offline()
+    assert resolve(handle) == folder
+    assert len(web.asked) == 1
+
+
+def test_separate_files(web, root, monkeypatch):
+    files = {"options.json": b"{}", "weights.hdf5": bytes(range(241)) * 13}
+    entry = {
+        "family": "elmo",
+        "size_bytes": 3135,
+        "handle": f"{web.url}/elmo/small/",
+        "files": {
+            name: {"url": web.serve(f"/elmo/small/2x1024_{name}", web.content(content)), **digest(content)}
+            for name, content in files.items()
+        },
+    }
+    monkeypatch.setattr(catalog, "_published", lambda: {"elmo_small_en": entry})
+    info = list_presets()["elmo_small_en"]
+    assert (info.handle, info.size_bytes, info.shipped) == (f"{web.url}/elmo/small/", 3135, False)
+    folder = open_preset("elmo_small_en")
+    assert contents(folder) == files
+    assert visible(root) == [folder.name]
+    assert folder.name.startswith("small-")
+    assert open_preset("elmo_small_en") == folder
+    assert [request for request, _ in web.asked] == [f"GET /elmo/small/2x1024_{name}" for name in files]
+    (folder / "weights.hdf5").write_bytes(b"?" * 3133)
+    with pytest.raises(PresetError, match=r"weights.hdf5 was altered"):
+        open_preset("elmo_small_en")
+
+
+def test_a_published_archive_is_verified(web, root, monkeypatch):
+    data = zipped(FILES)
+    entry = {"size_bytes": 9, "handle": web.serve("/bert.zip", web.content(zipped(FILES, "x"))), **digest(data)}
+    monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": entry})
+    with pytest.raises(PresetError, match=rf"(?s)Cannot fetch '{entry['handle']}'.*bytes, not {len(data)}"):
+        resolve("bert_big")
+    web.serve("/bert.zip", web.content(data[:-1] + b"?"))
+    with pytest.raises(PresetError, match=f"sha256 is .*, not {entry['sha256']}"):
+        resolve("bert_big")
+    assert not [path for path in root.rglob("*") if path.suffix == ".zip"]
+    web.serve("/bert.zip", web.content(data))
+    assert contents(resolve("bert_big")) == FILES
+
+
+def test_a_failed_file_leaves_the_others(web):
+    files = {"a": b"first" * 7, "b": b"second" * 5}
+    entry = {"files": {name: {"url": web.serve(f"/{name}", web.content(files[name]))} for name in files}}
+    web.serve("/b", web.fail(500), web.content(files["b"]))
+    entry["files"]["a"] |= digest(files["a"])
+    with pytest.raises(PresetError, match=f"(?s)Cannot fetch '{web.url}/'.*500"):
+        fetch(f"{web.url}/", entry)
+    assert contents(fetch(f"{web.url}/", entry)) == files
+    assert [request for request, _ in web.asked] == ["GET /a", "GET /b", "GET /b"]
+
+
+def test_the_archive_brings_its_own_manifest(web):
+    manifest = b'{"format": 1, "files": {"x": {"size": 1, "sha256": "0"}}}'
+    handle = web.serve("/p.zip", web.content(zipped({"x": b"7", "manifest.json": manifest})))
+    assert (resolve(handle) / "manifest.json").read_bytes() == manifest
+    with pytest.raises(PresetError, match="x was altered"):
+        open_preset(handle)
+
+
+def test_offline(web, root, offline):
+    handle = web.serve("/p.zip", web.content(zipped(FILES)))
+    offline()
+    with pytest.raises(PresetError) as caught:
+        resolve(handle)
+    assert str(caught.value) == (
+        f"Cannot fetch '{handle}'. Tried the server and {root}.\n"
+        "FileNotFoundError: It is not in the cache, and HF_HUB_OFFLINE is set.\n"
+        "Check the address and the connection, and unset HF_HUB_OFFLINE if it is set. "
+        "Or fetch it elsewhere and pass the path of its directory."
+    )
+    assert web.asked == []
+
+
+@pytest.mark.parametrize(
+    ("handle", "message"),
+    [
+        ("http://example.org/p.zip", "only https://"),
+        ("http://127.0.0.1.example.org/p.zip", "only https://"),
+        ("https://127.0.0.1/model.bin", r"must end in one of .zip, .tar.gz, .tgz"),
+        ("https://127.0.0.1", "must end in one of"),
+        ("https://", "must end in one of"),
+        ("https://[/p.zip", "Invalid IPv6"),
+    ],
+)
+def test_addresses(handle, message):
+    with pytest.raises(PresetError, match=f"(?s)^Cannot fetch.*{message}"):
+        resolve(handle)
+
+
+@pytest.mark.parametrize("data", [zipped({"../out": b""}), b"not an archive", zipped(FILES)[:-30]])
+def test_an_archive_that_is_refused(web, root, data):
+    handle = web.serve("/p.zip", web.content(data), web.content(zipped(FILES)))
+    with pytest.raises(PresetError, match=r"p\.zip (holds|is damaged)"):
+        resolve(handle)
+    assert not [path for path in root.rglob("*") if path.suffix in (".zip", ".tmp") or path.name == "out"]
+    assert contents(resolve(handle)) == FILES  # a better one has been put there meanwhile
+
+
+@pytest.mark.parametrize("step", ["unpack", "write_manifest"])
+def test_a_full_disk_while_unpacking(web, root, monkeypatch, step):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    handle = web.serve("/p.zip", web.content(zipped(FILES)))
+    monkeypatch.setattr(cache, step, full)
+    with pytest.raises(PresetError, match="No space left"):
+        resolve(handle)
+    assert [name for name in visible(root) if not name.endswith(".parts")] == []
+    assert [path.name for path in root.rglob("*.zip")] == ["p.zip"]
+
+
+def test_where_the_cache_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LMZOO_CACHE", "~/mine")
+    assert cache.cache_directory() == tmp_path / "mine"
+    monkeypatch.delenv("LMZOO_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.cache_directory() == tmp_path / "xdg" / "lmzoo"
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert cache.cache_directory() == tmp_path / ".cache" / "lmzoo"
+
+
+def test_names_of_folders(web, root):
+    for number, name in enumerate(["/.hidden.zip", "/a%20b;c.zip", f"/{'x' * 200}.zip"]):
+        resolve(web.serve(name, web.content(zipped({str(number): b""}))))
+    assert sorted(name.rpartition("-")[0] for name in visible(root)) == ["a_20b_c.zip", "hidden.zip", "x" * 80]
+
+
+def start(handle: str) -> subprocess.Popen[str]:
+    package = str(Path(cache.__file__).parents[1])
+    return subprocess.Popen([sys.executable, "-c", CHILD, package, handle], env=os.environ, stdout=-1, text=True)
+
+
+def test_two_threads_at_once(web, root):
+    handle = web.serve("/p.zip", lambda request: (web.closing.wait(0.3), web.content(zipped(FILES))(request)))
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(resolve, [handle] * 2)
+    assert first == second
+    assert contents(first) == FILES
+    assert len(web.asked) == 1
+    assert visible(root) == [first.name]
+
+
+def test_two_processes_at_once(web, root):
+    """The answer comes late enough for the other one to have asked, too."""
+    handle = web.serve("/p.zip", lambda request: (web.closing.wait(1), web.content(zipped(FILES))(request)))
+    with start(handle) as first, start(handle) as second:
+        outputs = {first.communicate(timeout=20)[0], second.communicate(timeout=20)[0]}
+    assert len(outputs) == 1
+    assert contents(Path(outputs.pop().strip())) == FILES
+    assert len(web.asked) == 1
+    assert len(visible(root)) == 1
+
+
+def test_a_process_that_is_killed(web, root):
+    """Its lock goes with it, what it has fetched stays, and what it has begun to unpack is cleared away."""
+    data = zipped(FILES)
+    sent = threading.Event()
+
+    def hang(request):
+        web.content(data, stop=70_001)(request)
+        sent.set()
+        web.closing.wait(20)
+
+    handle = web.serve("/p.zip", hang, web.content(data))
+    with start(handle) as child:
+        assert sent.wait(20)
+        while not any(path.stat().st_size == 70_001 for path in root.rglob("p.zip")):
+            assert child.poll() is None
+        child.kill()
+    (parts,) = root.glob("*.parts")
+    unfinished = root / f"{parts.name.removesuffix('.parts')}.12ab.tmp"
+    unfinished.mkdir()
+    folder = resolve(handle)
+    assert contents(folder) == FILES
+    assert web.ranges == [None, "bytes=70001-"]
+    assert visible(root) == [folder.name]

@@ -1,0 +1,156 @@
+"""The registry of published checkpoints, against the formulae that give their sizes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lmzoo.models.family import families
+from lmzoo.presets import catalog
+
+PUBLISHED = catalog._published()
+
+UNCASED, CASED, MULTI_CASED, MULTI_UNCASED, CHINESE = 30522, 28996, 119547, 105879, 21128
+MINI_LM, SMALL, BASE, LARGE = (12, 384), (4, 512), (12, 768), (24, 1024)
+MINI_LMS = {
+    "all_minilm_l6_v1": 6, "all_minilm_l6_v2": 6, "all_minilm_l12_v2": 12, "msmarco_minilm_l6_cos_v5": 6,
+    "msmarco_minilm_l12_cos_v5": 12, "multi_qa_minilm_l6_cos_v1": 6, "multi_qa_minilm_l6_dot_v1": 6,
+    "paraphrase_minilm_l3_v2": 3, "paraphrase_minilm_l6_v2": 6, "paraphrase_minilm_l12_v2": 12,
+}  # fmt: skip
+ALBERT = {"base": BASE, "large": LARGE, "extra_large": (24, 2048), "extra_extra_large": (12, 4096)}
+
+NAME = re.compile(r"[a-z]+(_([a-z]+|[a-z]?\d+(\.\d+)?[a-z]?))*_(en|zh|multi)(_uncased)?(_sst2|_mnli)?|bge_llm_embedder")
+HANDLE = re.compile(
+    r"hf://[\w-]+/[\w.-]+|kaggle://keras/[\w-]+/keras/[\w.]+/\d+|https://[\w.-]+/[\w./-]+(\.zip|\.tar\.gz|/)", re.ASCII
+)
+
+
+def block(width, intermediate):
+    """Parameters of a Transformer's layer: attention, feed-forward network, two layer normalisations."""
+    return 4 * (width**2 + width) + 2 * width * intermediate + intermediate + width + 4 * width
+
+
+def bert(vocabulary, layers, width, positions=512):
+    pooler = width**2 + width
+    return (vocabulary + positions + 4) * width + layers * block(width, 4 * width) + pooler
+
+
+def roberta(layers, width):
+    return (50265 + 514 + 3) * width + layers * block(width, 4 * width)
+
+
+def albert(vocabulary, width):
+    embeddings, mapping, pooler = (vocabulary + 516) * 128, 129 * width, width**2 + width
+    return embeddings + mapping + block(width, 4 * width) + pooler
+
+
+def distilbert(vocabulary):
+    return (vocabulary + 514) * 768 + 6 * block(768, 3072)
+
+
+def elmo(memory, width, highways):
+    filters = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    features = sum(count for _, count in filters)
+    characters = 262 * 16 + sum(count * (16 * size + 1) for size, count in filters)
+    encoder = characters + highways * 2 * (features**2 + features) + features * width + width
+    return encoder + 2 * 2 * (9 * width * memory + 4 * memory) + 4  # the mix: three layers and gamma
+
+
+def small_berts():
+    named = {(2, 128): "tiny", (4, 256): "mini", (4, 512): "small", (8, 512): "medium"}
+    for layers in (2, 4, 6, 8, 10, 12):
+        for width in (128, 256, 512, 768):
+            size = named.get((layers, width), f"l{layers}_h{width}")
+            yield f"bert_{size}_en_uncased", bert(UNCASED, layers, width)
+
+
+def embedders():
+    for name, layers in MINI_LMS.items():
+        yield f"{name}_en", bert(UNCASED, layers, 384)
+    for size, shape in {"small": MINI_LM, "base": BASE, "large": LARGE}.items():
+        yield f"bge_{size}_en", bert(UNCASED, *shape)
+        yield f"bge_{size}_v1.5_en", bert(UNCASED, *shape)
+    for size, shape in {"small_v1.5": SMALL, "base": BASE, "large": LARGE}.items():
+        yield f"bge_{size}_zh", bert(CHINESE, *shape)
+    for size, shape in {"base": BASE, "large": LARGE}.items():
+        yield f"bge_{size}_v1.5_zh", bert(CHINESE, *shape)
+    yield "bge_llm_embedder", bert(UNCASED, *BASE)
+    yield "mxbai_embed_large_v1_en", bert(UNCASED, *LARGE)
+    yield "mxbai_embed_2d_large_v1_en", bert(UNCASED, *LARGE)
+    yield "mxbai_embed_xsmall_v1_en", bert(UNCASED, 6, 384, positions=4096)
+
+
+SIZES = {
+    **dict(small_berts()),
+    "bert_tiny_en_uncased_sst2": bert(UNCASED, 2, 128),
+    "bert_base_en_uncased": bert(UNCASED, *BASE),
+    "bert_base_en": bert(CASED, *BASE),
+    "bert_base_multi": bert(MULTI_CASED, *BASE),
+    "bert_base_multi_uncased": bert(MULTI_UNCASED, *BASE),
+    "bert_base_zh": bert(CHINESE, *BASE),
+    "bert_large_en_uncased": bert(UNCASED, *LARGE),
+    "bert_large_en": bert(CASED, *LARGE),
+    "bert_large_wwm_en_uncased": bert(UNCASED, *LARGE),
+    "bert_large_wwm_en": bert(CASED, *LARGE),
+    **dict(embedders()),
+    "roberta_base_en": roberta(*BASE),
+    "roberta_large_en": roberta(*LARGE),
+    "roberta_large_en_mnli": roberta(*LARGE),
+    "distil_roberta_base_en": roberta(6, 768),
+    **{f"albert_{size}_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
+    **{f"albert_{size}_v1_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
+    **{f"albert_{size}_zh": albert(CHINESE, width) for size, (_, width) in ALBERT.items()},
+    "distil_bert_base_en_uncased": distilbert(UNCASED),
+    "distil_bert_base_en": distilbert(CASED),
+    "distil_bert_base_multi": distilbert(MULTI_CASED),
+    "elmo_small_en": elmo(1024, 128, 1),
+    "elmo_medium_en": elmo(2048, 256, 1),
+    "elmo_original_en": elmo(4096, 512, 2),
+    "elmo_original_5.5b_en": elmo(4096, 512, 2),
+}
+
+
+def test_formulae_give_known_sizes():
+    assert bert(UNCASED, *BASE) == 109_482_240
+    assert roberta(*LARGE) == 354_310_144
+    assert albert(30000, 4096) == 222_595_584
+    assert distilbert(UNCASED) == 66_362_880
+    assert elmo(4096, 512, 2) == 93_600_848 + 16 + 4  # published, the row of no token, the mix
+
+
+def test_names_and_sizes():
+    assert {name: entry["parameter_count"] for name, entry in PUBLISHED.items()} == SIZES
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_entry(name):
+    entry = PUBLISHED[name]
+    assert NAME.fullmatch(name)
+    assert entry["family"] in families()
+    family = name.split("_")[0]
+    assert family not in families() or family == entry["family"]
+    language = re.search("_(zh|multi)(?=_|$)", name)
+    assert entry["languages"] == [{"zh": "zh", "multi": "mul"}[language[1]] if language else "en"]
+    assert entry["licence"] in {"Apache-2.0", "MIT", "NOASSERTION"}
+    assert entry["description"].endswith(".")
+    assert re.fullmatch("[0-9a-f]{40}", entry.get("revision", "0" * 40))
+    files = entry.get("files", {})
+    for file in files.values():
+        assert file
+        assert file.keys() <= {"url", "size", "sha256"}
+        assert re.fullmatch("[0-9a-f]{64}", file.get("sha256", "0" * 64))
+        assert file.get("url", entry["handle"]).startswith(entry["handle"])
+    urls = ["url" in file for file in files.values()]
+    assert any(urls) == all(urls or [False]) == entry["handle"].startswith("https://")
+    if entry.get("size_estimated"):
+        assert entry["size_bytes"] == 4 * entry["parameter_count"]
+    else:
+        assert entry["size_bytes"] == max(file.get("size", 0) for file in files.values())
+        assert 1 < entry["size_bytes"] / (4 * entry["parameter_count"]) < 1.02
+
+
+def test_handles():
+    handles = [handle for entry in PUBLISHED.values() for handle in (entry["handle"], *entry.get("alternatives", ()))]
+    assert [handle for handle in handles if not HANDLE.fullmatch(handle)] == []
+    assert len(set(handles)) == len(handles)

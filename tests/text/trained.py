@@ -1,0 +1,99 @@
+"""Small vocabularies, trained on the examples' reviews by the libraries that people train theirs with."""
+
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer
+
+
+def reviews(root: Path) -> list[str]:
+    """The examples' reviews; `root` is the repository's top folder."""
+    with (root / "examples/data/reviews.csv").open(encoding="utf-8", newline="") as file:
+        return [row["text"] for row in csv.DictReader(file)]
+
+
+def train_byte_pairs(root: Path, texts: Iterable[str | bytes]):
+    """A `tokenizers.ByteLevelBPETokenizer` with RoBERTa's special tokens, of reviews and of other texts."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    trained = ByteLevelBPETokenizer()
+    lines = [*reviews(root), *(text for text in texts if isinstance(text, str))]
+    special = list(BytePairTokenizer.special_tokens)
+    trained.train_from_iterator(lines, 1500, special_tokens=special, show_progress=False)
+    return trained
+
+
+def train_albert(root: Path) -> bytes:
+    """A SentencePiece model with ALBERT's special tokens and symbols; a few pieces end in a digit and a comma."""
+    from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
+
+    lines = [review.lower() for review in reviews(root)]
+    lines += [f"in {year}, we read {year // 7} and x{year % 10} or éa{year % 10} and 42" for year in range(2000, 2020)]
+    written = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=written,
+        model_type="unigram",
+        character_coverage=1.0,
+        vocab_size=700,
+        hard_vocab_limit=False,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        user_defined_symbols=list('()"-.–£€'),
+        num_threads=1,
+        minloglevel=2,
+    )
+    proto = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
+    for piece, score in (("▁2014,", -5), ("9,", -3), ("▁2,", -3), ("a1,", -4), ("12,", -4), ("▁x9,", -5), ("3,1,", -5)):
+        proto.pieces.add(piece=piece, score=score)
+    return proto.SerializeToString()
+
+
+def comparable_to_transformers(texts: Iterable[str], peer, lowercase: bool, keep_accents: bool) -> list[str]:
+    """Texts on which transformers' AlbertTokenizer, `peer`, is meant to agree with ours."""
+    special = SentencePieceTokenizer.special_tokens
+
+    def alike(text: str) -> bool:
+        # These control characters are white space to Google's code, which cuts there; for transformers they vanish.
+        if any(c in "\x0b\x1c\x1d\x1e\x1f" for c in text):
+            return False
+        # transformers' vocabulary holds the special tokens as pieces, so that full-width ones become special, too.
+        if not lowercase and any(token in normal(text) for token in special):
+            return False
+        # With accents kept, its own copy of SentencePiece's clean-up sees grapheme clusters as a whole.
+        return not keep_accents or not any(unicodedata.category(c)[0] in "MC" for c in text)
+
+    def normal(text: str) -> str:
+        for token in special:
+            text = text.replace(token, " ")
+        return peer.backend_tokenizer.normalizer.normalize_str(text)
+
+    return [text for text in texts if alike(text)]
+
+
+def assert_equal_or_tied(
+    tokenizer: SentencePieceTokenizer, texts: Sequence, found: list[list[int]], expected: list[list[int]]
+) -> int:
+    """That ids are equal or, in under 1% of the texts, other segmentations of equal score; returns their number.
+
+    A score is a sum of floats, and libraries add in different orders.
+    """
+    ties = 0
+    for text, ids, others in zip(texts, found, expected, strict=True):
+        if ids != others:
+            score, other = (sum(map(tokenizer.backend.get_score, row)) for row in (ids, others))
+            assert abs(score - other) < 1e-4 + np.spacing(np.float32(abs(score))), (text, ids, others)
+            ties += 1
+    assert ties < 0.01 * len(texts)
+    print(f"{ties} ties in {len(texts)} texts")
+    return ties
