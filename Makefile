@@ -15,9 +15,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # What the second backend runs again: whatever computes with tensors. The rest does not depend on the backend.
-JAX_TESTS ?= tests/compat tests/conformance tests/layers tests/models tests/serving tests/training \
-	tests/tasks/test_bilstm.py tests/tasks/test_callbacks.py tests/tasks/test_fit.py tests/tasks/test_masked_lm.py \
-	tests/tasks/test_saving.py
+JAX_TESTS ?= tests/checkpoints/test_formats.py tests/checkpoints/test_hugging_face.py tests/compat tests/conformance \
+	tests/layers tests/models tests/serving tests/training tests/tasks/test_bilstm.py tests/tasks/test_callbacks.py \
+	tests/tasks/test_fit.py tests/tasks/test_masked_lm.py tests/tasks/test_saving.py
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 

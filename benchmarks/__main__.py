@@ -15,6 +15,7 @@ QUICK = {
     "startup": "--size nano --rounds 2",
     "albert_compile": "--size base --rounds 1",
     "elmo": "--size tiny --rounds 1",
+    "load": "--layers 2 --rounds 1",
 }
 
 

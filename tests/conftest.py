@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -31,6 +32,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     keras.utils.set_random_seed(1301)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget() -> Iterator[None]:
+    """Compiled functions and graphs of a module's tests, which would fill the memory, go with it."""
+    yield
+    keras.backend.clear_session()
+    if BACKEND == "jax":
+        import jax
+
+        jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

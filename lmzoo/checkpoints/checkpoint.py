@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from lmzoo.checkpoints.engine import Format, Plan, plan
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.models.family import Family
@@ -66,7 +68,8 @@ class Checkpoint:
         """
         from lmzoo.checkpoints.tokenizers import read_tokenizer
 
-        tokenizer = read_tokenizer(self.directory, self.family.tokenizer, self.arguments.get("vocabulary_size"))
+        size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
+        tokenizer = read_tokenizer(self.directory, self.family.tokenizer, size, characters)
         return Preprocessor(tokenizer, self.family.packing, self.arguments.get("max_sequence_length", 512))
 
     def load(self, backbone: Any, task: Any = None) -> Plan:
@@ -83,6 +86,10 @@ class Checkpoint:
         tensors = self.open_tensors()
         done = plan(self.format, tensors, weights, None if task is None else type(task).__name__)
         done.run(tensors)
+        for path in done.missing:  # they may have been made without initial values
+            if path.endswith("/kernel"):
+                draw = keras.initializers.TruncatedNormal(stddev=backbone.config.initializer_range)
+                weights[path].assign(draw(weights[path].shape))
         if done.missing and getattr(task, "uses_pooler", True):
             warnings.warn(
                 f"{self.directory} holds no {done.missing[0].split('/')[0]}: it starts with random weights, and so "

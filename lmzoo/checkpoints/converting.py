@@ -10,6 +10,7 @@ from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.checkpoints.engine import plan
 from lmzoo.checkpoints.recognise import find_checkpoint
 from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets import open_preset, verify_manifest
 from lmzoo.presets.store import TASK_FILE, MissingTokenizerError, read_json
 
@@ -46,7 +47,8 @@ def load(source: str | Path) -> tuple[Any, Any]:
         name = read_json(opened.directory, TASK_FILE)["class_name"] if stored.exists() else None
     cls = getattr(tasks, name or "", None)
     arguments = None if cls is None else opened.head_of(cls)
-    backbone = opened.build({})
+    with skip_initial_values():
+        backbone = opened.build({})
     if arguments is None:
         opened.load(backbone)
         return backbone, preprocessor
@@ -93,7 +95,8 @@ def inspect(source: str | Path) -> dict[str, str]:
         found["head"] = "none" if backbone is model else type(model).__name__
         found["tensors"] = f"{len(model.weights)}, all assigned"
     else:
-        backbone = checkpoint.build({})
+        with skip_initial_values():
+            backbone = checkpoint.build({})
         tensors = checkpoint.open_tensors()
         weights = {weight.path: weight for weight in backbone.weights if "seed_generator" not in weight.path}
         done = plan(checkpoint.format, tensors, weights)

@@ -93,7 +93,7 @@ def _check(path: Path, name: str, dataset: Any) -> None:
     if properties.get_nfilters():
         raise PresetError(f"{path}: {name} is compressed, which is not read: `h5repack -f NONE` unpacks a file.")
     stored = dataset.id.get_storage_size()
-    if not dataset.nbytes <= stored <= size - (dataset.id.get_offset() or 0):
+    if not dataset.nbytes <= stored <= size:
         raise PresetError(
             f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, and {stored} of the file's {size} are said "
             "to be its values."

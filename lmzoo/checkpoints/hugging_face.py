@@ -35,7 +35,8 @@ _IGNORED = {
     "chunk_size_feed_forward", "classifier_dropout", "cls_token_id", "dtype", "eos_token_id", "finetuning_task",
     "gradient_checkpointing", "id2label", "label2id", "language", "model_type", "num_labels", "output_attentions",
     "output_hidden_states", "output_past", "pad_token_id", "problem_type", "return_dict", "sep_token_id",
-    "tie_word_embeddings", "torch_dtype", "torchscript", "transformers_version", "use_bfloat16", "use_cache",
+    "tie_word_embeddings", "tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "use_bfloat16",
+    "use_cache",
 }  # fmt: skip
 _HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
 _ONLY: dict[str, tuple[Any, ...]] = {

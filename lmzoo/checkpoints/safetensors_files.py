@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,17 +59,19 @@ class SafetensorsFiles(TensorFile):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._layouts: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._layouts: dict[str, tuple[tuple[int, ...], str, int]] = {}  # shape, dtype, where in the file
         self._files = files_of_tensors(self.path, _NAMES, self._look_into)
 
     def _look_into(self, file: Path) -> Iterable[str]:
         check_is_weights(file)
-        _check_header_length(file)
-        with _opened(file) as opened:
-            for name in (names := opened.keys()):
-                layout = opened.get_slice(name)
-                code = layout.get_dtype()
-                self._layouts[name] = tuple(layout.get_shape()), _DTYPES.get(code, code)
+        length = _header_length(file)
+        with _opened(file) as opened:  # the library checks the whole header
+            names = opened.keys()
+        with file.open("rb") as raw:
+            header = json.loads(raw.read(8 + length)[8:])
+        for name in names:
+            code, (begin, _) = header[name]["dtype"], header[name]["data_offsets"]
+            self._layouts[name] = tuple(header[name]["shape"]), _DTYPES.get(code, code), 8 + length + begin
         return names
 
     def names(self) -> Iterable[str]:
@@ -83,9 +86,14 @@ class SafetensorsFiles(TensorFile):
     def read(self, name: str) -> np.ndarray:
         if (dtype := self.dtype(name)) not in _CODES:
             raise PresetError(f"{self.file_of(name)}: {name!r} holds {dtype}, which cannot be read.")
-        # What was read of a mapped file counts as memory until it is closed.
-        with _opened(self._files[name]) as opened:
-            return opened.get_tensor(name)
+        # The library would map the file, and what is read of it would be in memory twice.
+        shape, _, offset = self._layouts[name]
+        with self._files[name].open("rb") as raw:
+            raw.seek(offset)
+            array = np.fromfile(raw, np.dtype(dtype), math.prod(shape))
+        if array.size != math.prod(shape):
+            raise PresetError(f"{self._files[name]} has become shorter since it was opened. Fetch it again.")
+        return array.reshape(shape)
 
     def file_of(self, name: str) -> Path:
         return self._files[name]
@@ -103,7 +111,7 @@ def _opened(file: Path) -> Iterator[Any]:
         ) from error
 
 
-def _check_header_length(file: Path) -> None:
+def _header_length(file: Path) -> int:
     """The library refuses the same, but not how much it would take to parse a header that is as long as it says."""
     with file.open("rb") as opened:
         start = opened.read(8)
@@ -114,6 +122,7 @@ def _check_header_length(file: Path) -> None:
         )
     if length > _LONGEST_HEADER:
         raise PresetError(f"{file} has a header of {length} bytes, expected at most {_LONGEST_HEADER}.")
+    return length
 
 
 def write_safetensors(

@@ -201,7 +201,7 @@ def write_pipeline(tokenizer: Any, file: Path, start: str, end: str) -> None:
 
 def _unigram_backend(tokenizer: SentencePieceTokenizer) -> Any:
     """SentencePiece as `tokenizers` can say it: other segmentations of equal score, and "9," stays whole."""
-    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     proto = model_proto().FromString(tokenizer.model)
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
@@ -214,6 +214,5 @@ def _unigram_backend(tokenizer: SentencePieceTokenizer) -> Any:
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
     )
-    mask = tokenizer.mask_token
-    backend.add_special_tokens([AddedToken(token, lstrip=token == mask) for token in tokenizer.special_tokens])
+    backend.add_special_tokens(list(tokenizer.special_tokens))
     return backend

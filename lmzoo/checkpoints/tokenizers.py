@@ -13,7 +13,7 @@ from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE
 from lmzoo.checkpoints.tokenizer_settings import SETTINGS_FILE, check_tokens, read_settings, write_settings
 from lmzoo.checkpoints.vocabularies import find_vocabulary, has_file, naming, read_lines
-from lmzoo.presets.store import CONFIG_FILE, PresetError, read_json
+from lmzoo.presets.store import CONFIG_FILE, MissingTokenizerError, PresetError, read_json
 from lmzoo.text import CharacterTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer, WordTokenizer
 
 # A table of embeddings is made larger by less than this, to be a multiple of some number.
@@ -65,6 +65,19 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int)
         tokenizer: one of `lmzoo.text`.
         directory: where to. A config.json that belongs to it should be there already.
         sequence_length: the most tokens of a row.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+
+    from lmzoo.checkpoints.tokenizers import read_tokenizer, write_tokenizer
+    from lmzoo.text import WordPieceTokenizer
+
+    Path("checkpoint").mkdir()
+    write_tokenizer(WordPieceTokenizer.of_words(["film"], 11), Path("checkpoint"), 512)
+    read_tokenizer(Path("checkpoint"), WordPieceTokenizer).tokenize(["A film"])  # [[1, 5]]
+    ```
     """
     tokenizer.save_assets(directory)
     for ours, theirs in _NAMES.items():
@@ -124,7 +137,9 @@ def _read_words(directory: Path) -> tuple[Tokenizer, Path]:
     files = sorted(directory.glob("vocab*.txt"))
     if len(files) != 1:
         found = ", ".join(path.name for path in files) or "none"
-        raise PresetError(f"{directory} must hold one vocab*.txt for its tokens, found {found}. Pass `preprocessor=`.")
+        raise MissingTokenizerError(
+            f"{directory} must hold one vocab*.txt for its tokens, found {found}. Pass `preprocessor=`."
+        )
     with naming(files[0]):
         return WordTokenizer(read_lines(file_beside(directory, files[0].name))), files[0]
 

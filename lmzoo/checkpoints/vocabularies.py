@@ -9,7 +9,7 @@ from typing import Any
 
 from lmzoo.checkpoints.files import file_beside
 from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE, class_of, sentencepiece_model
-from lmzoo.presets.store import PresetError, read_json
+from lmzoo.presets.store import MissingTokenizerError, PresetError, read_json
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 # Files that make a vocabulary together, the one to name in messages first.
@@ -44,7 +44,7 @@ def find_vocabulary(
         with naming(file):
             return kinds[0], file, _of_pipeline(pipeline, file)
     if not found:
-        raise PresetError(_nothing(directory, [names for _, names in sets]))
+        raise MissingTokenizerError(_nothing(directory, [names for _, names in sets]))
     kind, names = found[0]
     file, *others = (file_beside(directory, name) for name in names)
     with naming(file):

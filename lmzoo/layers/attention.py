@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import as_rows
 
 # Large enough that exp() of a masked score is exactly 0 beside any real one, small enough that a row without real keys
@@ -116,7 +117,7 @@ class SelfAttention(keras.layers.Layer):
         self.query, self.key, self.value, self.output_dense = (
             keras.layers.Dense(
                 hidden_dim,
-                kernel_initializer=keras.initializers.TruncatedNormal(stddev=initializer_range),
+                kernel_initializer=TruncatedNormal(stddev=initializer_range),
                 dtype=self.dtype_policy,
                 name=name,
             )

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 
 
@@ -63,7 +64,7 @@ class TransformerEmbedding(keras.layers.Layer):
         return kind(
             rows,
             self.hidden_dim,
-            embeddings_initializer=keras.initializers.TruncatedNormal(stddev=self.initializer_range),
+            embeddings_initializer=TruncatedNormal(stddev=self.initializer_range),
             dtype=self.dtype_policy,
             name=name,
         )

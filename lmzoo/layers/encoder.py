@@ -10,6 +10,7 @@ from keras import ops
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.attention import SelfAttention
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.rows import as_rows
 
@@ -52,7 +53,7 @@ class TransformerBlock(keras.layers.Layer):
         policy = self.dtype_policy
 
         def dense(units: int, name: str) -> keras.layers.Dense:
-            initializer = keras.initializers.TruncatedNormal(stddev=initializer_range)
+            initializer = TruncatedNormal(stddev=initializer_range)
             return keras.layers.Dense(units, kernel_initializer=initializer, dtype=policy, name=name)
 
         def layer_norm(name: str) -> LayerNorm:

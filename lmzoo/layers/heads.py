@@ -9,6 +9,7 @@ from keras import ops
 
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.rows import as_rows
 
@@ -48,7 +49,7 @@ class ClassificationHead(keras.layers.Layer):
         self.logits = self._dense(num_classes, "logits")
 
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
-        initializer = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
+        initializer = TruncatedNormal(stddev=self.initializer_range)
         return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -106,7 +107,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.initializer_range = initializer_range
         self.dense = keras.layers.Dense(
             token_embedding.output_dim,
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=initializer_range),
+            kernel_initializer=TruncatedNormal(stddev=initializer_range),
             dtype=self.dtype_policy,
             name="dense",
         )

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import as_rows
 
 
@@ -28,7 +29,7 @@ class FirstTokenPooler(keras.layers.Layer):
         self.dense = keras.layers.Dense(
             hidden_dim,
             activation="tanh",
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=initializer_range),
+            kernel_initializer=TruncatedNormal(stddev=initializer_range),
             dtype=self.dtype_policy,
             name="dense",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.checkpoints.recognise import find_checkpoint
+from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets import PresetError, open_preset, write_manifest
 from lmzoo.presets.atomic import atomic_directory
 from lmzoo.presets.store import (
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 def load_backbone(preset: str | Path, cls: type[Backbone], load_weights: bool = True, **overrides: Any) -> Backbone:
     """The backbone of a preset; see `Backbone.from_preset`."""
     source = open_source(preset)
-    backbone = _build(source, preset, cls, overrides)
+    backbone = _build(source, preset, cls, load_weights, overrides)
     if load_weights:
         source.load(backbone)
     return backbone
@@ -52,14 +54,17 @@ def open_source(preset: str | Path) -> _KerasPreset | Checkpoint:
     return find_checkpoint(directory) or _KerasPreset(directory)
 
 
-def _build(source: _KerasPreset | Checkpoint, preset: Any, cls: type[Backbone], overrides: dict[str, Any]) -> Backbone:
+def _build(
+    source: _KerasPreset | Checkpoint, preset: Any, cls: type[Backbone], load_weights: bool, overrides: dict[str, Any]
+) -> Backbone:
     found = source.backbone_class
     if not issubclass(found, cls):
         raise ValueError(
             f"The preset {str(preset)!r} holds a {found.__name__}, not a {cls.__name__}. Call "
             f"`{found.__name__}.from_preset`, or `Backbone.from_preset` for any family."
         )
-    return source.build(overrides)
+    with skip_initial_values() if load_weights else nullcontext():
+        return source.build(overrides)
 
 
 class _KerasPreset:
@@ -145,7 +150,7 @@ def load_task(
     from lmzoo.models.backbone import Backbone
 
     source = open_source(preset)
-    backbone = _build(source, preset, Backbone, backbone_overrides)
+    backbone = _build(source, preset, Backbone, load_weights, backbone_overrides)
     if preprocessor is None:
         preprocessor = source.preprocessor()
     if sequence_length is not None:

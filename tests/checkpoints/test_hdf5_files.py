@@ -218,13 +218,32 @@ def test_declared_but_not_there(path, shape, options):
 @pytest.mark.parametrize("beyond", [1, 300, 1 << 40])
 def test_values_beyond_the_end(path, beyond):
     with h5py.File(path, "w") as file:
-        dataset = file.create_dataset("weight", data=np.ones((7, 11), "float32"))
-        start = dataset.id.get_offset()
+        start = file.create_dataset("weight", data=np.ones((7, 11), "float32")).id.get_offset()
     data = path.read_bytes()
     layout, forged = (struct.pack("<BBQQ", 3, 1, place, 308) for place in (start, len(data) - 308 + beyond))
     assert data.count(layout) == 1
     path.write_bytes(data.replace(layout, forged))
-    refused(path, "weight")
+    refused(path, "is not a whole HDF5 file: .*invalid dataset size")
+
+
+def test_chunks_that_share_their_bytes(path):
+    """40 entries of the index lead to the one chunk that the file holds."""
+    width, count = 4096, 40
+    with h5py.File(path, "w") as file:
+        file.create_dataset("weight", (width * count,), "float32", chunks=(width,))[:width] = 1
+    data = bytearray(path.read_bytes())
+    start = data.index(b"TREE\x01\0\x01\0")
+    place = int.from_bytes(data[start + 48 : start + 56], "little")
+    assert np.frombuffer(data, "float32", width, place).sum() == width
+    entries = b"".join(struct.pack("<IIQQQ", width * 4, 0, width * i, 0, place) for i in range(count))
+    data[start + 6] = count
+    data[start + 24 : start + 24 + len(entries) + 24] = entries + struct.pack("<IIQQ", 0, 0, width * count, 0)
+    path.write_bytes(data)
+    with h5py.File(path) as file:
+        assert file["weight"][()].sum() == width * count
+    refused(
+        path, rf"weight \({width * count},\) needs {4 * width * count} bytes, and {4 * width * count} of the file's"
+    )
 
 
 def test_partly_there(path):

@@ -113,6 +113,16 @@ def test_files_that_disagree(directory: Path) -> None:
     assert not read_tokenizer(directory, WORD).lowercase
 
 
+def test_vocabularies_that_disagree(directory: Path) -> None:
+    for cls, kept in ((WORD, "film"), (PAIR, "film"), (SENTENCE, "▁other")):
+        write_tokenizer(cls.of_words(["film"], SIZES[cls] + 30), directory, 7)
+        pipeline = (directory / PIPELINE).read_bytes()
+        write_tokenizer(cls.of_words(["other"], SIZES[cls] + 30), directory, 7)
+        (directory / PIPELINE).write_bytes(pipeline)
+        # tokenizer.json counts, as in transformers, but SentencePiece's own file says more.
+        assert kept in [token.lstrip("Ġ") for token in read_tokenizer(directory, cls).vocabulary]
+
+
 def test_mask_that_leaves_the_space(directory: Path) -> None:
     write_tokenizer(tiny(PAIR), directory, 7)
     edit_json(directory / PIPELINE, put(added_tokens__4__lstrip=False))
@@ -135,6 +145,14 @@ def test_symbols_that_transformers_splits_off(directory: Path) -> None:
         with pytest.warns(UserWarning, match=r"transformers splits texts at \( before SentencePiece sees them"):
             found = read_tokenizer(directory, SENTENCE)
         assert found.tokenize(["film(film"]) == tokenizer.tokenize(["film(film"])
+
+
+def test_line_ends_of_windows(directory: Path) -> None:
+    write_vocabulary(directory, tiny(PAIR))
+    for name in ("merges.txt", "vocab.json"):
+        text = (directory / name).read_bytes()
+        (directory / name).write_bytes(text.replace(b"\n", b"\r\n"))
+    assert read_tokenizer(directory, PAIR).merges == tiny(PAIR).merges
 
 
 # === KerasHub ===

@@ -138,6 +138,11 @@ def write_old(directory: Path, tokenizer: Any) -> None:
         if "merges" in model:
             model["merges"] = [" ".join(merge) for merge in model["merges"]]
             del pipeline["pre_tokenizer"]["use_regex"]
+        if "unk_id" in model:
+            spaces = {"type": "Metaspace", "replacement": "▁", "str_rep": "▁", "add_prefix_space": True}
+            pipeline["pre_tokenizer"]["pretokenizers"][1] = spaces
+            squeeze = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+            pipeline["normalizer"]["normalizers"].append(squeeze)
 
     edit_json(directory / "tokenizer.json", older)
 

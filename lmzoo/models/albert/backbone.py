@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.scan import scan
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.config import EncoderConfig, is_integer, require
@@ -187,7 +188,7 @@ class AlbertBackbone(TransformerBackbone):
         # === Layers ===
         layers: dict[str, Any] = {"embeddings": embedding_of(config, dtype, config.embedding_dim)}
         if config.embedding_projection:
-            initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+            initializer = TruncatedNormal(stddev=config.initializer_range)
             layers["embedding_projection"] = keras.layers.Dense(
                 config.hidden_dim, kernel_initializer=initializer, dtype=dtype, name="embedding_projection"
             )

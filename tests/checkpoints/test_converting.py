@@ -1,0 +1,97 @@
+"""`convert` and `inspect`, in Python and on the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.checkpoints.converting import convert, inspect
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import Backbone, MaskedLM, TextClassifier
+from lmzoo.models.family import families
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert"])
+def test_there_and_back(family, tmp_path):
+    """Head, labels and tokenizer survive a round through Hugging Face's files: the same texts, the same scores."""
+    task = tiny_task(TextClassifier, families()[family], labels=["bad", "so so", "good"])
+    task.save_to_preset(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
+    convert(tmp_path / "theirs", tmp_path / "again")
+    texts = tiny_texts(7)
+    expected = task.predict(texts, verbose=0)
+    for directory in ("theirs", "again"):
+        loaded = TextClassifier.from_preset(tmp_path / directory)
+        assert loaded.class_names == ["bad", "so so", "good"]
+        np.testing.assert_allclose(loaded.predict(texts, verbose=0), expected, atol=1e-6, err_msg=directory)
+
+
+def test_a_backbone_keeps_its_tokenizer(tmp_path):
+    task = tiny_task(MaskedLM, families()["bert"])
+    save_checkpoint(task.backbone, tmp_path / "theirs", to="hf", preprocessor=task.preprocessor)
+    convert(tmp_path / "theirs", tmp_path / "ours")
+    classifier = TextClassifier.from_preset(tmp_path / "ours", num_classes=2)
+    assert classifier.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
+
+
+def test_no_tokenizer_is_said(tmp_path):
+    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path / "bare", to="hf")
+    with pytest.warns(UserWarning, match="no tokenizer files: only the model is written"):
+        convert(tmp_path / "bare", tmp_path / "ours")
+    assert isinstance(Backbone.from_preset(tmp_path / "ours"), lmzoo.models.BertBackbone)
+    assert inspect(tmp_path / "bare")["tokenizer"] == "none"
+
+
+def test_an_existing_directory_is_kept(tmp_path):
+    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path / "it", to="hf")
+    with pytest.raises(FileExistsError, match="exists already"):
+        convert("bert_nano_en_uncased", tmp_path / "it", to="hf")
+
+
+def test_inspect(tmp_path):
+    task = tiny_task(TextClassifier, families()["roberta"])
+    save_checkpoint(task, tmp_path, to="hf")
+    found = inspect(tmp_path)
+    assert found["format"] == "Hugging Face transformers"
+    assert (found["model"], found["head"]) == ("RobertaBackbone", "TextClassifier")
+    assert found["tensors"].startswith(f"{len(task.backbone.weights) + 1} ")  # and the zero row of segments
+    assert found["tokenizer"] == "BytePairTokenizer, 313 tokens"
+    assert found["parameters"] == f"{task.backbone.count_params():,}"
+    assert inspect("bert_nano_en_uncased")["manifest"] == "matches"
+    (tmp_path / "vocab.json").write_text("{")
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(PresetError, match=r"vocab\.json"):
+        inspect(tmp_path)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "import lmzoo_script; lmzoo_script.main()"
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=env, cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.slow
+def test_command_line(tmp_path):
+    done = command("convert", "bert_nano_en_uncased", str(tmp_path / "it"), "--to", "hf")
+    assert done.returncode == 0, done.stderr
+    assert f"written to {tmp_path / 'it'}" in done.stderr
+    shown = command("verify", str(tmp_path / "it"))
+    assert "head\tMaskedLM" in shown.stdout.splitlines()
+    (tmp_path / "it/model.safetensors").write_bytes(b"short")
+    failed = command("verify", str(tmp_path / "it"))
+    assert failed.returncode == 1
+    assert "Error:" in failed.stderr
+    assert "model.safetensors" in failed.stderr
+    assert "Traceback" not in failed.stderr
