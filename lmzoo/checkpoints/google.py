@@ -1,4 +1,4 @@
-"""TensorFlow 1 checkpoints of Google's BERT and ALBERT code: `*_config.json` beside `*.ckpt` files."""
+"""TensorFlow checkpoints of Google's BERT and ALBERT code: `*_config.json` beside `*.ckpt` files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Format, Row, Table, tensorflow_modules
 from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
+from lmzoo.checkpoints.model_garden import ModelGardenCheckpoint
 from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.presets.store import PresetError
@@ -70,8 +71,8 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Format:
         aliases={r"^module/": ""},
         optional=("pooler/",),
         ignored={
-            r".*/(adam|lamb)_[mv]": "the optimizer's state",
-            "global_step": "the number of training steps",
+            r".*/(adam|lamb)_[mv]|(.*/)?\.?(optimizer|OPTIMIZER_SLOT)/.*": "the optimizer's state",
+            r"global_step|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH": "not a weight",
             r"cls/seq_relationship/.*": "the head of next-sentence or sentence-order prediction",
             r"cls/squad/.*": "the head of a QuestionAnswerer",
         },
@@ -93,7 +94,8 @@ def checkpoint_prefix(directory: Path) -> Path:
 
 def open_tensors(directory: Path) -> TensorFile:
     """The weights."""
-    return TensorFlowCheckpoint(checkpoint_prefix(directory))
+    checkpoint = TensorFlowCheckpoint(checkpoint_prefix(directory))
+    return ModelGardenCheckpoint(checkpoint) if ModelGardenCheckpoint.is_one(checkpoint) else checkpoint
 
 
 def head_of(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:

@@ -10,6 +10,7 @@ from lmzoo.checkpoints.bilm import find_bilm
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.checkpoints.fairseq import find_fairseq
 from lmzoo.checkpoints.keras_hub import find_keras_hub
+from lmzoo.checkpoints.model_garden import ModelGardenCheckpoint
 from lmzoo.models.family import families
 from lmzoo.presets.store import CONFIG_FILE, PresetError, read_json
 
@@ -52,7 +53,10 @@ def _hugging_face(directory: Path, config: dict[str, Any]) -> Checkpoint:
 def _google(directory: Path, file: Path) -> Checkpoint:
     family = families()[_GOOGLE[file.name]]
     arguments = family.checkpoints["google"].config.read(read_json(directory, file.name), file)
-    head, head_arguments = google.head_of(google.open_tensors(directory))
+    tensors = google.open_tensors(directory)
+    if isinstance(tensors, ModelGardenCheckpoint) and arguments["activation"] == "gelu":
+        arguments["activation"] = "gelu_tanh"  # its code computes the approximation
+    head, head_arguments = google.head_of(tensors)
     return Checkpoint(
         directory, "google", family, arguments, lambda: google.open_tensors(directory), head, head_arguments
     )

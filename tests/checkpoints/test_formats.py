@@ -96,6 +96,47 @@ def test_optimizer_slots_and_other_heads_are_left_out(tmp_path):
         Backbone.from_preset(tmp_path)
 
 
+GARDEN = {
+    "attention/self/query": "_attention_layer/_query_dense",
+    "attention/self/key": "_attention_layer/_key_dense",
+    "attention/self/value": "_attention_layer/_value_dense",
+    "attention/output/LayerNorm": "_attention_layer_norm",
+    "intermediate/dense": "_intermediate_dense",
+    "output/dense": "_output_dense",
+    "output/LayerNorm": "_output_layer_norm",
+}
+
+
+@pytest.mark.parametrize("output", ["_attention_layer/_output_dense", "_attention_output_dense"])
+def test_tensorflow_2(output, tmp_path):
+    """The Model Garden's names: layers by number, the embeddings first and the pooler last, heads as an axis."""
+    tf = pytest.importorskip("tensorflow")
+    from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
+
+    backbone = tiny_backbone(families()["bert"])
+    save_checkpoint(backbone, tmp_path, to="tf1")
+    reader = tf.train.load_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    tensors = []
+    for name in reader.get_variable_to_shape_map():
+        array, place = reader.get_tensor(name), name.removeprefix("bert/")
+        for number, table in enumerate(("word_embeddings", "position_embeddings", "token_type_embeddings")):
+            place = place.replace(f"embeddings/{table}", f"{number}/embeddings")
+        place = place.replace("embeddings/LayerNorm", "3").replace("pooler/dense", "7")
+        for layer in range(3):
+            for theirs, garden in {**GARDEN, "attention/output/dense": output}.items():
+                place = place.replace(f"encoder/layer_{layer}/{theirs}/", f"{layer + 4}/{garden}/")
+        if "/self/" in name:
+            array = array.reshape(*array.shape[:-1], 5, 7)
+        elif name.endswith("attention/output/dense/kernel"):
+            array = array.reshape(5, 7, 35)
+        tensors.append((f"model/layer_with_weights-{place}/.ATTRIBUTES/VARIABLE_VALUE", array))
+    counter = ("save_counter/.ATTRIBUTES/VARIABLE_VALUE", np.int64(3))
+    write_tensorflow_checkpoint(tmp_path / "bert_model.ckpt", [*tensors, counter])
+    again = Backbone.from_preset(tmp_path)
+    assert again.config.activation == "gelu_tanh"
+    assert_same(again, backbone)
+
+
 @pytest.mark.tf_only
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "distilbert"])
 def test_keras_hub(name, tmp_path):

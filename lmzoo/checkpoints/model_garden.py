@@ -1,0 +1,80 @@
+"""BERT's TensorFlow 2 checkpoints, of the TensorFlow Model Garden up to 2.3, by the names of Google's first code."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from lmzoo.checkpoints.tensors import TensorFile
+
+_NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
+_EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # the first layers
+_PARTS = {
+    "_attention_layer/_query_dense": "attention/self/query",
+    "_attention_layer/_key_dense": "attention/self/key",
+    "_attention_layer/_value_dense": "attention/self/value",
+    "_attention_layer/_output_dense": "attention/output/dense",
+    "_attention_output_dense": "attention/output/dense",  # in the first versions
+    "_attention_layer_norm": "attention/output/LayerNorm",
+    "_intermediate_dense": "intermediate/dense",
+    "_output_dense": "output/dense",
+    "_output_layer_norm": "output/LayerNorm",
+}
+
+
+class ModelGardenCheckpoint(TensorFile):
+    """The tensors by the first code's names, heads and their columns as one axis; others keep their names.
+
+    Args:
+        checkpoint: the checkpoint.
+    """
+
+    def __init__(self, checkpoint: TensorFile) -> None:
+        self.path = checkpoint.path
+        self._checkpoint = checkpoint
+        self._stored = {_first_name(name): name for name in checkpoint.names()}
+
+    @staticmethod
+    def is_one(checkpoint: TensorFile) -> bool:
+        """Whether a checkpoint is of this kind."""
+        return any(_NAME.fullmatch(name) for name in checkpoint.names())
+
+    def names(self) -> Iterable[str]:
+        return self._stored.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        shape = self._checkpoint.shape(self._stored[name])
+        if name.endswith(("query/kernel", "key/kernel", "value/kernel")) and len(shape) == 3:
+            return shape[0], math.prod(shape[1:])
+        if name.endswith(("query/bias", "key/bias", "value/bias")) and len(shape) == 2:
+            return (math.prod(shape),)
+        if name.endswith("attention/output/dense/kernel") and len(shape) == 3:
+            return math.prod(shape[:2]), shape[2]
+        return shape
+
+    def dtype(self, name: str) -> str:
+        return self._checkpoint.dtype(self._stored[name])
+
+    def read(self, name: str) -> np.ndarray:
+        return self._checkpoint.read(self._stored[name]).reshape(self.shape(name))
+
+    def file_of(self, name: str) -> Path:
+        return self._checkpoint.file_of(self._stored[name])
+
+
+def _first_name(name: str) -> str:
+    if not (match := _NAME.fullmatch(name)):
+        return name
+    layer, rest = int(match[1]), match[2]
+    if layer < len(_EMBEDDINGS) and rest == "embeddings":
+        return f"bert/embeddings/{_EMBEDDINGS[layer]}"
+    if layer == len(_EMBEDDINGS):
+        return f"bert/embeddings/LayerNorm/{rest}"
+    part, _, kind = rest.rpartition("/")
+    if part in _PARTS:
+        return f"bert/encoder/layer_{layer - len(_EMBEDDINGS) - 1}/{_PARTS[part]}/{kind}"
+    return f"bert/pooler/dense/{rest}" if not part and layer > len(_EMBEDDINGS) else name
