@@ -76,6 +76,8 @@ class Elmo(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if num_output_representations < 1:
+            raise ValueError(f"`num_output_representations` must be at least 1, got {num_output_representations}.")
         if (module is None) != (options_file is not None and weight_file is not None):
             raise ValueError("Pass `options_file` and `weight_file`, or `module` and None for both.")
         if module is None:

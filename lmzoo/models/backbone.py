@@ -52,7 +52,7 @@ class Backbone(keras.Model):
         try:
             parsed = self.config_class(**config)
         except TypeError as error:
-            raise TypeError(f"{type(self).__name__}: {str(error).replace('__init__()', 'the configuration')}") from None
+            raise TypeError(f"{type(self).__name__}: {str(error).split('__init__() ')[-1]}") from None
         policy = keras.dtype_policies.get(dtype)
         special: dict[str, keras.DTypePolicy] = {}  # of single layers, in the configuration of a quantised model
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):

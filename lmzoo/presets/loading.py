@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import re
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -244,7 +245,12 @@ def _write_backbone(backbone: Backbone, target: Path, metadata: dict[str, Any]) 
 def _head_weights(task: Task) -> dict[str, Any]:
     """The weights that are not the backbone's, by path."""
     backbone = {id(v) for v in task.backbone.variables}
-    return {v.path: v for v in task.weights if id(v) not in backbone}
+    return {_head_name(v.path): v for v in task.weights if id(v) not in backbone}
+
+
+def _head_name(path: str) -> str:
+    """A weight's name in the file: Keras numbers the two LSTMs in `Bidirectional` by how many there were before."""
+    return re.sub(r"/(forward|backward)_lstm_\d+/", r"/\1_lstm/", path)
 
 
 def _write_head(task: Task, path: Path) -> None:
@@ -261,7 +267,7 @@ def _read_head(task: Task, path: Path) -> None:
     weights = _head_weights(task)
     with h5py.File(path, "r") as file:
         stored: dict[str, Any] = {}
-        file.visititems(lambda name, item: stored.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(lambda name, item: stored.update({_head_name(name): item}) if isinstance(item, h5py.Dataset) else None)
         if stored.keys() != weights.keys():
             raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
         for name, weight in weights.items():

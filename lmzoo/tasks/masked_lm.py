@@ -59,7 +59,7 @@ class MaskedLM(Task):
         name: str = "masked_lm",
     ) -> None:
         if not self.supports(family_of(backbone)):
-            raise ValueError(f"A {type(backbone).__name__} cannot fill masks: its family has no mask token.")
+            raise ValueError(f"{type(backbone).__name__} cannot fill masks: its family has no mask token.")
         config = backbone.config
         head = MaskedLMHead(
             backbone.embeddings.token_embedding,

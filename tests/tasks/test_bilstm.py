@@ -65,3 +65,13 @@ def test_words_are_encoded_once_where_xla_does_not_compile():
 def test_unknown_encoder():
     with pytest.raises(ValueError, match="`encoder` must be \"bilstm\" or None, got 'gru'"):
         tiny_task(TextClassifier, families()["bert"], encoder="gru")
+
+
+def test_presets_load_whatever_was_built_before(tmp_path):
+    """Keras numbers the layers inside of Bidirectional anew in every process."""
+    texts = tiny_texts(5)
+    for name in ("first", "second"):
+        task = tiny_task(TextClassifier, families()["bert"], encoder="bilstm", encoder_dim=7)
+        task.save_to_preset(tmp_path / name)
+        loaded = TextClassifier.from_preset(tmp_path / name)
+        np.testing.assert_array_equal(loaded.predict(texts, verbose=0), task.predict(texts, verbose=0))
