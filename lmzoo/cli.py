@@ -47,7 +47,8 @@ def _messages() -> Iterator[None]:
             warnings.showwarning = lambda message, *_: console.print(f"Notice: {message}", markup=False, soft_wrap=True)
             yield
     except (ValueError, OSError) as error:
-        console.print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
+        message = str(error).replace("`overwrite=True`", "`--overwrite`")
+        console.print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
 
 
@@ -128,9 +129,9 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
     """List what is in a checkpoint or preset, and check all of it: files, configuration, tensors, tokenizer."""
     with _messages():
         import lmzoo.models  # noqa: F401 - registers the families
-        from lmzoo.checkpoints.converting import inspect
+        from lmzoo.checkpoints.verifying import verify
 
-        found = inspect(source)
+        found = verify(source)
         console = Console()
         if not console.is_terminal:
             for part, value in found.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.hdf5_files import Hdf5File
 from lmzoo.models.family import families
 from lmzoo.presets.store import PresetError, read_json
@@ -21,12 +21,13 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
     options = dict(_flat(read_json(options_file.parent, options_file.name)))
     family = families()["elmo"]
     kind = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens"
-    arguments = family.checkpoints[kind].config.read(options, options_file)
+    told = {}
     if kind == "bilm_tokens":
         weights = Hdf5File(weight_file)
         if "embedding" not in weights.names():
             raise PresetError(f"{weight_file} lacks 'embedding', and {options_file} describes no `char_cnn`.")
-        arguments["vocabulary_size"] = weights.shape("embedding")[0] + 1  # and a row for no token
+        told["vocabulary_size"] = weights.shape("embedding")[0] + 1  # and a row for no token
+    arguments = read_arguments(family, kind, options, options_file, **told)
     return Checkpoint(options_file.parent, kind, family, arguments, lambda: Hdf5File(weight_file))
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.engine import Format, Plan, plan
+from lmzoo.checkpoints.engine import Format, Plan, plan, weights_of
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.models.family import Family
+from lmzoo.presets.store import PresetError
 from lmzoo.text import Preprocessor
 
 
@@ -72,8 +73,23 @@ class Checkpoint:
         tokenizer = read_tokenizer(self.directory, self.family.tokenizer, size, characters)
         return Preprocessor(tokenizer, self.family.packing, self.arguments.get("max_sequence_length", 512))
 
-    def load(self, backbone: Any, task: Any = None) -> Plan:
-        """Assigns the weights of a backbone and, if `task` is given, of its head.
+    def plan(self, model: Any) -> Plan:
+        """What loading will do, checked, without reading a tensor.
+
+        Args:
+            model: a backbone, or the task whose head is stored.
+
+        Raises:
+            PresetError: naming the first tensor that is missing, left over, or of another shape.
+        """
+        head = type(model).__name__ if hasattr(model, "backbone") else None
+        return plan(self.format, self.open_tensors(), weights_of(model), head)
+
+    def load(self, model: Any) -> Plan:
+        """Assigns the weights.
+
+        Args:
+            model: a backbone, or the task whose head is stored.
 
         Returns:
             What was done.
@@ -81,19 +97,41 @@ class Checkpoint:
         Raises:
             PresetError: naming the first tensor that is missing, left over, or of another shape.
         """
-        model = backbone if task is None else task
-        weights = {weight.path: weight for weight in model.weights if "seed_generator" not in weight.path}
-        tensors = self.open_tensors()
-        done = plan(self.format, tensors, weights, None if task is None else type(task).__name__)
-        done.run(tensors)
+        weights, done = weights_of(model), self.plan(model)
+        done.run()
         for path in done.missing:  # they may have been made without initial values
             if path.endswith("/kernel"):
-                draw = keras.initializers.TruncatedNormal(stddev=backbone.config.initializer_range)
+                deviation = getattr(model, "backbone", model).config.initializer_range
+                draw = keras.initializers.TruncatedNormal(stddev=deviation)
                 weights[path].assign(draw(weights[path].shape))
-        if done.missing and getattr(task, "uses_pooler", True):
+        if done.missing and getattr(model, "uses_pooler", True):
             warnings.warn(
                 f"{self.directory} holds no {done.missing[0].split('/')[0]}: it starts with random weights, and so "
                 "`pooled_output` means nothing before training.",
                 stacklevel=2,
             )
         return done
+
+
+def read_arguments(family: Family, kind: str, stored: Mapping[str, Any], file: Path, **told: Any) -> dict[str, Any]:
+    """Arguments of a family's configuration class, as a file gives them.
+
+    Args:
+        family: the record of the family.
+        kind: the format, a key of `Family.checkpoints`.
+        stored: the file's content.
+        file: its path.
+        **told: arguments that other files tell.
+
+    Raises:
+        PresetError: naming the file, and the key whose value no model of the family can have.
+    """
+    table = family.checkpoints[kind].config
+    arguments = {**table.read(stored, file), **told}
+    try:
+        family.backbone.config_class(**arguments)
+    except ValueError as error:
+        raise PresetError(f"{file}: {table.in_its_words(str(error))}") from error
+    except TypeError as error:  # from a comparison
+        raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error
+    return arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -72,7 +73,11 @@ class ConfigTable:
                 if not isinstance(value, str) or value not in spellings:
                     raise PresetError(f"{file}: `{key}` must be one of {', '.join(spellings)}, got {value!r:.60}.")
                 value = spellings[value]
-            config[argument] = value - self.shifts[argument] if argument in self.shifts else value
+            if argument in self.shifts:
+                if not isinstance(value, int):
+                    raise PresetError(f"{file}: `{key}` must be an integer, got {value!r:.60}.")
+                value -= self.shifts[argument]
+            config[argument] = value
         for key, argument in self.training.items():
             if stored.get(key, config[argument]) != config[argument]:
                 warnings.warn(
@@ -82,8 +87,18 @@ class ConfigTable:
                 )
         return config
 
-    def write(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def in_its_words(self, message: str) -> str:
+        """A message about our arguments, which stand in backquotes, with the file's keys in their place."""
+        words = {argument: f"`{key}`" for key, argument in self.keys.items()}
+        words |= {argument: f"{words[argument]} less {shift}" for argument, shift in self.shifts.items()}
+        return re.sub(r"`(\w+)`", lambda match: words.get(match[1], match[0]), message)
+
+    def write(self, config: Mapping[str, Any], format: str) -> dict[str, Any]:
         """The file's content for arguments of our configuration class.
+
+        Args:
+            config: the arguments.
+            format: what to call the format in messages.
 
         Raises:
             PresetError: naming the argument that the format cannot say.
@@ -94,7 +109,7 @@ class ConfigTable:
             if argument in self.values:
                 spelt = [theirs for theirs, ours in self.values[argument].items() if ours == value]
                 if not spelt:
-                    raise PresetError(f"The format has no word for `{argument}={value!r}`.")
+                    raise PresetError(f"The format {format!r} has no word for `{argument}={value!r}`.")
                 value = spelt[0]
             stored[key] = value + self.shifts[argument] if argument in self.shifts else value
         stored |= {key: config[argument] for key, argument in self.training.items()}

@@ -32,24 +32,24 @@ class Transform:
     """
 
     shape: Callable[[Shape], Shape]
-    load: Callable[[np.ndarray, Shape], np.ndarray]
+    load: Callable[[np.ndarray], np.ndarray]
     store: Callable[[np.ndarray], np.ndarray]
 
 
-def _itself(value: Any, *_: Any) -> Any:
+def _itself(value: Any) -> Any:
     return value
 
 
 SAME = Transform(_itself, _itself, _itself)
-TRANSPOSED = Transform(lambda shape: shape[::-1], lambda a, _: a.T, lambda a: a.T)
-ONE_AXIS_MORE = Transform(lambda shape: (1, *shape), lambda a, _: a[0], lambda a: a[None])
+TRANSPOSED = Transform(lambda shape: shape[::-1], lambda a: a.T, lambda a: a.T)
+ONE_AXIS_MORE = Transform(lambda shape: (1, *shape), lambda a: a[0], lambda a: a[None])
 
 
 def without_rows(count: int) -> Transform:
     """Without the first `count` rows, which are zero where they are loaded."""
     return Transform(
         lambda shape: (shape[0] - count, *shape[1:]),
-        lambda a, _: np.concatenate([np.zeros((count, *a.shape[1:]), a.dtype), a]),
+        lambda a: np.concatenate([np.zeros((count, *a.shape[1:]), a.dtype), a]),
         lambda a: a[count:],
     )
 
@@ -90,6 +90,7 @@ class Format:
     """How a family's models are written in one file format.
 
     Attributes:
+        name: what to call the format.
         config: between the file's configuration and the family's, see `ConfigTable`.
         backbone: the backbone's weights.
         heads: by the name of the task's class, the weights of its head.
@@ -102,6 +103,7 @@ class Format:
             and tensors by name.
     """
 
+    name: str
     config: ConfigTable
     backbone: Table
     heads: Mapping[str, Table] = field(default_factory=dict)
@@ -118,30 +120,37 @@ class Plan:
     """What loading will do, checked and complete.
 
     Attributes:
+        tensors: the file.
         assignments: weight, name of the tensor in the file, and its layout.
         copies: names of tensors that must be equal.
         left_out: names of tensors that are not read, and why.
         missing: paths of weights that the file may lack, and does.
     """
 
+    tensors: TensorFile
     assignments: list[tuple[Any, str, Transform]]
     copies: list[tuple[str, str]]
     left_out: dict[str, str]
     missing: list[str]
 
-    def run(self, tensors: TensorFile) -> None:
+    def run(self) -> None:
         """Reads tensor by tensor and assigns the weights.
 
         Raises:
             PresetError: if two tensors that must be equal are not.
         """
         for copy, original in self.copies:
-            if not np.array_equal(tensors.read(copy), tensors.read(original)):
+            if not np.array_equal(self.tensors.read(copy), self.tensors.read(original)):
                 raise PresetError(
-                    f"{tensors.path}: {copy} differs from {original}, but the model has one weight for both."
+                    f"{self.tensors.path}: {copy} differs from {original}, but the model has one weight for both."
                 )
         for weight, name, transform in self.assignments:
-            weight.assign(transform.load(tensors.read(name), tuple(weight.shape)))
+            weight.assign(transform.load(self.tensors.read(name)))
+
+
+def weights_of(model: Any) -> dict[str, Any]:
+    """What a file holds of a model: its variables by path. Keras does not count the states of random numbers."""
+    return {weight.path: weight for weight in model.weights}
 
 
 def plan(format: Format, tensors: TensorFile, weights: Mapping[str, Any], head: str | None = None) -> Plan:
@@ -158,7 +167,7 @@ def plan(format: Format, tensors: TensorFile, weights: Mapping[str, Any], head: 
     """
     table = {**format.backbone, **(format.heads[head] if head else {})}
     weights = {path: weight for path, weight in weights.items() if not path.startswith(format.absent)}
-    rows = {path: lookup(table, path) for path in weights}
+    rows = {path: lookup(format, table, path) for path in weights}
     found = _canonical(format, tensors)
     missing = [path for path, row in rows.items() if row.name not in found]
     for path in missing:
@@ -189,7 +198,7 @@ def plan(format: Format, tensors: TensorFile, weights: Mapping[str, Any], head: 
                 f"{tensors.file_of(name)} holds {name!r} {tensors.shape(name)}, which is no part of the model: its "
                 "configuration says something else, or it is another kind of model. Nothing was loaded."
             )
-    return Plan(assignments, copies, left_out, missing)
+    return Plan(tensors, assignments, copies, left_out, missing)
 
 
 def tensors_of(
@@ -207,20 +216,20 @@ def tensors_of(
         if path.startswith(format.absent):
             continue
         in_head = head is not None and _matching(format.heads[head], path) is not None
-        row = lookup(format.heads[head] if in_head else format.backbone, path)
+        row = lookup(format, format.heads[head] if in_head else format.backbone, path)
         array = keras.ops.convert_to_numpy(weight)
         yield row.name if in_head else prefix + row.name, np.ascontiguousarray(row.transform.store(array))
 
 
-def lookup(table: Table, path: str) -> Row:
-    """The row of a weight, its numbers filled in.
+def lookup(format: Format, table: Table, path: str) -> Row:
+    """The row of a weight in one of a format's tables, its numbers filled in.
 
     Raises:
         PresetError: if the format has no place for the weight.
     """
     row = _matching(table, path)
     if row is None:
-        raise PresetError(f"The format has no place for the weight {path!r}.")
+        raise PresetError(f"The format {format.name!r} has no place for the weight {path!r}.")
     return row
 
 

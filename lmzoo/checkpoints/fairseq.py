@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.checkpoints.torch_files import TorchFile
 from lmzoo.models.family import families
@@ -30,13 +30,12 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
     table = family.checkpoints["fairseq"].config
     options = _options(tensors, file)
     known = {key: value for key, value in options.items() if key in {*table.keys, *table.only, *table.training}}
-    arguments = table.read(known, file)  # the other arguments are those of a training run
     words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
     if len(words) != 1:
         raise PresetError(f"{file} is not a RoBERTa of fairseq: it lacks '…{_WORD_TABLE}'.")
-    arguments["vocabulary_size"] = tensors.shape(words[0])[0]
-    head, head_arguments = _head(tensors)
-    return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, head, head_arguments)
+    # The other arguments are those of a training run.
+    arguments = read_arguments(family, "fairseq", known, file, vocabulary_size=tensors.shape(words[0])[0])
+    return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, *_head(tensors))
 
 
 def _options(tensors: TorchFile, file: Path) -> Mapping[str, Any]:

@@ -55,15 +55,27 @@ def file_beside(directory: Path, name: str) -> Path:
     """
     if name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
         raise PresetError(f"{directory} names {name!r} as one of its files: only names without a path are allowed.")
-    root = Path(os.path.realpath(directory))
-    real = Path(os.path.realpath(root / name))
+    check_inside(directory, directory / name)
+    return directory / name
+
+
+def check_inside(directory: Path, path: Path) -> None:
+    """Refuses a symbolic link out of a checkpoint's directory, but for those of Hugging Face's cache.
+
+    Args:
+        directory: the checkpoint's.
+        path: of a file in it or in one of its folders.
+
+    Raises:
+        PresetError: if the file really lies elsewhere.
+    """
+    root, real = Path(os.path.realpath(directory)), Path(os.path.realpath(path))
     homes = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
     if not any(real.is_relative_to(home) for home in homes):
         raise PresetError(
-            f"{directory / name} is a link to {real}, which is outside the directory, and is not followed. Put the "
-            "file itself there."
+            f"{path} is a link to {real}, which is outside the directory, and is not followed. Put the file itself "
+            "there."
         )
-    return directory / name
 
 
 def files_of_tensors(

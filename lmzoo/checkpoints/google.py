@@ -7,18 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Format, Row, Table, tensorflow_modules
 from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
 from lmzoo.checkpoints.model_garden import ModelGardenCheckpoint
 from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
 from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.presets.store import PresetError
+from lmzoo.models.family import families
+from lmzoo.presets.store import PresetError, read_json
 
 CLASSIFIER = {
     "classifier/logits/kernel": Row("output_weights", TRANSPOSED),
     "classifier/logits/bias": Row("output_bias"),
 }
+_FAMILIES = {"bert_config.json": "bert", "albert_config.json": "albert"}
 # The tensor that only a model with this head has, and our task.
 _HEADS = {
     "output_weights": "TextClassifier",
@@ -65,6 +68,7 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Format:
         "masked_lm_head/output_bias": Row("cls/predictions/output_bias"),
     }
     return Format(
+        name="TensorFlow checkpoint of Google's code",
         config=config,
         backbone=tensorflow_modules(modules),
         heads={"MaskedLM": masked_lm, "TextClassifier": CLASSIFIER},
@@ -79,12 +83,27 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Format:
     )
 
 
-def checkpoint_prefix(directory: Path) -> Path:
-    """The checkpoint in a directory, without `.index`.
+def find_google(directory: Path) -> Checkpoint | None:
+    """The checkpoint in a directory with `bert_config.json` or `albert_config.json`; None if there is none.
 
     Raises:
-        PresetError: if there is none, or there are several.
+        PresetError: if there are several checkpoints, or it is of a variant that our models cannot follow.
     """
+    file = next((directory / name for name in _FAMILIES if (directory / name).is_file()), None)
+    if file is None:
+        return None
+    family = families()[_FAMILIES[file.name]]
+    arguments = read_arguments(family, "google", read_json(directory, file.name), file)
+    tensors: TensorFile = TensorFlowCheckpoint(_prefix(directory))
+    if ModelGardenCheckpoint.is_one(tensors):
+        tensors = ModelGardenCheckpoint(tensors, arguments["num_heads"])
+        if arguments["activation"] == "gelu":
+            arguments["activation"] = "gelu_tanh"  # its code computes the approximation
+    return Checkpoint(directory, "google", family, arguments, lambda: tensors, *_head(tensors))
+
+
+def _prefix(directory: Path) -> Path:
+    """The checkpoint in a directory, without `.index`."""
     found = sorted(directory.glob("*.index"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
@@ -92,13 +111,7 @@ def checkpoint_prefix(directory: Path) -> Path:
     return found[0].with_suffix("")
 
 
-def open_tensors(directory: Path) -> TensorFile:
-    """The weights."""
-    checkpoint = TensorFlowCheckpoint(checkpoint_prefix(directory))
-    return ModelGardenCheckpoint(checkpoint) if ModelGardenCheckpoint.is_one(checkpoint) else checkpoint
-
-
-def head_of(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:
+def _head(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:
     """Our task for the head in a checkpoint, and its constructor's arguments; (None, {}) for none."""
     names = {re.sub(r"^module/", "", name): name for name in tensors.names()}
     task = next((task for name, task in _HEADS.items() if name in names), None)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import Format, Row, torch_modules
 from lmzoo.checkpoints.safetensors_files import SafetensorsFiles
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.checkpoints.torch_files import TorchFile
-from lmzoo.presets.store import CONFIG_FILE, PresetError
+from lmzoo.models.family import families
+from lmzoo.presets.store import CONFIG_FILE, PresetError, read_json
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -127,10 +129,31 @@ def hugging_face_format(
     }
     ignored = {r"(.*\.)?position_ids": "a buffer", r"qa_outputs\..*": "the head of a QuestionAnswerer"}
     ignored |= fields.pop("ignored", {})
-    return Format(heads=heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
+    name = "Hugging Face transformers"
+    return Format(name, heads=heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
 
 
-def open_tensors(directory: Path) -> TensorFile:
+def find_hugging_face(directory: Path) -> Checkpoint | None:
+    """The checkpoint in a directory whose `config.json` has a `model_type`; None if there is none.
+
+    Raises:
+        PresetError: for a type that is not one of a family here, or a configuration that its model cannot follow.
+    """
+    file = directory / CONFIG_FILE
+    config = read_json(directory, CONFIG_FILE) if file.is_file() else {}
+    if "model_type" not in config:
+        return None
+    known = {name: family for name, family in families().items() if "hf" in family.checkpoints}
+    family = known.get(str(config["model_type"]))
+    if family is None:
+        raise PresetError(
+            f"{file}: models of type {config['model_type']!r:.60} are not known; known are {', '.join(known)}."
+        )
+    arguments = read_arguments(family, "hf", config, file)
+    return Checkpoint(directory, "hf", family, arguments, lambda: _open_tensors(directory), *_head(directory, config))
+
+
+def _open_tensors(directory: Path) -> TensorFile:
     """The weights: safetensors if there are any, otherwise a pickled state dict."""
     names = {path.name for path in directory.iterdir()}
     if {"model.safetensors", "model.safetensors.index.json"} & names:
@@ -141,7 +164,7 @@ def open_tensors(directory: Path) -> TensorFile:
     raise PresetError(f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin.")
 
 
-def head_of(directory: Path, config: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+def _head(directory: Path, config: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """Our task for the head that `config.json` names, and its constructor's arguments; (None, {}) for none."""
     architecture = (config.get("architectures") or [""])[0]
     task = TASKS.get(architecture.partition("For")[2])

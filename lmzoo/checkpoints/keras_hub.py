@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import Format, Row, Transform
 from lmzoo.checkpoints.hdf5_files import Hdf5File
+from lmzoo.checkpoints.heads import JoinedHeads, split_heads
 from lmzoo.models.family import families
-from lmzoo.presets.store import CONFIG_FILE, MODEL_WEIGHTS_FILE, PresetError
+from lmzoo.presets.store import CONFIG_FILE, MODEL_WEIGHTS_FILE, PresetError, read_json
 
 _PREFIX = "keras_hub>"
 _KEYS = (
@@ -73,6 +74,7 @@ def keras_hub_format(
     }
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return Format(
+        name="KerasHub",
         config=ConfigTable(
             keys={key: key for key in (*_KEYS, *keys)},
             constants=constants,
@@ -86,31 +88,6 @@ def keras_hub_format(
     )
 
 
-class _Flattened(Hdf5File):
-    """Kernels and biases of attention with heads and their columns as one axis."""
-
-    def __init__(self, path: Path, heads: int) -> None:
-        super().__init__(path)
-        self._shapes = {
-            name: _flat_shape(path, name, super(_Flattened, self).shape(name), heads) for name in self.names()
-        }
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._shapes[name]
-
-    def read(self, name: str) -> np.ndarray:
-        return super().read(name).reshape(self._shapes[name])
-
-
-def _flat_shape(path: Path, name: str, shape: tuple[int, ...], heads: int) -> tuple[int, ...]:
-    axis = _heads_axis(name)
-    if axis is None:
-        return shape
-    if len(shape) < axis + 2 or shape[axis] != heads:
-        raise PresetError(f"{path}: {name!r} has shape {shape}, expected {heads} heads on axis {axis}.")
-    return (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
-
-
 def _heads_axis(name: str) -> int | None:
     """Which axis of a tensor is that of the heads."""
     if re.search(r"_self_attention_layer/(query|key|value)_dense/vars/[01]$", name):
@@ -118,33 +95,29 @@ def _heads_axis(name: str) -> int | None:
     return 0 if name.endswith("_self_attention_layer/output_dense/vars/0") else None
 
 
-def with_heads(tensors: Iterable[tuple[str, np.ndarray]], heads: int) -> Iterator[tuple[str, np.ndarray]]:
+def with_heads(tensors: Iterable[tuple[str, np.ndarray]], num_heads: int) -> Iterator[tuple[str, np.ndarray]]:
     """Tensors as KerasHub writes them: the inverse of what is done in reading."""
-    for name, array in tensors:
-        if (axis := _heads_axis(name)) is not None:
-            shape = (*array.shape[:axis], heads, array.shape[axis] // heads, *array.shape[axis + 1 :])
-            array = array.reshape(shape)
+    for name, array in split_heads(tensors, num_heads, _heads_axis):
         yield name.replace("transformer_encoder_0/", "transformer_encoder/"), array
 
 
-def find_keras_hub(directory: Path, config: Mapping[str, Any]) -> Checkpoint | None:
-    """The checkpoint in a directory whose `config.json` is `config`; None if it is not KerasHub's.
+def find_keras_hub(directory: Path) -> Checkpoint | None:
+    """The checkpoint in a directory whose `config.json` names a class of KerasHub; None if there is none.
 
     Raises:
         PresetError: for a class that is not one of a family here.
     """
+    file = directory / CONFIG_FILE
+    config = read_json(directory, CONFIG_FILE) if file.is_file() else {}
     name = config.get("registered_name")
     if not isinstance(name, str) or not name.startswith(_PREFIX):
         return None
     known = {f"{_PREFIX}{f.backbone.__name__}": f for f in families().values() if "keras_hub" in f.checkpoints}
     if name not in known or not isinstance(config.get("config"), dict):
-        raise PresetError(f"{directory / CONFIG_FILE}: {name!r} is not known; known are {', '.join(known)}.")
-    family = known[name]
-    arguments = family.checkpoints["keras_hub"].config.read(config["config"], directory / CONFIG_FILE)
-    return Checkpoint(
-        directory,
-        "keras_hub",
-        family,
-        arguments,
-        lambda: _Flattened(directory / MODEL_WEIGHTS_FILE, arguments["num_heads"]),
-    )
+        raise PresetError(f"{file}: {name!r} is not known; known are {', '.join(known)}.")
+    arguments = read_arguments(known[name], "keras_hub", config["config"], file)
+
+    def open_tensors() -> JoinedHeads:
+        return JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)
+
+    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors)

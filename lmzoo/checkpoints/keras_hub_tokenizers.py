@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config import ConfigTable
+from lmzoo.checkpoints.files import check_inside
+from lmzoo.checkpoints.sentencepiece_rules import with_clean_up
 from lmzoo.checkpoints.vocabularies import naming
-from lmzoo.presets.store import TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, PresetError
+from lmzoo.presets.store import TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, PresetError, write_json
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 _CLASSES: dict[str, type[Tokenizer]] = {
@@ -24,15 +25,26 @@ _CONFIGS: dict[type[Tokenizer], ConfigTable] = {
         keys={"lowercase": "lowercase", "strip_accents": "strip_accents"},
         defaults={"lowercase": False, "strip_accents": False},
         only={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)},
-        ignored=(*_IGNORED, "vocabulary", "special_tokens"),
+        ignored=_IGNORED,
+        # It knows the special tokens but for this one, and keeps them whole only if told to.
+        written={
+            "vocabulary": None,
+            "special_tokens": [WordPieceTokenizer.unk_token],
+            "special_tokens_in_strings": True,
+        },
     ),
     BytePairTokenizer: ConfigTable(
         keys={},
         only={"add_prefix_space": (False,)},
-        ignored=(*_IGNORED, "vocabulary", "merges", "unsplittable_tokens"),
+        ignored=_IGNORED,
+        written={
+            "vocabulary": None,
+            "merges": None,
+            "unsplittable_tokens": list(BytePairTokenizer.special_tokens),
+        },
     ),
     SentencePieceTokenizer: ConfigTable(
-        keys={}, only={"add_bos": (False,), "add_eos": (False,)}, ignored=(*_IGNORED, "proto")
+        keys={}, only={"add_bos": (False,), "add_eos": (False,)}, ignored=_IGNORED, written={"proto": None}
     ),
 }
 
@@ -58,16 +70,42 @@ def read_keras_hub_tokenizer(directory: Path, stored: Mapping[str, Any]) -> tupl
     tokenizer = cls(**_CONFIGS[cls].read(config, file))
     if not assets.is_dir():
         raise PresetError(f"{directory} has no {TOKENIZER_ASSETS_DIR}, where the vocabulary should be.")
-    _check_links(directory, assets)
+    for path in assets.iterdir():
+        check_inside(directory, path)
     with naming(assets):
         tokenizer.load_assets(assets)
     return tokenizer, assets
 
 
-def _check_links(directory: Path, assets: Path) -> None:
-    """As `lmzoo.checkpoints.files.file_beside`, for files that are not at the top of the preset."""
-    root = Path(os.path.realpath(directory))
-    homes = [root, *([root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [])]
-    for path in assets.iterdir():
-        if not any(Path(os.path.realpath(path)).is_relative_to(home) for home in homes):
-            raise PresetError(f"{path} is a link to {os.path.realpath(path)}, outside the preset, and is not followed.")
+def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) -> None:
+    """Writes a tokenizer's files into a preset of KerasHub's.
+
+    KerasHub's tokenizers get the settings and the vocabulary. What their code does otherwise is no setting, and ids
+    differ there: they fold cases ("ß" becomes "ss", "…" three dots), measure a word's length in bytes, do not take the
+    space before `<mask>` with it, split the special tokens in ALBERT's texts, and keep its pieces such as "9,".
+
+    Args:
+        tokenizer: one of `lmzoo.text`.
+        directory: the preset's.
+        name: KerasHub's class, such as "BertTokenizer".
+
+    Raises:
+        PresetError: if the class is for other tokenizers, or cannot read the vocabulary.
+    """
+    cls = type(tokenizer)
+    if _CLASSES.get(name) is not cls:
+        raise PresetError(f"KerasHub's {name} cannot do what a {cls.__name__} does: save the model without tokenizer.")
+    settings = tokenizer.get_config()
+    if isinstance(tokenizer, WordPieceTokenizer):
+        if settings["strip_accents"] is None:
+            settings["strip_accents"] = settings["lowercase"]
+        if strange := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
+            raise PresetError(f"KerasHub's {name} cannot read the token {strange!r}: it strips white space at the end.")
+    elif isinstance(tokenizer, SentencePieceTokenizer):
+        tokenizer = with_clean_up(tokenizer)
+    config = _CONFIGS[cls].write(settings, "KerasHub")
+    stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
+    write_json(directory, TOKENIZER_FILE, stored)
+    assets = directory / TOKENIZER_ASSETS_DIR
+    assets.mkdir(parents=True)
+    tokenizer.save_assets(assets)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from lmzoo.checkpoints.heads import JoinedHeads
 from lmzoo.checkpoints.tensors import TensorFile
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
@@ -31,11 +31,15 @@ class ModelGardenCheckpoint(TensorFile):
 
     Args:
         checkpoint: the checkpoint.
+        num_heads: how many heads the configuration says there are.
+
+    Raises:
+        PresetError: naming the file and the tensor with another number of heads.
     """
 
-    def __init__(self, checkpoint: TensorFile) -> None:
+    def __init__(self, checkpoint: TensorFile, num_heads: int) -> None:
         self.path = checkpoint.path
-        self._checkpoint = checkpoint
+        self._checkpoint = JoinedHeads(checkpoint, num_heads, _heads_axis)
         self._stored = {_first_name(name): name for name in checkpoint.names()}
 
     @staticmethod
@@ -47,23 +51,23 @@ class ModelGardenCheckpoint(TensorFile):
         return self._stored.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        shape = self._checkpoint.shape(self._stored[name])
-        if name.endswith(("query/kernel", "key/kernel", "value/kernel")) and len(shape) == 3:
-            return shape[0], math.prod(shape[1:])
-        if name.endswith(("query/bias", "key/bias", "value/bias")) and len(shape) == 2:
-            return (math.prod(shape),)
-        if name.endswith("attention/output/dense/kernel") and len(shape) == 3:
-            return math.prod(shape[:2]), shape[2]
-        return shape
+        return self._checkpoint.shape(self._stored[name])
 
     def dtype(self, name: str) -> str:
         return self._checkpoint.dtype(self._stored[name])
 
     def read(self, name: str) -> np.ndarray:
-        return self._checkpoint.read(self._stored[name]).reshape(self.shape(name))
+        return self._checkpoint.read(self._stored[name])
 
     def file_of(self, name: str) -> Path:
         return self._checkpoint.file_of(self._stored[name])
+
+
+def _heads_axis(name: str) -> int | None:
+    """Which axis of a tensor is that of the heads."""
+    if match := re.search(r"/attention/self/(?:query|key|value)/(kernel|bias)$", _first_name(name)):
+        return 1 if match[1] == "kernel" else 0
+    return 0 if _first_name(name).endswith("/attention/output/dense/kernel") else None
 
 
 def _first_name(name: str) -> str:

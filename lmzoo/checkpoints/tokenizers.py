@@ -10,6 +10,7 @@ from typing import Any
 
 from lmzoo.checkpoints.files import file_beside
 from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
+from lmzoo.checkpoints.sentencepiece_rules import clean_up_in
 from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE
 from lmzoo.checkpoints.tokenizer_settings import SETTINGS_FILE, check_tokens, read_settings, write_settings
 from lmzoo.checkpoints.vocabularies import find_vocabulary, has_file, naming, read_lines
@@ -91,8 +92,9 @@ def _read(directory: Path, cls: type[Tokenizer]) -> tuple[Tokenizer, Path]:
     pipeline = read_json(directory, PIPELINE_FILE) if has_file(directory, PIPELINE_FILE) else None
     if pipeline is not None and "class_name" in pipeline:
         tokenizer, file = read_keras_hub_tokenizer(directory, pipeline)
-        if isinstance(tokenizer, SentencePieceTokenizer):  # there is no setting for it
-            tokenizer = SentencePieceTokenizer(tokenizer.model, _lowercase(directory, file, tokenizer))
+        if isinstance(tokenizer, SentencePieceTokenizer):  # KerasHub has no settings for it
+            told = clean_up_in(tokenizer.model) or {"lowercase": _lowercase(directory, file, tokenizer)}
+            tokenizer = SentencePieceTokenizer(tokenizer.model, **told)
     else:
         kinds = [cls, *([_INSTEAD[cls]] if cls in _INSTEAD else [])]
         tokenizer, file = _read_others(directory, kinds, pipeline)

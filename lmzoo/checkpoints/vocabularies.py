@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.files import file_beside
-from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE, class_of, sentencepiece_model
+from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE, class_of, model_proto, sentencepiece_model
 from lmzoo.presets.store import MissingTokenizerError, PresetError, read_json
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from lmzoo.text.tokenizer import in_order
 
 # Files that make a vocabulary together, the one to name in messages first.
 _FILES: Mapping[type[Tokenizer], tuple[tuple[str, ...], ...]] = {
@@ -30,7 +33,8 @@ def find_vocabulary(
         directory: the checkpoint's.
         kinds: classes to look for; the first one whose files are there is taken.
         pipeline: the content of tokenizer.json, if there is one. Then its class and vocabulary count, as in
-            transformers, but for SentencePiece, whose own file says more.
+            transformers, but for SentencePiece, whose own file says more. If there are both, and they differ, a
+            notice says so.
 
     Raises:
         PresetError: if there is none, or a file is damaged.
@@ -39,23 +43,61 @@ def find_vocabulary(
         kinds = [class_of(pipeline, directory / PIPELINE_FILE)]
     sets = [(kind, names) for kind in kinds for names in _FILES[kind]]
     found = [(kind, names) for kind, names in sets if all(has_file(directory, name) for name in names)]
-    if pipeline is not None and (not found or kinds[0] is not SentencePieceTokenizer):
-        file = directory / PIPELINE_FILE
-        with naming(file):
-            return kinds[0], file, _of_pipeline(pipeline, file)
-    if not found:
+    if not found and pipeline is None:
         raise MissingTokenizerError(_nothing(directory, [names for _, names in sets]))
-    kind, names = found[0]
+    ways: list[tuple[Path, dict[str, Any]]] = []
+    if pipeline is not None:
+        ways.append((directory / PIPELINE_FILE, _of_pipeline(pipeline, directory / PIPELINE_FILE)))
+    if found:
+        kinds = [found[0][0]]
+        ways.append((directory / found[0][1][0], _of_files(directory, *found[0])))
+    file, vocabulary = ways[-1 if kinds[0] is SentencePieceTokenizer else 0]
+    if len(ways) == 2:
+        _compare(ways, file)
+    return kinds[0], file, vocabulary
+
+
+def _of_files(directory: Path, kind: type[Tokenizer], names: Sequence[str]) -> dict[str, Any]:
     file, *others = (file_beside(directory, name) for name in names)
     with naming(file):
         if kind is SentencePieceTokenizer:
-            return kind, file, {"model": file.read_bytes()}
+            return {"model": file.read_bytes()}
         if kind is WordPieceTokenizer:
-            return kind, file, {"vocabulary": [line.rstrip() for line in read_lines(file)]}
+            return {"vocabulary": [line.rstrip() for line in read_lines(file)]}
         ids = read_json(directory, "encoder.json" if len(others) == 2 else file.name)
-        tokens = _of_dictionary(file, _in_order(ids)) if len(others) == 2 else _in_order(ids)
+        tokens = _of_dictionary(file, in_order(ids)) if len(others) == 2 else in_order(ids)
         merges = read_lines(others[-1])
-        return kind, file, {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
+        return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
+
+
+def _compare(ways: Sequence[tuple[Path, Mapping[str, Any]]], kept: Path) -> None:
+    """Gives notice of files in one directory that give other ids to one text."""
+    (pipeline, one), (file, other) = (
+        (path, {"tokens": _tokens(path, vocabulary), "merges": _merges(path, vocabulary)}) for path, vocabulary in ways
+    )
+    for what, first in one.items():
+        pairs = enumerate(itertools.zip_longest(first, other[what]))
+        if differing := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
+            number, a, b = differing
+            warnings.warn(
+                f"{pipeline} and {file.name} hold different {what}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
+                f"depend on which of them a library reads, here {kept.name}. Delete the one that the model was not "
+                "trained with.",
+                stacklevel=2,
+            )
+            return
+
+
+def _tokens(file: Path, vocabulary: Mapping[str, Any]) -> list[str]:
+    with naming(file):
+        if "model" in vocabulary:
+            return [piece.piece for piece in model_proto().FromString(vocabulary["model"]).pieces]
+        return [token.rstrip() for token in vocabulary["vocabulary"]]
+
+
+def _merges(file: Path, vocabulary: Mapping[str, Any]) -> list[str]:
+    with naming(file):
+        return [merge if isinstance(merge, str) else " ".join(merge) for merge in vocabulary.get("merges", ())]
 
 
 def _nothing(directory: Path, sets: list[tuple[str, ...]]) -> str:
@@ -68,9 +110,10 @@ def _nothing(directory: Path, sets: list[tuple[str, ...]]) -> str:
 
 def _of_pipeline(pipeline: Mapping[str, Any], file: Path) -> dict[str, Any]:
     model = pipeline["model"]
-    if class_of(pipeline, file) is SentencePieceTokenizer:
-        return {"model": sentencepiece_model(pipeline, file)}
-    return {"vocabulary": _in_order(model["vocab"])} | ({"merges": model["merges"]} if "merges" in model else {})
+    with naming(file):
+        if class_of(pipeline, file) is SentencePieceTokenizer:
+            return {"model": sentencepiece_model(pipeline, file)}
+        return {"vocabulary": in_order(model["vocab"])} | ({"merges": model["merges"]} if "merges" in model else {})
 
 
 def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
@@ -83,22 +126,6 @@ def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
             raise PresetError(f"{file}, line {at}: expected a number in encoder.json and a count, got {line!r:.60}.")
         entries.append(numbers.get(entry, entry))
     return ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]
-
-
-def _in_order(ids: Any) -> list[str]:
-    """The tokens of a token -> id mapping in the order of their ids."""
-    if not isinstance(ids, dict) or not all(type(id) is int for id in ids.values()):
-        raise ValueError("The vocabulary must be an object with an id for each token.")
-    tokens = sorted(ids, key=ids.__getitem__)
-    for id, token in enumerate(tokens):
-        if ids[token] != id:
-            raise ValueError(
-                f"The ids must be 0 to {len(ids) - 1}, as ours leave none out, but {token!r} has {ids[token]} and no "
-                f"token has {id}."
-                if ids[token] > id
-                else f"The id {ids[token]} belongs to two tokens, {tokens[id - 1]!r} and {token!r}."
-            )
-    return tokens
 
 
 def has_file(directory: Path, name: str) -> bool:

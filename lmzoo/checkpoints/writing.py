@@ -10,12 +10,14 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.engine import Format, tensors_of
+from lmzoo.checkpoints.engine import Format, tensors_of, weights_of
 from lmzoo.checkpoints.hdf5_files import write_hdf5
 from lmzoo.checkpoints.hugging_face import TASKS
 from lmzoo.checkpoints.keras_hub import with_heads
+from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.safetensors_files import write_safetensors
 from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
+from lmzoo.checkpoints.tokenizers import write_tokenizer
 from lmzoo.models.family import family_of
 from lmzoo.presets.atomic import atomic_directory
 from lmzoo.presets.store import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, PresetError, write_json
@@ -60,43 +62,44 @@ def save_checkpoint(
         return
     if to not in _WRITERS:
         raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
-    kind, marker, owns, write = _WRITERS[to]
+    writer = _WRITERS[to]
     backbone = getattr(model, "backbone", model)
     family = family_of(backbone)
-    kind = "bilm_tokens" if kind == "bilm" and getattr(backbone.config, "vocabulary_size", None) else kind
+    tokens = writer.kind == "bilm" and getattr(backbone.config, "vocabulary_size", None)
+    kind = "bilm_tokens" if tokens else writer.kind
     if kind not in family.checkpoints:
-        kinds = [name for name, (of, *_) in _WRITERS.items() if of in family.checkpoints]
+        kinds = [name for name, other in _WRITERS.items() if other.kind in family.checkpoints]
         raise PresetError(
             f"There are no {to} files of the family {family.name!r}: it has {', '.join(kinds) or 'none'}."
         )
     format = family.checkpoints[kind]
     said, more = format.complete(backbone.config)
     config = _config(format, dataclasses.replace(backbone.config, **said))
-    weights = {weight.path: weight for weight in model.weights if "seed_generator" not in weight.path}
+    weights = weights_of(model)
     if not getattr(model, "uses_pooler", True):
         weights = {path: weight for path, weight in weights.items() if not path.startswith(format.optional)}
     head = type(model).__name__ if model is not backbone else None
     if head is not None and head not in format.heads:
         raise PresetError(f"The format {to!r} has no place for the head of a {head}. Save `task.backbone`.")
-    marker = marker.format(family=family.name)
-    with atomic_directory(directory, marker=marker, owns=owns | {marker}, overwrite=overwrite) as target:
+    marker = writer.marker.format(family=family.name)
+    with atomic_directory(directory, marker=marker, owns=writer.owns | {marker}, overwrite=overwrite) as target:
         prefix = f"{family.name}." if head and to == "hf" else ""
         added = ((prefix + name, array) for name, array in more.items())
-        write(target, model, head, config, itertools.chain(tensors_of(format, weights, head, prefix), added))
-        if preprocessor is not None and to != "bilm":
-            from lmzoo.checkpoints.tokenizers import write_tokenizer
-
-            write_tokenizer(preprocessor.tokenizer, target, preprocessor.sequence_length)
+        writer.model(target, model, head, config, itertools.chain(tensors_of(format, weights, head, prefix), added))
+        if preprocessor is not None:
+            writer.tokenizer(target, backbone, preprocessor)
 
 
 def _config(format: Format, config: Any) -> dict[str, Any]:
     """The file's configuration, proven to say all that ours does."""
     ours = dataclasses.asdict(config)
-    stored = format.config.write(ours)
+    stored = format.config.write(ours, format.name)
     untold = {name: ours[name] for name in format.config.untold}
     again = dataclasses.asdict(type(config)(**{**format.config.read(stored, "the file"), **untold}))
     if lost := sorted(name for name, value in ours.items() if again[name] != value):
-        raise PresetError(f"The format cannot say `{lost[0]}={ours[lost[0]]!r}`: it means {again[lost[0]]!r} there.")
+        raise PresetError(
+            f"The format {format.name!r} cannot say `{lost[0]}={ours[lost[0]]!r}`: it means {again[lost[0]]!r} there."
+        )
     return stored
 
 
@@ -142,17 +145,48 @@ def _write_keras_hub(target: Path, model: Any, head: str | None, config: dict[st
     write_hdf5(target / MODEL_WEIGHTS_FILE, with_heads(tensors, config["num_heads"]))
 
 
-_Writer = Callable[[Path, Any, "str | None", dict[str, Any], Any], None]
-# By the name of a format: its key in `Family.checkpoints`, the file that tells it, all that it writes, and the writer.
-_WRITERS: dict[str, tuple[str, str, set[str], _Writer]] = {
-    "hf": ("hf", CONFIG_FILE, {"model.safetensors", *_TOKENIZER_FILES}, _write_hugging_face),
-    "tf1": (
+def _write_tokenizer(target: Path, backbone: Any, preprocessor: Any) -> None:
+    write_tokenizer(preprocessor.tokenizer, target, preprocessor.sequence_length)
+
+
+def _write_keras_hub_tokenizer(target: Path, backbone: Any, preprocessor: Any) -> None:
+    name = family_of(backbone).backbone.__name__.replace("Backbone", "Tokenizer")
+    write_keras_hub_tokenizer(preprocessor.tokenizer, target, name)
+
+
+def _write_no_tokenizer(target: Path, backbone: Any, preprocessor: Any) -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class _Writer:
+    """How a format is written.
+
+    Attributes:
+        kind: its key in `Family.checkpoints`.
+        marker: the file that tells it.
+        owns: the other files of a directory in the format.
+        model: writes model and configuration.
+        tokenizer: writes the tokenizer, if there is one.
+    """
+
+    kind: str
+    marker: str
+    owns: set[str]
+    model: Callable[[Path, Any, str | None, dict[str, Any], Any], None]
+    tokenizer: Callable[[Path, Any, Any], None]
+
+
+_GOOGLE_FILES = {f"{name}_model.ckpt.{end}" for name in ("bert", "albert") for end in ("index", "data-00000-of-00001")}
+_WRITERS = {
+    "hf": _Writer("hf", CONFIG_FILE, {"model.safetensors", *_TOKENIZER_FILES}, _write_hugging_face, _write_tokenizer),
+    "tf1": _Writer(
         "google",
         "{family}_config.json",
-        {"checkpoint", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "albert_model.ckpt.index",
-         "albert_model.ckpt.data-00000-of-00001", *_TOKENIZER_FILES},
+        {"checkpoint", *_GOOGLE_FILES, *_TOKENIZER_FILES},
         _write_google,
+        _write_tokenizer,
     ),
-    "keras_hub": ("keras_hub", CONFIG_FILE, set(PRESET_ENTRIES), _write_keras_hub),
-    "bilm": ("bilm", "options.json", {"weights.hdf5"}, _write_bilm),
-}  # fmt: skip
+    "keras_hub": _Writer("keras_hub", CONFIG_FILE, set(PRESET_ENTRIES), _write_keras_hub, _write_keras_hub_tokenizer),
+    "bilm": _Writer("bilm", "options.json", {"weights.hdf5"}, _write_bilm, _write_no_tokenizer),
+}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import socket
 import urllib.request
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,7 @@ def _download_web(url: str, entry: Mapping[str, Any]) -> Path:
 
 def _download_hf(handle: str) -> str:
     import huggingface_hub
+    from huggingface_hub import constants
 
     repository, at, revision = handle.partition("@")
     if at and not revision:
@@ -97,13 +100,17 @@ def _download_hf(handle: str) -> str:
             return snapshot(allow_patterns=_PICKLED, revision=folder.name, **options)
         return str(folder)
 
+    server = constants.ENDPOINT
     try:
-        return _answered(download, huggingface_hub.constants.ENDPOINT)
-    except TimeoutError as silence:
+        # For a pinned revision the client tries for half a minute, even where there is no network at all.
+        if at and not constants.HF_HUB_OFFLINE:
+            _check_network(server)
+        return _answered(download, server)
+    except (ConnectionError, TimeoutError) as failure:
         try:
             return download(local_files_only=True)
         except OSError:
-            raise silence from None
+            raise failure from None
 
 
 def _download_kaggle(handle: str) -> str:
@@ -128,6 +135,27 @@ _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
 }
 
 
+def _check_network(server: str) -> None:
+    """Tries once to reach the server. An answer of any kind, or a connection that breaks, is a network.
+
+    Raises:
+        ConnectionError: if its name is not known or nobody takes the connection.
+        TimeoutError: if there is no answer.
+    """
+    trying = _ask(server)
+    if not wait([trying], _TIMEOUT).done:
+        raise TimeoutError(f"{server} has not answered for {_TIMEOUT:.0f} seconds.")
+    reason = getattr(trying.exception(), "reason", None)
+    if isinstance(reason, (ConnectionRefusedError, socket.gaierror)) or (
+        isinstance(reason, OSError) and reason.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
+    ):
+        raise ConnectionError(f"{server} cannot be reached: {reason}.")
+
+
+def _ask(server: str) -> Future[None]:
+    return background(lambda: urllib.request.urlopen(server).close())
+
+
 def _answered(download: Callable[[], str], server: str) -> str:
     """Runs `download`, however long it takes, as long as the server is there.
 
@@ -138,8 +166,7 @@ def _answered(download: Callable[[], str], server: str) -> str:
         TimeoutError: if neither the download nor a plain request to the server has come to an end.
     """
     fetching = background(download)
-    if not wait([fetching], _IMPATIENT_AFTER).done:
-        probing = background(lambda: urllib.request.urlopen(server).close())
-        if not wait([fetching, probing], _TIMEOUT, FIRST_COMPLETED).done:
-            raise TimeoutError(f"{server} has not answered for {_IMPATIENT_AFTER + _TIMEOUT:.0f} seconds.")
+    finished = wait([fetching], _IMPATIENT_AFTER).done
+    if not finished and not wait([fetching, _ask(server)], _TIMEOUT, FIRST_COMPLETED).done:
+        raise TimeoutError(f"{server} has not answered for {_IMPATIENT_AFTER + _TIMEOUT:.0f} seconds.")
     return fetching.result()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import datetime
-import re
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,17 +21,16 @@ from lmzoo.presets.store import (
     CONFIG_FILE,
     METADATA_FILE,
     MODEL_WEIGHTS_FILE,
-    MissingTokenizerError,
     PREPROCESSOR_FILE,
     PRESET_ENTRIES,
     TASK_FILE,
     TASK_WEIGHTS_FILE,
     TOKENIZER_ASSETS_DIR,
     TOKENIZER_FILE,
+    MissingTokenizerError,
     read_json,
     write_json,
 )
-
 from lmzoo.text import Preprocessor
 
 if TYPE_CHECKING:
@@ -77,7 +75,12 @@ class _KerasPreset:
 
     @property
     def backbone_class(self) -> Any:
-        name = self.config.get("registered_name", "")
+        name = self.config.get("registered_name")
+        if name is None:
+            raise PresetError(
+                f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: it lacks `model_type`, by which Hugging "
+                "Face's checkpoints are told, and `registered_name`, by which KerasHub's and lmzoo's are."
+            )
         found = keras.saving.get_registered_object(name)
         if not (isinstance(found, type) and issubclass(found, keras.Model) and hasattr(found, "config_class")):
             raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
@@ -89,18 +92,25 @@ class _KerasPreset:
             overrides = {**overrides, "dtype": wanted}
         return self.backbone_class.from_config({**self.config["config"], **overrides})
 
-    def load(self, backbone: Backbone, task: Task | None = None) -> None:
-        path = self.directory / MODEL_WEIGHTS_FILE
+    def load(self, model: Backbone | Task) -> None:
+        path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
         _check_weight_count(backbone, path)
         backbone.load_weights(path)
-        if task is not None:
-            _read_head(task, self.directory / TASK_WEIGHTS_FILE)
+        if model is not backbone:
+            _read_head(model, self.directory / TASK_WEIGHTS_FILE)
+
+    @property
+    def head(self) -> str | None:
+        """Name of the class of the task whose head is stored, or None."""
+        return self._task.get("class_name")
+
+    @property
+    def _task(self) -> dict[str, Any]:
+        return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
 
     def head_of(self, cls: type[Task]) -> dict[str, Any] | None:
         """The constructor's arguments of the task, if it is the one that is stored."""
-        if not (self.directory / TASK_FILE).exists():
-            return None
-        stored = read_json(self.directory, TASK_FILE)
+        stored = self._task
         same = stored.get("registered_name") == keras.saving.get_registered_name(cls)
         return dict(stored["config"]) if same else None
 
@@ -116,6 +126,10 @@ class _KerasPreset:
         preprocessor = keras.saving.deserialize_keras_object(stored)
         preprocessor.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
         return preprocessor
+
+
+def _backbone_of(model: Any) -> Backbone:
+    return getattr(model, "backbone", model)
 
 
 def _is_float32(dtype: Any) -> bool:
@@ -175,7 +189,7 @@ def load_task(
         warnings.warn(f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew.", stacklevel=3)
     task = cls(backbone, preprocessor, **{**config, **task_kwargs})
     if load_weights:
-        source.load(backbone, task if has_head else None)
+        source.load(task if has_head else backbone)
     return task
 
 
@@ -205,7 +219,7 @@ def save_preset(
         **metadata: more entries for `metadata.json`, such as `languages` and `licence`.
     """
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
-        backbone: Any = getattr(model, "backbone", model)
+        backbone: Any = _backbone_of(model)
         _write_backbone(backbone, target, metadata)
         if model is not backbone:
             config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
@@ -245,12 +259,7 @@ def _write_backbone(backbone: Backbone, target: Path, metadata: dict[str, Any]) 
 def _head_weights(task: Task) -> dict[str, Any]:
     """The weights that are not the backbone's, by path."""
     backbone = {id(v) for v in task.backbone.variables}
-    return {_head_name(v.path): v for v in task.weights if id(v) not in backbone}
-
-
-def _head_name(path: str) -> str:
-    """A weight's name in the file: Keras numbers the two LSTMs in `Bidirectional` by how many there were before."""
-    return re.sub(r"/(forward|backward)_lstm_\d+/", r"/\1_lstm/", path)
+    return {v.path: v for v in task.weights if id(v) not in backbone}
 
 
 def _write_head(task: Task, path: Path) -> None:
@@ -267,7 +276,7 @@ def _read_head(task: Task, path: Path) -> None:
     weights = _head_weights(task)
     with h5py.File(path, "r") as file:
         stored: dict[str, Any] = {}
-        file.visititems(lambda name, item: stored.update({_head_name(name): item}) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(lambda name, item: stored.update({name: item}) if isinstance(item, h5py.Dataset) else None)
         if stored.keys() != weights.keys():
             raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
         for name, weight in weights.items():

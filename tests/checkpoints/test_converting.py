@@ -1,4 +1,4 @@
-"""`convert` and `inspect`, in Python and on the command line."""
+"""`convert`, in Python, and with `verify` on the command line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.checkpoints.converting import convert, inspect
+from lmzoo.checkpoints.converting import convert
+from lmzoo.checkpoints.verifying import verify
 from lmzoo.checkpoints.writing import save_checkpoint
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
 from lmzoo.models.family import families
-from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,29 +49,13 @@ def test_no_tokenizer_is_said(tmp_path):
     with pytest.warns(UserWarning, match="no tokenizer files: only the model is written"):
         convert(tmp_path / "bare", tmp_path / "ours")
     assert isinstance(Backbone.from_preset(tmp_path / "ours"), lmzoo.models.BertBackbone)
-    assert inspect(tmp_path / "bare")["tokenizer"] == "none"
+    assert verify(tmp_path / "bare")["tokenizer"] == "none"
 
 
 def test_an_existing_directory_is_kept(tmp_path):
     save_checkpoint(tiny_backbone(families()["bert"]), tmp_path / "it", to="hf")
     with pytest.raises(FileExistsError, match="exists already"):
         convert("bert_nano_en_uncased", tmp_path / "it", to="hf")
-
-
-def test_inspect(tmp_path):
-    task = tiny_task(TextClassifier, families()["roberta"])
-    save_checkpoint(task, tmp_path, to="hf")
-    found = inspect(tmp_path)
-    assert found["format"] == "Hugging Face transformers"
-    assert (found["model"], found["head"]) == ("RobertaBackbone", "TextClassifier")
-    assert found["tensors"].startswith(f"{len(task.backbone.weights) + 1} ")  # and the zero row of segments
-    assert found["tokenizer"] == "BytePairTokenizer, 313 tokens"
-    assert found["parameters"] == f"{task.backbone.count_params() + 49:,}"
-    assert inspect("bert_nano_en_uncased")["manifest"] == "matches"
-    (tmp_path / "vocab.json").write_text("{")
-    (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(PresetError, match=r"vocab\.json"):
-        inspect(tmp_path)
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -89,6 +73,9 @@ def test_command_line(tmp_path):
     assert f"written to {tmp_path / 'it'}" in done.stderr
     shown = command("verify", str(tmp_path / "it"))
     assert "head\tMaskedLM" in shown.stdout.splitlines()
+    again = command("convert", "bert_nano_en_uncased", str(tmp_path / "it"))
+    assert again.returncode == 1
+    assert "exists already; pass `--overwrite` or another directory." in again.stderr
     (tmp_path / "it/model.safetensors").write_bytes(b"short")
     failed = command("verify", str(tmp_path / "it"))
     assert failed.returncode == 1

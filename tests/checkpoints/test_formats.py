@@ -135,9 +135,13 @@ def test_tensorflow_2(output, tmp_path):
     again = Backbone.from_preset(tmp_path)
     assert again.config.activation == "gelu_tanh"
     assert_same(again, backbone)
+    config = json.loads((tmp_path / "bert_config.json").read_text())
+    (tmp_path / "bert_config.json").write_text(json.dumps({**config, "num_attention_heads": 7}))
+    message = r"bert_model.ckpt.data\S+ 'model/layer_with_weights-4/\S+' has shape .*, expected 7 heads on axis [01]"
+    with pytest.raises(PresetError, match=message):
+        Backbone.from_preset(tmp_path)
 
 
-@pytest.mark.tf_only
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "distilbert"])
 def test_keras_hub(name, tmp_path):
     """What KerasHub wrote computes here what it computes there, and the other way round."""
@@ -152,6 +156,19 @@ def test_keras_hub(name, tmp_path):
     check_keras_hub(ours, theirs)
     save_checkpoint(ours, tmp_path / "ours", to="keras_hub")
     check_keras_hub(ours, keras_hub.models.Backbone.from_preset(str(tmp_path / "ours")))
+
+
+def test_keras_hubs_heads(tmp_path):
+    save_checkpoint(tiny_backbone(families()["distilbert"]), tmp_path, to="keras_hub")
+    Backbone.from_preset(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    stored["config"]["num_heads"] *= stored["config"]["hidden_dim"] // stored["config"]["num_heads"]  # one column each
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    message = (
+        rf"model.weights.h5: '\S+_dense/vars/0' has shape .*, expected {stored['config']['num_heads']} heads on axis"
+    )
+    with pytest.raises(PresetError, match=message):
+        Backbone.from_preset(tmp_path)
 
 
 def check_keras_hub(ours, theirs) -> None:
@@ -252,7 +269,12 @@ def test_elmo_of_tokens(tmp_path):
 
 def test_what_a_format_cannot_say(tmp_path):
     backbone = tiny_backbone(families()["bert"], layer_norm_epsilon=1e-5)
-    with pytest.raises(PresetError, match="cannot say `layer_norm_epsilon=1e-05`: it means 1e-12 there"):
+    with pytest.raises(
+        PresetError, match="of Google's code\" cannot say `layer_norm_epsilon=1e-05`: it means 1e-12 there"
+    ):
+        save_checkpoint(backbone, tmp_path / "it", to="tf1")
+    backbone = tiny_backbone(families()["bert"], activation="gelu_tanh")
+    with pytest.raises(PresetError, match="of Google's code\" has no word for `activation='gelu_tanh'`"):
         save_checkpoint(backbone, tmp_path / "it", to="tf1")
     with pytest.raises(PresetError, match="no bilm files of the family 'bert': it has hf, tf1, keras_hub"):
         save_checkpoint(backbone, tmp_path / "it", to="bilm")
@@ -278,6 +300,6 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
 
 def test_a_file_that_is_no_directory(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(PresetError, match="names no backbone of lmzoo"):
+    with pytest.raises(PresetError, match="names no backbone of lmzoo: it lacks `model_type`, by which Hugging Face's"):
         Backbone.from_preset(tmp_path)
     assert keras.backend.backend() in ("tensorflow", "jax", "torch")

@@ -248,9 +248,12 @@ REFUSED_CONFIGS = {
     "decoder": ({"is_decoder": True}, "`is_decoder` must be False"),
     "activation": ({"hidden_act": "swish"}, "`hidden_act` must be one of gelu, .* got 'swish'"),
     "family": ({"model_type": "electra"}, "models of type 'electra' are not known; known are albert, bert"),
-    "heads": ({"num_attention_heads": 4}, "`hidden_dim` .35. must be a multiple of `num_heads` .4."),
+    "heads": ({"num_attention_heads": 4}, "`hidden_size` .35. must be a multiple of `num_attention_heads` .4."),
     "layers": ({"num_hidden_layers": 4}, "lacks 'encoder.layer.3.attention"),
-    "a number as text": ({"num_hidden_layers": "3"}, "`num_layers` must be a positive integer, got '3'"),
+    "a number as text": ({"num_hidden_layers": "3"}, "`num_hidden_layers` must be a positive integer, got '3'"),
+    "no layers": ({"num_hidden_layers": -3}, "`num_hidden_layers` must be a positive integer, got -3"),
+    "no rate": (dict.fromkeys(["hidden_dropout_prob", "attention_probs_dropout_prob"]), "a value of the wrong type"),
+    "no type": ({"model_type": ["bert"]}, r"models of type \['bert'\] are not known"),
 }
 
 
@@ -259,7 +262,25 @@ def test_wrong_configuration(name, tmp_path):
     change, message = REFUSED_CONFIGS[name]
     peer("bert", "Model", tmp_path)
     configure(tmp_path, **change)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(PresetError, match=message) as error:
+        load(tmp_path, None)
+    assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "message"),
+    [
+        ("roberta", {"max_position_embeddings": 2}, "`max_position_embeddings` less 2 must be a positive .*, got 0"),
+        ("roberta", {"max_position_embeddings": "69"}, "`max_position_embeddings` must be an integer, got '69'"),
+        ("distilbert", {"dim": 36}, r"`dim` \(36\) must be a multiple of `n_heads` \(5\)"),
+        ("distilbert", {"hidden_dim": 0}, "`hidden_dim` must be a positive integer, got 0"),
+        ("albert", {"embedding_size": 0}, "`embedding_size` must be a positive integer, got 0"),
+    ],
+)
+def test_a_wrong_value_has_the_files_own_name(case, change, message, tmp_path):
+    peer(case, "Model", tmp_path)
+    configure(tmp_path, **change)
+    with pytest.raises(PresetError, match=f"{tmp_path}/config.json: {message}"):
         load(tmp_path, None)
 
 

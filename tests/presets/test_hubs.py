@@ -13,11 +13,14 @@ import time
 from pathlib import Path
 
 import huggingface_hub
+import huggingface_hub.constants
 import kagglehub
 import pytest
 import requests
 
 from lmzoo.presets import PresetError, catalog, hubs, resolve
+
+COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 
 # Resolves one handle without importing the rest of lmzoo, which would take most of the time.
 CHILD = """
@@ -56,6 +59,7 @@ def resolve_in_child(handle: str, cache: Path, **environment: str) -> str:
     [
         ("hf://lmzoo/nothing", {"HF_HUB_OFFLINE": "1"}, "unset HF_HUB_OFFLINE"),
         ("hf://lmzoo/nothing", {}, "hf auth login"),
+        (f"hf://lmzoo/nothing@{COMMIT}", {}, "ConnectionError: https://huggingface.co cannot be reached"),
         ("kaggle://lmzoo/bert/keras/nothing", {}, "with /version to use the cache without network"),
     ],
 )
@@ -75,9 +79,6 @@ def test_offline_with_a_cached_copy(tmp_path):
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     assert resolve_in_child("hf://lmzoo/small", tmp_path, HF_HUB_OFFLINE="1") == f"FOUND {snapshot}\n"
-
-
-COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 
 
 def serve_hub(web, revision: str, files: list[str]) -> None:
@@ -124,12 +125,26 @@ def test_which_files_are_fetched(tmp_path, web, handle, revision, weights, besid
     assert resolve_in_child(handle, tmp_path, HF_HUB_OFFLINE="1").startswith(f"Cannot fetch '{handle}'")
 
 
+def test_a_network_that_breaks_off_is_tried_again(tmp_path, web):
+    serve_hub(web, "", ["config.json", "model.safetensors"])
+    tree = f"/api/models/org/name/tree/{COMMIT}"
+    web.serve(tree, web.fail(503), *web.answers[tree])
+    web.serve("/", lambda request: request.connection.close())
+    environment = {"HF_ENDPOINT": web.url, "NO_PROXY": "127.0.0.1"}
+    folder = Path(resolve_in_child(f"hf://org/name@{COMMIT}", tmp_path, **environment).removeprefix("FOUND ").strip())
+    assert (folder / "model.safetensors").exists()
+    asked = [request for request, _ in web.asked]
+    assert asked[0] == "GET /"
+    assert asked.count(f"GET {tree}") == 2
+
+
 def test_a_published_repository_is_pinned_and_verified(tmp_path, monkeypatch):
     data = b"weights"
     known = {"size": 7, "sha256": hashlib.sha256(data).hexdigest()}
     entry = {"handle": "hf://org/name", "revision": COMMIT, "files": {"config.json": {"size": 2}, "w.bin": known}}
     monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": entry})
     asked = []
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "data:,there")  # answers at once
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda name, **kwargs: asked.append(kwargs["revision"]) or str(tmp_path)
     )

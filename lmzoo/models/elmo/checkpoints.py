@@ -45,6 +45,7 @@ def _highways() -> Table:
 
 # The mix belongs to a task, and no file holds one.
 BILM = Format(
+    name="bilm-tf",
     config=ConfigTable(
         keys={**_LSTM, **_CHARACTERS},
         defaults=_DEFAULTS,
@@ -68,6 +69,7 @@ BILM = Format(
 
 # A model of a token vocabulary, whose size is that of its table.
 BILM_OF_TOKENS = Format(
+    name="bilm-tf, token vocabulary",
     config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, untold=(*_UNTOLD, "vocabulary_size")),
     backbone={**_lstms(), "bilm/token_embedding/embeddings": Row("embedding", without_rows(1))},
     absent=("scalar_mix/",),

@@ -47,6 +47,7 @@ _FAIRSEQ_BLOCK = {
 }
 
 FAIRSEQ = Format(
+    name="fairseq",
     config=ConfigTable(
         keys={
             "encoder_layers": "num_layers",

@@ -1,0 +1,91 @@
+"""ALBERT's clean-up of texts as rules of the SentencePiece model itself, for a library that does nothing before it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+from lmzoo.checkpoints.tokenizer_pipelines import model_proto
+from lmzoo.presets.store import PresetError
+from lmzoo.text import SentencePieceTokenizer
+from lmzoo.text.sentencepiece_text import QUOTES, CharacterMap, character_map
+
+# How the rules are called in the model: what they do would be hard to tell from them.
+_NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"
+_KNOWN_NAME = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(True|False)"))
+
+
+def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
+    """The tokenizer with a model that cleans texts by itself, by rules that do both clean-ups in one step.
+
+    No rule can say that letters of Hangul come together once an accent between them is gone: those stay apart.
+
+    Raises:
+        PresetError: if there are no such rules.
+
+    Example:
+
+    ```python
+    from lmzoo.checkpoints.sentencepiece_rules import with_clean_up
+    from lmzoo.text import SentencePieceTokenizer
+
+    with_clean_up(SentencePieceTokenizer.of_words(["the"], size=7)).backend.normalize("Thé")  # '▁the'
+    ```
+    """
+    settings = tokenizer.get_config()
+    if clean_up_in(tokenizer.model) == settings:
+        return tokenizer
+    proto = model_proto().FromString(tokenizer.model)
+    spec, characters = proto.normalizer_spec, character_map(**settings)
+    own = _normalizer(normalizer_spec=spec)
+    sources = [source for source, _ in own.decompile()] if spec.precompiled_charsmap else []
+    sources += _more_beginnings(sources, characters)
+    sources = list(dict.fromkeys([*sources, *map(chr, characters.changes()), *QUOTES]))
+    results = own.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
+    rules = [(source, result) for source, result in zip(sources, results, strict=True) if source != result]
+    both = _normalizer(norm_map=rules)
+    if both.normalize(sources) != results:
+        raise PresetError(f"SentencePiece has no rules for {settings} beside those of the model, {spec.name!r}.")
+    spec.precompiled_charsmap = type(spec).FromString(both.serialized_normalizer_spec()).precompiled_charsmap
+    spec.remove_extra_whitespaces = True
+    spec.name = _NAME.format(**settings)
+    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **settings)
+
+
+def _more_beginnings(sources: list[str], characters: CharacterMap) -> list[str]:
+    """What a rule for several characters is for once cleaned: a capital with an accent, a syllable with a letter.
+
+    Args:
+        sources: what the model's rules are for.
+        characters: the clean-up.
+    """
+    before = defaultdict(list)
+    for code, cleaned in characters.changes().items():
+        before[cleaned].append(chr(code))
+    return [
+        character + source[end:]
+        for source in sources
+        for end in range(1, len(source))
+        if source[:end] in before and source[end:].translate(characters)
+        for character in before[source[:end]]
+    ]
+
+
+def _normalizer(**source: Any) -> Any:
+    """SentencePiece's rules alone, without what it does with spaces."""
+    import sentencepiece
+
+    sentencepiece.set_min_log_level(1)  # it would tell how many rules there are
+    try:
+        return sentencepiece.SentencePieceNormalizer(
+            **source, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
+        )
+    finally:
+        sentencepiece.set_min_log_level(0)
+
+
+def clean_up_in(model: bytes) -> dict[str, bool] | None:
+    """The settings of a tokenizer whose clean-up is in its model's rules; None if none of ours is."""
+    match = _KNOWN_NAME.fullmatch(model_proto().FromString(model).normalizer_spec.name)
+    return {"lowercase": match[1] == "True", "keep_accents": match[2] == "True"} if match else None

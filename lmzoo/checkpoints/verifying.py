@@ -1,0 +1,76 @@
+"""What a checkpoint or preset holds, and that nothing of it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.converting import build
+from lmzoo.presets.manifest import verify_manifest
+
+
+def verify(source: str | Path) -> dict[str, str]:
+    """What is in a checkpoint or preset, every part of it checked as in loading.
+
+    Of another library's checkpoint the tensors' names, shapes and dtypes are checked, but no values are read.
+
+    Args:
+        source: whatever `from_preset` takes.
+
+    Returns:
+        What was found, by the name of the part.
+
+    Raises:
+        ValueError: naming the first thing that is wrong.
+
+    Example:
+
+    ```python
+    from lmzoo.checkpoints.verifying import verify
+
+    verify("bert_nano_en_uncased")["tokenizer"]  # 'WordPieceTokenizer, 8,000 tokens'
+    ```
+    """
+    from lmzoo.presets.loading import open_source
+
+    opened = open_source(source)
+    model, preprocessor = build(opened)
+    backbone = getattr(model, "backbone", model)
+    head = "none" if backbone is model else type(model).__name__
+    if opened.head not in (None, head):
+        head = f"of a {opened.head}, which is not loaded"
+    found = {"directory": str(opened.directory)}
+    if isinstance(opened, Checkpoint):
+        found["format"] = opened.format.name
+        weights = _tensors(opened, model, backbone)
+    else:
+        found |= {"format": "lmzoo", "manifest": "matches" if verify_manifest(opened.directory) else "none"}
+        opened.load(model)
+        weights = {"tensors": f"{len(model.weights)}, all assigned"}
+    found |= {"model": type(backbone).__name__, "head": head, **weights}
+    found["parameters"] = f"{backbone.count_params():,}"
+    tokenizer = getattr(preprocessor, "tokenizer", None)
+    found["tokenizer"] = (
+        f"{type(tokenizer).__name__}, {tokenizer.vocabulary_size:,} tokens" if tokenizer is not None else "none"
+    )
+    return found
+
+
+def _tensors(checkpoint: Checkpoint, model: Any, backbone: Any) -> dict[str, str]:
+    done = checkpoint.plan(model)
+    own = {id(weight) for weight in backbone.weights}
+    of_backbone = sum(id(weight) in own for weight, *_ in done.assignments)
+    of_head = len(done.assignments) - of_backbone
+    files = sorted({done.tensors.file_of(name).name for _, name, _ in done.assignments})
+    found = {"tensors": f"{of_backbone} of the backbone, {of_head} of the head, in {_first(files)}"}
+    if done.missing:
+        found["not there"] = f"{', '.join(done.missing)}: random at first"
+    for reason in sorted(set(done.left_out.values())):
+        names = [name for name, why in done.left_out.items() if why == reason]
+        found[f"not read: {reason}"] = f"{len(names)}: {_first(names)}"
+    return found
+
+
+def _first(names: list[str]) -> str:
+    return names[0] + (", …" if len(names) > 1 else "")

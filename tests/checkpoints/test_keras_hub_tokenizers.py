@@ -1,0 +1,132 @@
+"""Tokenizers in KerasHub's presets: KerasHub's classes give our ids, and so does what is read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.converting import convert
+from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import TextClassifier
+from lmzoo.models.family import families
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_backbone
+from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, WordPieceTokenizer
+from tests.checkpoints.test_formats import SAYABLE
+from tests.checkpoints.tokenizer_files import word_pieces
+from tests.text.trained import reviews, train_albert, train_byte_pairs
+
+# KerasHub leaves it to be closed when it is forgotten.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
+
+CASING = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
+CLEANING = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents
+CASES = [
+    *[(name, *option) for name in ("bert", "distilbert") for option in CASING],
+    ("roberta",),
+    *[("albert", *option) for option in CLEANING],
+]
+EVERYWHERE = ["", "  The Café\tin\nÅland, naïve; ISBN 1999: $7!", "東京 is Tokyo", "“IT’S” — a (very) GOOD film!"]
+# What one of them does that others do not: special tokens in a text, two quotes of two marks.
+ALONE = {
+    "bert": ["a [MASK] film[SEP]", "[UNK] [CLS]"],
+    "distilbert": ["a [MASK] film[SEP]", "[UNK] [CLS]"],
+    "roberta": ["</s>a<unk>", "<mask> film<s>"],
+    "albert": ["``Well'' it is ﬁne Ⅷ"],
+}
+
+
+@pytest.fixture(scope="module")
+def keras_hub() -> Any:
+    return pytest.importorskip("keras_hub").models
+
+
+@pytest.fixture(scope="module")
+def texts(root: Path) -> list[str]:
+    return [*EVERYWHERE, *reviews(root)[:307]]
+
+
+@pytest.fixture(scope="module")
+def tokenizers(root: Path, texts: list[str]) -> dict[str, Any]:
+    """A tokenizer of each family, as its class and the arguments that hold its vocabulary."""
+    pairs, pieces = train_byte_pairs(root, texts), (WordPieceTokenizer, word_pieces(texts))
+    merges = json.loads(pairs.to_str())["model"]["merges"]
+    return {
+        "bert": pieces,
+        "distilbert": pieces,
+        "roberta": (BytePairTokenizer, pairs.get_vocab(), merges),
+        "albert": (SentencePieceTokenizer, train_albert(root)),
+    }
+
+
+def save(family: str, tokenizer: Any, directory: Path) -> None:
+    record = families()[family]
+    sizes = {**SAYABLE.get((family, "keras_hub"), {}), "vocabulary_size": tokenizer.vocabulary_size}
+    preprocessor = Preprocessor(tokenizer, record.packing, 61)
+    save_checkpoint(tiny_backbone(record, **sizes), directory, to="keras_hub", preprocessor=preprocessor)
+
+
+def ids_of(peer: Any, texts: list[str]) -> list[list[int]]:
+    return [[int(id) for id in row] for row in peer(texts)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
+def test_keras_hub_gives_our_ids(case, tokenizers, texts, tmp_path, keras_hub):
+    family, *settings = case
+    cls, *vocabulary = tokenizers[family]
+    tokenizer = cls(*vocabulary, *settings)
+    save(family, tokenizer, tmp_path)
+    name = families()[family].backbone.__name__.replace("Backbone", "Tokenizer")
+    peer = getattr(keras_hub, name).from_preset(str(tmp_path))
+    texts = [*texts, *ALONE[family]]
+    if family == "albert":  # where a piece ends in a digit and a comma, ours splits it
+        texts = [text for text in texts if not any(f"{digit}," in text for digit in range(10))]
+    assert len(texts) > 200
+    rows = zip(texts, tokenizer.tokenize(texts), ids_of(peer, texts), strict=True)
+    assert [row for row in rows if row[1] != row[2]] == []
+    # And back.
+    found = TextClassifier.from_preset(tmp_path, num_classes=2).preprocessor.tokenizer
+    assert type(found) is cls
+    assert found.vocabulary == tokenizer.vocabulary
+    assert found.tokenize(texts) == tokenizer.tokenize(texts)
+    expected = tokenizer.get_config()
+    if expected.get("strip_accents", False) is None:
+        expected["strip_accents"] = expected["lowercase"]  # which is what None means
+    assert found.get_config() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "albert"])
+def test_keras_hubs_tasks(family, tokenizers, tmp_path, keras_hub):
+    """From strings to vectors, as here."""
+    cls, *vocabulary = tokenizers[family]
+    save(family, cls(*vocabulary), tmp_path / "hub")
+    convert(tmp_path / "hub", tmp_path / "ours")
+    ours = TextClassifier.from_preset(tmp_path / "ours", num_classes=2)
+    firsts, seconds = ["a very good film", "dull"], ["the end", "no, it is not"]
+    peer = keras_hub.TextClassifierPreprocessor.from_preset(str(tmp_path / "hub"), sequence_length=23)
+    rows = ours.preprocessor.encode(firsts, seconds)
+    batch = {name: np.asarray(values) for name, values in peer(x=(firsts, seconds)).items()}
+    real = batch["padding_mask"].astype(bool)
+    assert batch["token_ids"][real].tolist() == rows.token_ids.tolist()
+    task = keras_hub.TextClassifier.from_preset(str(tmp_path / "hub"), num_classes=2, preprocessor=peer)
+    assert task.predict(firsts, verbose=0).shape == (2, 2)
+
+
+def test_wordpiece_is_not_alberts(tmp_path):
+    tokenizer = WordPieceTokenizer.of_words(["film"], 131)
+    with pytest.raises(PresetError, match="KerasHub's AlbertTokenizer cannot do what a WordPieceTokenizer does"):
+        save("albert", tokenizer, tmp_path / "it")
+    assert not (tmp_path / "it").exists()
+
+
+def test_a_token_that_would_be_stripped(tmp_path):
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "film", "##\u3000"])
+    with pytest.raises(PresetError, match=r"KerasHub's BertTokenizer cannot read the token '##\\u3000'"):
+        write_keras_hub_tokenizer(tokenizer, tmp_path, "BertTokenizer")

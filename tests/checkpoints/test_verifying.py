@@ -1,0 +1,95 @@
+"""`verify`: what it tells of a directory, and that it meets whatever loading would."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import pytest
+
+from lmzoo.checkpoints.safetensors_files import SafetensorsFiles, write_safetensors
+from lmzoo.checkpoints.verifying import verify
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import MaskedLM, TextClassifier
+from lmzoo.models.family import families
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_backbone, tiny_task
+
+
+def rewrite(directory, change) -> None:
+    """Changes the tensors in `directory`."""
+    tensors = SafetensorsFiles(directory)
+    write_safetensors(directory / "model.safetensors", change({n: tensors.read(n) for n in tensors.names()}).items())
+
+
+def test_what_it_tells(tmp_path):
+    task = tiny_task(TextClassifier, families()["roberta"])
+    save_checkpoint(task, tmp_path, to="hf")
+    found = verify(tmp_path)
+    assert found["format"] == "Hugging Face transformers"
+    assert (found["model"], found["head"]) == ("RobertaBackbone", "TextClassifier")
+    assert found["tensors"].startswith(f"{len(task.backbone.weights) + 1} ")  # and the zero row of segments
+    assert found["tensors"].endswith(" of the backbone, 4 of the head, in model.safetensors")
+    assert found["tokenizer"] == "BytePairTokenizer, 313 tokens"
+    assert found["parameters"] == f"{task.backbone.count_params() + 49:,}"
+    (tmp_path / "vocab.json").write_text("{")
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(PresetError, match=r"vocab\.json"):
+        verify(tmp_path)
+
+
+def test_a_preset_of_ours(tmp_path):
+    found = verify("bert_nano_en_uncased")
+    assert (found["format"], found["manifest"], found["head"]) == ("lmzoo", "matches", "MaskedLM")
+    assert found["tokenizer"] == "WordPieceTokenizer, 8,000 tokens"
+    tiny_task(TextClassifier, families()["bert"]).save_to_preset(tmp_path)
+    assert verify(tmp_path)["head"] == "TextClassifier"
+    (tmp_path / "manifest.json").unlink()
+    with h5py.File(tmp_path / "task.weights.h5", "a") as file:
+        del file["classifier/logits/bias"]
+    with pytest.raises(PresetError, match=r"task.weights.h5 holds \['classifier/logits/kernel'\], the task needs"):
+        verify(tmp_path)
+
+
+def test_a_pooler_that_is_not_there(tmp_path):
+    save_checkpoint(tiny_task(MaskedLM, families()["bert"]), tmp_path, to="hf")
+    found = verify(tmp_path)
+    assert found["not there"] == "pooler/dense/kernel, pooler/dense/bias: random at first"
+    assert found["tensors"].endswith(" of the backbone, 5 of the head, in model.safetensors")
+
+
+HEADS = {
+    "lacks": (lambda s: {n: a for n, a in s.items() if n != "classifier.bias"}, "lacks 'classifier.bias'"),
+    "shape": (lambda s: {**s, "classifier.bias": s["classifier.bias"][1:]}, r"'classifier.bias' has shape \(2,\)"),
+    "dtype": (lambda s: {**s, "classifier.bias": s["classifier.bias"].astype("int32")}, "holds int32, expected floats"),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_a_damaged_head(case, tmp_path):
+    change, message = HEADS[case]
+    save_checkpoint(tiny_task(TextClassifier, families()["bert"]), tmp_path, to="hf")
+    verify(tmp_path)
+    rewrite(tmp_path, change)
+    with pytest.raises(PresetError, match=message):
+        verify(tmp_path)
+
+
+def test_a_head_that_is_not_loaded(tmp_path):
+    backbone = tiny_backbone(families()["bert"])
+    save_checkpoint(backbone, tmp_path, to="hf")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForQuestionAnswering"]}))
+    rewrite(tmp_path, lambda s: {**s, "qa_outputs.bias": s["pooler.dense.bias"][:2]})
+    found = verify(tmp_path)
+    assert found["head"] == "of a QuestionAnswerer, which is not loaded"
+    assert found["not read: the head of a QuestionAnswerer"] == "1: qa_outputs.bias"
+
+
+def test_vocabularies_that_disagree(tmp_path):
+    task = tiny_task(TextClassifier, families()["bert"])
+    save_checkpoint(task, tmp_path, to="hf")
+    tokens = task.preprocessor.tokenizer.vocabulary
+    (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2], ""]))
+    with pytest.warns(UserWarning, match=r"tokenizer.json and vocab.txt hold different tokens: number \d+ is"):
+        verify(tmp_path)
