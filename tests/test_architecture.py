@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tokenize
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,22 @@ def test_no_private_keras() -> None:
             if path.suffix in {".py", ".md"}:
                 found = re.findall(r"\bkeras\w*\.src\b", path.read_text("utf-8"))
                 assert not found, f"{path.relative_to(ROOT)} uses {found[0]}, which is private"
+
+
+def test_what_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["jax"], *extras["torch"]]
+    declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in wanted}
+    imported: set[str] = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                imported.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.partition(".")[0])
+    assert "numpy" in imported
+    assert imported - sys.stdlib_module_names - {"lmzoo"} - declared == set()
 
 
 @pytest.mark.parametrize(

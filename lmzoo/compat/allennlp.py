@@ -45,7 +45,8 @@ class Elmo(keras.layers.Layer):
     (B, T).
 
     Raises:
-        ValueError: if both or neither of the files and `module` are given.
+        FileNotFoundError: if there is no such file.
+        ValueError: if both or neither of the files and `module` are given, or a file is not what it should be.
 
     Example:
 
@@ -81,6 +82,7 @@ class Elmo(keras.layers.Layer):
         if (module is None) != (options_file is not None and weight_file is not None):
             raise ValueError("Pass `options_file` and `weight_file`, or `module` and None for both.")
         if module is None:
+            _check_files(options_file, weight_file)
             module = load_bilm(options_file, weight_file, dtype=self.dtype_policy, dropout=0.0)
         self.backbone = module
         self.backbone.trainable = requires_grad
@@ -156,3 +158,17 @@ class Elmo(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> Elmo:
         """Builds the layer; words must be cached again once its weights are there."""
         return cls(**{**config, "module": keras.saving.deserialize_keras_object(config["module"])})
+
+
+def _check_files(options_file: str | Path, weight_file: str | Path) -> None:
+    import h5py
+
+    files = {"options_file": (options_file, "*options.json"), "weight_file": (weight_file, "*weights.hdf5")}
+    for name, (path, kind) in files.items():
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"`{name}` must be the path of an {kind}, but there is no file {str(path)!r}.")
+        if h5py.is_hdf5(path) != kind.endswith("hdf5"):
+            raise ValueError(
+                f"`{name}` must be an {kind}, and {str(path)!r} is something else. The order is `options_file`, "
+                "`weight_file`."
+            )

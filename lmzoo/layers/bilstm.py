@@ -73,8 +73,9 @@ class BiLSTMEncoder(keras.layers.Layer):
         policy = self.dtype_policy
         self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
-        # cuDNN's choice would switch XLA off, on CPUs, too.
-        lstm = keras.layers.LSTM(units, return_sequences=True, use_cudnn=False, dtype=policy)
+        # cuDNN's choice would switch XLA off, on CPUs, too. Without the name, those of the weights would depend on how
+        # many LSTMs there were before.
+        lstm = keras.layers.LSTM(units, return_sequences=True, use_cudnn=False, dtype=policy, name="lstm")
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
 
     def build(

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
-import numpy as np
 
 from lmzoo.layers import GatherPositions
+from lmzoo.models.checking import check_ids
+from lmzoo.models.docstrings import with_arguments
 from lmzoo.models.family import family_of
 from lmzoo.presets.catalog import list_presets
 from lmzoo.presets.loading import load_backbone, save_preset
@@ -40,6 +41,8 @@ class Backbone(keras.Model):
             fields = inspect.signature(cls.config_class).parameters.values()
             common = [p for p in inspect.signature(Backbone.__init__).parameters.values() if p.kind == p.KEYWORD_ONLY]
             cls.__signature__ = inspect.Signature([*fields, *common])
+            if cls.__doc__:  # Python may have been told to leave them out
+                cls.__doc__ = with_arguments(cls.__doc__, cls.config_class, Backbone)
 
     def __init__(
         self,
@@ -73,6 +76,43 @@ class Backbone(keras.Model):
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Builds the graph: returns its layers by attribute name, its symbolic inputs and its outputs."""
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Checks what can be checked outside of graphs, and calls the model."""
+        self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as in a call."""
+        if isinstance(x, dict):
+            self.check_inputs(x)
+        return super().predict(x, *args, **kwargs)
+
+    @property
+    def id_counts(self) -> dict[str, int]:
+        """For each input whose values are checked, by name, how many ids there are: 0 to one less."""
+        return {}
+
+    def check_inputs(self, inputs: Any) -> None:
+        """Checks that the model can be called with `inputs`; while a graph is made only their names are known.
+
+        Args:
+            inputs: a dict of arrays or tensors; more than the model takes do not matter.
+
+        Raises:
+            TypeError: if one is neither array nor tensor.
+            ValueError: naming an input that is missing, or an id that the model does not have, its row and position.
+        """
+        if not isinstance(inputs, dict) or not self.input.keys() <= inputs.keys():
+            raise self._other_inputs(inputs)
+        for name, count in self.id_counts.items():
+            check_ids(name, inputs[name], count, len(self.input[name].shape))
+
+    def _other_inputs(self, inputs: Any) -> ValueError:
+        expected, rank = ", ".join(map(repr, self.input)), max(len(x.shape) for x in self.input.values())
+        shape = "(B, T, W)" if rank == 3 else "(B, T)"
+        given = ", ".join(map(repr, inputs)) if isinstance(inputs, dict) else type(inputs).__name__
+        return ValueError(f"This {type(self).__name__} takes a dict of {expected}, int32 {shape}; got {given}.")
 
     def padding_mask(self, inputs: dict[str, Any]) -> Any:
         """Where the tokens of `inputs` are real: int or bool (B, T)."""
@@ -207,20 +247,3 @@ def _sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
         if isinstance(child, keras.layers.Layer):
             yield child
             yield from _sublayers(child)
-
-
-def known_values(x: Any) -> np.ndarray | None:
-    """The values of `x`, or None while a graph is made."""
-    if isinstance(x, keras.KerasTensor):
-        return None
-    if keras.backend.backend() == "jax":
-        import jax
-
-        if isinstance(x, jax.core.Tracer):
-            return None
-    elif keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        if tf.is_tensor(x) and not hasattr(x, "numpy"):
-            return None
-    return keras.ops.convert_to_numpy(x)

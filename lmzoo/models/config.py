@@ -28,6 +28,8 @@ class EncoderConfig:
 
     # Row of the position table that the first token gets. Where it is not 0, padding gets the row before it.
     first_position: ClassVar[int] = 0
+    # Whether there may be a segment table.
+    has_segments: ClassVar[bool] = True
 
     vocabulary_size: int
     num_layers: int
@@ -57,6 +59,8 @@ class EncoderConfig:
         ):
             require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
         require(is_integer(self.num_segments, 0), "num_segments", "an integer of at least 0", self.num_segments)
+        allowed = self.has_segments or self.num_segments == 0
+        require(allowed, "num_segments", "0, since the family has no segments", self.num_segments)
         if self.hidden_dim % self.num_heads:
             raise ValueError(f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `num_heads` ({self.num_heads}).")
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)

@@ -19,6 +19,12 @@ class TransformerBackbone(Backbone):
 
     has_pooler: ClassVar[bool] = True
 
+    @property
+    def id_counts(self) -> dict[str, int]:
+        """See `Backbone.id_counts`."""
+        counts = {"token_ids": self.config.vocabulary_size, "padding_mask": 2, "segment_ids": self.config.num_segments}
+        return {name: counts[name] for name in self.input}
+
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Builds the graph."""
@@ -51,15 +57,18 @@ class TransformerBackbone(Backbone):
 
         Returns:
             A list with one float tensor (B, heads, T, T) per block; each row sums to 1 over the real tokens.
+
+        Raises:
+            ValueError: as a call of the backbone.
         """
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         hidden_states = self(inputs)["hidden_states"]
+        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         return [block.attention.scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
 
     def vectors_at(self, inputs: dict[str, Any], positions: Any) -> Any:
         """See `Backbone.vectors_at`. Compiled code computes the last block for these positions alone."""
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         before = self(inputs)["hidden_states"][-2]  # (B, T, H)
+        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
         return self.blocks[-1](before, mask, gather(before, positions))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -100,7 +99,15 @@ def _unwrapped(folder: Path) -> Path:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Waits for other processes and threads; a lock ends with its process, so that none is left over."""
+    """Waits for other processes and threads; a lock ends with its process, so that none is left over.
+
+    Where the system has no such locks (Windows), two may fetch the same thing at once.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

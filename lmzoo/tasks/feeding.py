@@ -65,12 +65,12 @@ def training_input(
 
     Raises:
         TypeError: for numbers instead of text.
-        ValueError: see `encode_examples`; also if there is nothing in `x`.
+        ValueError: see `encode_examples` and `check_features`; also if there is nothing in `x`.
     """
     if is_text_stream(x):
         return _labelled_stream(task, x, batch_size, seed, redraw), y, sample_weight
     if not is_raw(x):
-        reject_numbers(x)
+        check_features(task, x)
         return x, task.encode_labels(y), as_array(sample_weight)
     encoded, y, sample_weight = encode_examples(task, x, y, sample_weight)
 
@@ -81,12 +81,16 @@ def training_input(
     return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, order, seed), None, None
 
 
-def reject_numbers(x: Any) -> None:
-    """Checks that `x`, which is not text, is not an array of something else.
+def check_features(task: Task, x: Any) -> None:
+    """Checks `x`, which is not text, before Keras gets it; what it would draw batches from is not looked into.
 
     Raises:
-        TypeError: if it is.
+        TypeError: if it is an array of something else.
+        ValueError: if it is a dict of arrays that the backbone cannot take; see `Backbone.check_inputs`.
     """
+    if isinstance(x, dict):
+        own = task.input.keys() - task.backbone.input.keys()
+        task.backbone.check_inputs({name: values for name, values in x.items() if name not in own})
     if hasattr(x, "columns"):
         raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*x.columns]!r:.80}.")
     if hasattr(x, "shape"):

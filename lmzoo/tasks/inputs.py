@@ -87,10 +87,14 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     """Checks that a model can take what a preprocessor makes.
 
     Raises:
-        ValueError: if its rows are too long, or its ids too high, for the model, or not what the model takes.
+        ValueError: if its rows or words are too long, or its ids too high, for the model, or not what the model takes;
+            if its packing needs tokens that its tokenizer does not have.
     """
-    length, longest = preprocessor.sequence_length, getattr(backbone.config, "max_sequence_length", None)
-    tokens, embeddings = preprocessor.tokenizer.vocabulary_size, backbone.config.vocabulary_size
+    tokenizer, config = preprocessor.tokenizer, backbone.config
+    reader, model = type(tokenizer).__name__, type(backbone).__name__
+    length, longest = preprocessor.sequence_length, getattr(config, "max_sequence_length", None)
+    tokens, embeddings = tokenizer.vocabulary_size, config.vocabulary_size
+    columns, most = (getattr(part, "max_characters", None) for part in (tokenizer, config))
     if not isinstance(length, int) or length < 1:
         raise ValueError(f"`sequence_length` must be a positive integer, got {length!r}.")
     if longest is not None and length > longest:
@@ -98,14 +102,30 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"`sequence_length` is {length}, but the model has positions for {longest} tokens. Choose at most "
             f"{longest}."
         )
-    made = {*preprocessor.tokenizer.features(None, None), *["segment_ids"] * preprocessor.packing.segments}
-    if missing := sorted(set(backbone.input) - made):
+    made, taken = set(tokenizer.features(None, None)), set(backbone.input)
+    segments = {"segment_ids"} if preprocessor.packing.segments else set()  # which a model may do without
+    if not made <= taken <= made | segments:
         raise ValueError(
-            f"A {type(backbone).__name__} takes {', '.join(missing)}, which a {type(preprocessor.tokenizer).__name__} "
-            "does not make: they do not belong together."
+            f"This {model} takes {', '.join(sorted(taken))}, but this {reader} with its packing makes "
+            f"{', '.join(sorted(made | segments))}: they do not belong together."
         )
     if embeddings is not None and tokens > embeddings:
         raise ValueError(
-            f"The tokenizer has {tokens} tokens, but the model has embeddings for {embeddings}: they do not belong "
-            "together."
+            f"The tokenizer has {tokens} tokens, but the model has embeddings for {embeddings}: this {reader} and this "
+            f"{model} do not belong together."
         )
+    if columns is not None and most is not None and columns > most:
+        raise ValueError(
+            f"`max_characters` of the {reader} is {columns}, but that of the {model} is {most}. Choose at most {most}."
+        )
+    if tokens > 1:  # Before a vocabulary is loaded there are none, or padding alone.
+        _check_packing(preprocessor)
+
+
+def _check_packing(preprocessor: Preprocessor) -> None:
+    tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
+    try:
+        for token in filter(None, (packing.start, *packing.between, packing.end)):
+            tokenizer.token_to_id(token)
+    except ValueError as error:
+        raise ValueError(f"This {type(tokenizer).__name__} cannot be packed by {packing}: {error}") from None

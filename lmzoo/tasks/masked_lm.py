@@ -165,8 +165,9 @@ class MaskedLM(Task):
             for i in np.argsort(-row, kind="stable")[:top_k]:
                 token = tokenizer.id_to_token(int(i))
                 piece = tokenizer.text_of(token)
-                # A piece that brings its space takes the place of the one before the mask.
+                # A piece that brings its space takes the place of the one before the mask; a text begins without one.
                 kept = before.rstrip(" ") if piece.startswith(" ") else before
+                piece = piece if before else piece.lstrip(" ")
                 candidates.append({"token": token, "score": float(np.exp(row[i])), "text": kept + piece + after})
             results.append(candidates)
         return results[0] if len(results) == 1 else results

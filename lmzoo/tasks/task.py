@@ -14,13 +14,13 @@ from lmzoo.models.family import Family, family_of
 from lmzoo.tasks.feeding import (
     BATCH_SIZE,
     as_array,
+    check_features,
     encode_examples,
     encode_stream,
     expected_retracing,
     is_batched,
     prediction_batches,
     prediction_stream,
-    reject_numbers,
     steps_in,
     training_input,
 )
@@ -313,7 +313,7 @@ class Task(KeptModel):
                     return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
             x = encode_stream(self, x)
         if not is_raw(x):
-            reject_numbers(x)
+            check_features(self, x)
             return super().predict(x, batch_size=batch_size, **kwargs)
         encoded = self.encode_inputs(x)
         if (steps := kwargs.pop("steps", None)) is not None:

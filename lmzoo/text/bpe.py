@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.policy import clean_texts
-from lmzoo.text.tokenizer import Piece, RustTokenizer
+from lmzoo.text.tokenizer import Piece, RustTokenizer, in_order
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -77,7 +77,7 @@ class BytePairTokenizer(RustTokenizer):
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
-        self._set_tokens(_in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
+        self._set_tokens(in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
         missing = [token for token in BYTE_TOKENS if token not in self._ids]
         if missing:
             raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
@@ -185,18 +185,6 @@ class BytePairTokenizer(RustTokenizer):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments without the vocabulary and the merges, which `save_assets` writes."""
         return {}
-
-
-def _in_order(ids: Mapping[str, int]) -> list[str]:
-    """The tokens of a token -> id mapping in the order of their ids."""
-    tokens = sorted(ids, key=ids.__getitem__)
-    for index, token in enumerate(tokens):
-        if ids[token] != index:
-            raise ValueError(
-                f"The vocabulary's ids must be 0 to {len(ids) - 1}, but {token!r} follows {index - 1} with "
-                f"{ids[token]}."
-            )
-    return tokens
 
 
 def _alphabet(text: str) -> str:

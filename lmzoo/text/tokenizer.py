@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -205,3 +206,23 @@ class RustTokenizer(Tokenizer):
             [Piece(i, t, *o) for i, t, o in zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)]
             for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
         ]
+
+
+def in_order(ids: Any) -> list[str]:
+    """The tokens of a token -> id mapping in the order of their ids.
+
+    Raises:
+        ValueError: if it is no such mapping, two tokens share an id, or an id is left out.
+    """
+    numbers = ids.values() if isinstance(ids, Mapping) else (None,)
+    if not all(isinstance(i, Integral) and not isinstance(i, bool) for i in numbers):
+        raise ValueError("The vocabulary must be an object with an id for each token.")
+    tokens = sorted(ids, key=ids.__getitem__)
+    for place, token in enumerate(tokens):
+        found, last = ids[token], len(ids) - 1
+        if 0 <= found < place:
+            raise ValueError(f"The id {found} belongs to two tokens, {tokens[place - 1]!r} and {token!r}.")
+        if found != place:
+            gap = f" and no token has {place}" if found > place else ""
+            raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
+    return tokens

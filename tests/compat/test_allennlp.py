@@ -116,6 +116,21 @@ def test_files_or_module(backbone, tmp_path):
         Elmo("options.json", "weights.hdf5", module=backbone)
 
 
+def test_files_that_are_not_there_or_not_in_their_places(tmp_path):
+    options, weights = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    with pytest.raises(FileNotFoundError, match=rf"`options_file` must be .* \*options.json, .* no file '{options}'"):
+        Elmo(options, weights)
+    options.write_text("{}", "utf-8")
+    with pytest.raises(FileNotFoundError, match=rf"`weight_file` must be .* \*weights.hdf5, .* no file '{weights}'"):
+        Elmo(str(options), str(weights))
+    with h5py.File(weights, "w") as file:
+        file["x"] = np.zeros(3)
+    with pytest.raises(ValueError, match=rf"`options_file` must be an \*options.json, and '{weights}' .*The order is"):
+        Elmo(weights, options)
+    with pytest.raises(ValueError, match=rf"`weight_file` must be an \*weights.hdf5, and '{options}' is something"):
+        Elmo(options, options)
+
+
 def test_files_of_the_original(shared):
     folder = shared("fixtures/bilm_tf")
     reference = np.load(shared("fixtures/reference/bilm_tf.npz"))

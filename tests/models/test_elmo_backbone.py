@@ -346,6 +346,29 @@ def test_a_hole_in_the_padding(backbone, batch):
         backbone({"character_ids": ids})
 
 
+@pytest.mark.parametrize("batch_size", [1, 4, 7])
+def test_a_state_of_another_form(backbone, batch, batch_size):
+    def part(width):
+        return np.zeros((batch_size, width), "float32")
+
+    def state_of(memory=17, output=13, layers=2, directions=("forward", "backward")):
+        return {direction: [(part(memory), part(output))] * layers for direction in directions}
+
+    backbone.call_with_state(batch, state_of())
+    expected = r"`state` must have the shapes \{'forward': \(\(\(None, 17\), \(None, 13\)\), \("
+    for wrong in (
+        state_of(memory=19),
+        state_of(memory=13, output=17),
+        state_of(layers=3),
+        state_of(directions=("forward",)),
+        state_of()["forward"],
+        (part(17), part(13)),
+        "state",
+    ):
+        with pytest.raises(ValueError, match=expected):
+            backbone.call_with_state(batch, wrong)
+
+
 @pytest.mark.tf_only
 def test_graphs_are_not_checked(backbone, batch):
     import tensorflow as tf

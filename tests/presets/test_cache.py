@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import os
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from huggingface_hub import constants
 
 from lmzoo.presets import PresetError, cache, catalog, list_presets, open_preset, resolve, verify_manifest
+from lmzoo.presets.download import RemoteFile
 from lmzoo.presets.hubs import fetch
 
 FILES = {"bert_config.json": b"{}", "bert_model.ckpt.data": bytes(range(251)) * 401}
@@ -240,6 +242,17 @@ def test_two_threads_at_once(web, root):
     assert contents(first) == FILES
     assert len(web.asked) == 1
     assert visible(root) == [first.name]
+
+
+def test_a_system_without_locks(web, root, monkeypatch):
+    """Windows has no `fcntl`."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    spec = importlib.util.spec_from_file_location("without_locks", cache.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    handle = web.serve("/p.zip", web.content(zipped(FILES)))
+    assert contents(module.fetch_archive(RemoteFile(handle))) == FILES
+    assert [path.name for path in root.iterdir()] == visible(root)
 
 
 def test_two_processes_at_once(web, root):

@@ -75,3 +75,8 @@ def test_presets_load_whatever_was_built_before(tmp_path):
         task.save_to_preset(tmp_path / name)
         loaded = TextClassifier.from_preset(tmp_path / name)
         np.testing.assert_array_equal(loaded.predict(texts, verbose=0), task.predict(texts, verbose=0))
+        assert [w.path for w in task.weights if "_lstm" in w.path] == [
+            f"encoder/lstm/{side}_lstm/lstm_cell/{kind}"
+            for side in ("forward", "backward")
+            for kind in ("kernel", "recurrent_kernel", "bias")
+        ]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import TextClassifier
-from lmzoo.text import TextNotice, WordPieceTokenizer
+from lmzoo.models import BertBackbone, ElmoBackbone, TextClassifier
+from lmzoo.models.family import families
+from lmzoo.testing import tiny_backbone
+from lmzoo.text import CharacterTokenizer, Preprocessor, TextNotice, WordPieceTokenizer, WordTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +134,48 @@ def test_features_longer_than_the_model(tiny):
 def test_vocabulary_above_the_models(tiny):
     preprocessor = tiny.preprocessor()
     preprocessor.tokenizer = WordPieceTokenizer([*preprocessor.tokenizer.vocabulary, "more"])
-    with pytest.raises(ValueError, match="21 tokens, but the model has embeddings for 20"):
+    with pytest.raises(ValueError, match="21 tokens, but the model has embeddings for 20") as caught:
         TextClassifier(tiny.backbone(), preprocessor, num_classes=2)
+    assert "this WordPieceTokenizer and this BertBackbone do not belong together" in str(caught.value)
+
+
+def test_tokens_of_another_kind(tiny):
+    words = WordTokenizer(["<S>", "</S>", "<UNK>"])
+    elmo = ElmoBackbone(lstm_dim=5, projection_dim=3, vocabulary_size=29)
+    packing = families()["elmo"].packing
+    for backbone, preprocessor, message in (
+        (tiny.backbone(), Preprocessor(words, packing, 7), "BertBackbone takes .*but this WordTokenizer .* token_ids:"),
+        (elmo, tiny.preprocessor(), "This ElmoBackbone takes token_ids, but this WordPieceTokenizer .* padding_mask"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TextClassifier(backbone, preprocessor, num_classes=2)
+    TextClassifier(elmo, Preprocessor(words, packing, 7), num_classes=2)
+
+
+def test_the_packing_of_another_family(tiny):
+    for name, message in (
+        ("roberta", "This BertBackbone takes padding_mask, segment_ids, token_ids, but this WordPieceTokenizer"),
+        ("elmo", "takes padding_mask, segment_ids"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TextClassifier(tiny.backbone(), Preprocessor(tiny.tokenizer(), families()[name].packing, 7), num_classes=2)
+    packing = dataclasses.replace(families()["roberta"].packing, segments=True)
+    message = r"This WordPieceTokenizer cannot be packed by Packing\(start='<s>'.*has no token '<s>'"
+    with pytest.raises(ValueError, match=message):
+        TextClassifier(tiny.backbone(), Preprocessor(tiny.tokenizer(), packing, 7), num_classes=2)
+
+
+def test_segments_that_a_model_does_not_tell_apart_do_no_harm(tiny):
+    config = {**tiny.backbone().get_config(), "num_segments": 1}
+    TextClassifier(BertBackbone.from_config(config), tiny.preprocessor(), num_classes=2)
+
+
+def test_longer_words_than_the_models():
+    packing, backbone = families()["elmo"].packing, tiny_backbone(families()["elmo"], max_characters=43)
+    with pytest.raises(ValueError, match="of the CharacterTokenizer is 47, but that of the ElmoBackbone is 43"):
+        TextClassifier(backbone, Preprocessor(CharacterTokenizer(47), packing, 7), num_classes=2)
+    for columns in (41, 43):
+        TextClassifier(backbone, Preprocessor(CharacterTokenizer(columns), packing, 7), num_classes=2)
 
 
 def test_validation_split_that_leaves_nothing(task):

@@ -6,6 +6,9 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.models import MaskedLM
+from lmzoo.models.family import families
+from lmzoo.testing import tiny_task
 from lmzoo.text import TextNotice
 
 
@@ -90,6 +93,24 @@ def test_fill_one_mask(task):
     assert best["text"] == f"the film was {best['token'].removeprefix('##')} ."
     everything = task.fill(["the film was [MASK] ."], top_k=20)[0]
     assert sum(candidate["score"] for candidate in everything) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["albert", "roberta"])
+def test_a_filled_text_begins_as_it_was_written(family):
+    """Their pieces bring the space in front of a word."""
+    task = tiny_task(MaskedLM, families()[family])
+    tokenizer = task.preprocessor.tokenizer
+    mask, size = tokenizer.mask_token, tokenizer.vocabulary_size
+    texts = [f"{mask} film", f" {mask} film", f"the {mask}", f"{mask}"]
+    first, spaced, last, alone = ({c["token"]: c["text"] for c in found} for found in task.fill(texts, top_k=size))
+    word = "▁good" if family == "albert" else "Ġgood"
+    assert (first[word], spaced[word], last[word], alone[word]) == ("good film", " good film", "the good", "good")
+    bare = next(token for token in first if tokenizer.text_of(token)[:1] not in (" ", "") and token in last)
+    assert first[bare] == f"{tokenizer.text_of(bare)} film"
+    assert last[bare] == f"the {tokenizer.text_of(bare)}"
+    words = {token: text for token, text in first.items() if tokenizer.text_of(token).strip()}
+    assert len(words) > size / 2
+    assert not any(text.startswith(" ") for text in words.values())
 
 
 def test_fill_several_masks_and_pairs(tiny, task):

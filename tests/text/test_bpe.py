@@ -206,6 +206,10 @@ def test_files_of_others(tmp_path: Path, text: str) -> None:
     assert tokenizer.vocabulary == list(vocabulary)
 
 
+def numbered(number: Callable[[int], int | str]) -> dict[str, int | str]:
+    return {token: number(i) for i, token in enumerate(BASE)}
+
+
 def test_errors(tmp_path: Path, files: Path) -> None:
     malformed = "is not two tokens with one space"
     cases = [
@@ -215,7 +219,11 @@ def test_errors(tmp_path: Path, files: Path) -> None:
         (BASE, ["a b"], "Line 1 of the merges, 'a b', needs 'ab', which the vocabulary lacks"),
         ([*BASE, "ab"], ["a b", "ab cd"], "Line 2 of the merges, 'ab cd', needs 'cd'"),
         *((BASE, [merge], malformed) for merge in ("ab", "a  b", "a b c", "", ("a",), ("a", " "), ("a", "\n"))),
-        ({token: 2 * i for i, token in enumerate(BASE)}, [], "ids must be 0 to 260, but '<pad>' follows 0 with 2"),
+        (numbered(lambda i: 2 * i), [], "ids must be 0 to 260, .* but '<pad>' has 2 and no token has 1"),
+        (numbered(lambda i: i - 1), [], "ids must be 0 to 260, .* but '<s>' has -1"),
+        (numbered(lambda i: max(i, 1)), [], "but '<s>' has 1 and no token has 0"),
+        (numbered(lambda i: i - (i > 3)), [], "The id 3 belongs to two tokens, '<unk>' and '<mask>'"),
+        *((numbered(kind), [], "must be an object with an id for each token") for kind in (str, float, bool)),
     ]
     for vocabulary, merges, message in cases:
         with pytest.raises(ValueError, match=message):

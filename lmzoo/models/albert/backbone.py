@@ -155,7 +155,7 @@ class AlbertBackbone(TransformerBackbone):
     It takes the fields of `AlbertConfig` as keyword arguments, and `dtype`, a dtype policy.
 
     Raises:
-        ValueError: for a value out of range, naming the argument.
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
 
     Example:
 

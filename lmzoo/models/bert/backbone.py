@@ -12,7 +12,7 @@ from lmzoo.models.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(EncoderConfig):
-    """Configuration of a BERT encoder; the defaults are those of the released models."""
+    """Configuration of a BERT encoder: `EncoderConfig`, whose defaults are those of the released models."""
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -27,7 +27,7 @@ class BertBackbone(TransformerBackbone):
     It takes the fields of `BertConfig` as keyword arguments, and `dtype`, a dtype policy.
 
     Raises:
-        ValueError: for a value out of range, naming the argument.
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
 
     Example:
 

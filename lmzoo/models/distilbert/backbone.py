@@ -12,9 +12,15 @@ from lmzoo.models.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class DistilBertConfig(EncoderConfig):
-    """Configuration of a DistilBERT encoder; the defaults are those of the released models."""
+    """Configuration of a DistilBERT encoder: `EncoderConfig`, whose defaults are those of the released models.
+
+    Attributes:
+        num_segments: 0: DistilBERT has no segments.
+    """
 
     num_segments: int = 0
+
+    has_segments = False
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -29,7 +35,7 @@ class DistilBertBackbone(TransformerBackbone):
     It takes the fields of `DistilBertConfig` as keyword arguments, and `dtype`, a dtype policy.
 
     Raises:
-        ValueError: for a value out of range, naming the argument.
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
 
     Example:
 

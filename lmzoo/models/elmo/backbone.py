@@ -11,7 +11,8 @@ from keras import ops
 
 from lmzoo.layers import MeanPooler, ScalarMix
 from lmzoo.layers.scalar_mix import EPSILON
-from lmzoo.models.backbone import Backbone, known_values
+from lmzoo.models.backbone import Backbone
+from lmzoo.models.checking import check_like, known_values
 from lmzoo.models.config import is_integer, require
 from lmzoo.models.elmo.layers import MARKER_LENGTH, BiLM
 from lmzoo.text.characters import NUM_SYMBOLS
@@ -133,29 +134,11 @@ class ElmoBackbone(Backbone):
     On TensorFlow a call outside of a graph encodes each different word once; `backbone.bilm.encoder.dedupe = True` does
     so in graphs that XLA does not compile.
 
-    Args:
-        lstm_dim: int, D.
-        projection_dim: int, P.
-        num_layers: int.
-        num_highway: int.
-        char_embedding_dim: int.
-        filters: pairs of int, (width, count).
-        activation: str, `"relu"` or `"tanh"`.
-        max_characters: int.
-        cell_clip: float or None.
-        projection_clip: float or None.
-        skip_connections: bool.
-        vocabulary_size: int or None, for words from characters.
-        start_token_id: int.
-        end_token_id: int.
-        dropout: float.
-        layer_norm: str or None.
-        freeze_bilm: bool.
-        dtype: dtype policy.
+    It takes the fields of `ElmoConfig` as keyword arguments, and `dtype`, a dtype policy.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for characters out of
-            range and for padding before a token, naming row and position.
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range and
+            for padding before a token, naming row and position.
 
     Example:
 
@@ -196,11 +179,6 @@ class ElmoBackbone(Backbone):
         marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
         return layers, inputs, _finish(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Checks what can be checked outside of graphs, and calls the model."""
-        self._check(inputs)
-        return super().__call__(inputs, *args, **kwargs)
-
     def padding_mask(self, inputs: dict[str, Any]) -> Any:
         """Where the tokens of `inputs` are real: bool (B, T)."""
         return _mask_of(inputs)
@@ -216,6 +194,9 @@ class ElmoBackbone(Backbone):
         Returns:
             The outputs, a dict, and the state after them: for `"forward"` and `"backward"`, and for each layer, the
             memory (B, D) and the output (B, P) of each row's last step. No gradients flow through a state.
+
+        Raises:
+            ValueError: as a call of the backbone, and for a state of another form.
 
         Example:
 
@@ -245,7 +226,9 @@ class ElmoBackbone(Backbone):
             A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
         """
         if "word_vectors" not in inputs:
-            self._check(inputs)
+            self.check_inputs(inputs)
+        if state is not None:
+            check_like("state", state, self.bilm.state_spec())
         words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_input_name(self.config))))
         return self.bilm(words, _mask_of(inputs), state, training=training)
 
@@ -260,25 +243,23 @@ class ElmoBackbone(Backbone):
         """
         return self.bilm.encoder(ops.convert_to_tensor(ids))
 
-    def _check(self, inputs: Any) -> None:
-        """Raises ValueError for inputs of other names or shapes and, if their values are known, for wrong ones."""
-        name = _input_name(self.config)
-        if not isinstance(inputs, dict) or set(inputs) != {name}:
-            shape = "(B, T, W)" if name == "character_ids" else "(B, T)"
-            given = ", ".join(map(repr, inputs)) if isinstance(inputs, dict) else type(inputs).__name__
-            raise ValueError(f"This {type(self).__name__} takes a dict of {name!r}, int32 {shape}; got {given}.")
-        ids, size = inputs[name], self.config.vocabulary_size
-        if size is None:
-            size, columns = NUM_SYMBOLS, ids.shape[-1]
-            if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
-                allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
-                raise ValueError(f"`character_ids` must have {allowed} characters to a word, got {columns}.")
-        values = known_values(ids)
-        if values is None:
+    @property
+    def id_counts(self) -> dict[str, int]:
+        """See `Backbone.id_counts`."""
+        return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
+
+    def check_inputs(self, inputs: Any) -> None:
+        """See `Backbone.check_inputs`; also that there are no other inputs, and no token after padding."""
+        if isinstance(inputs, dict) and inputs.keys() - self.input.keys():
+            raise self._other_inputs(inputs)
+        super().check_inputs(inputs)
+        ((name, ids),) = inputs.items()
+        columns = ids.shape[-1] if name == "character_ids" else None
+        if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
+            allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
+            raise ValueError(f"`character_ids` must have {allowed} characters to a word, got {columns}.")
+        if (values := known_values(ids)) is None:
             return
-        wrong = np.argwhere((values < 0) | (values >= size))
-        for at in map(tuple, wrong[:1]):
-            raise ValueError(f"`{name}` must be in 0..{size - 1}, got {values[at]} in row {at[0]} at position {at[1]}.")
         real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
         holes = np.argwhere(~real[:, :-1] & real[:, 1:])
         for row, position in holes[:1]:

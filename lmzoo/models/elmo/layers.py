@@ -77,19 +77,20 @@ class BiLM(keras.layers.Layer):
         self, inputs: Any, padding_mask: Any, state: Any = None, training: bool = False
     ) -> tuple[Any, Any, Any]:
         """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
-        config, (batch, length) = self.config, inputs.shape[:2]
+        batch, length = inputs.shape[:2]
         length = None if length is None else length + 2
+        shape = (batch, length, self.config.hidden_dim)
+        layers = tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.config.num_layers + 1))
+        return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
-        def tensor(*shape: int | None, dtype: str = self.compute_dtype) -> keras.KerasTensor:
-            return keras.KerasTensor(shape, dtype)
-
-        def pair() -> tuple[keras.KerasTensor, keras.KerasTensor]:
-            memory = tensor(batch, config.lstm_dim, dtype=self.lstms[0].memory_dtype)
-            return memory, tensor(batch, config.projection_dim)
-
-        layers = tuple(tensor(batch, length, config.hidden_dim) for _ in range(config.num_layers + 1))
-        after = {direction: tuple(pair() for _ in self.lstms) for direction in DIRECTIONS}
-        return layers, keras.KerasTensor((batch, length), "bool"), after
+    def state_spec(self, batch: int | None = None) -> dict[str, Any]:
+        """Shapes and dtypes of a state of `batch` rows."""
+        memory = (batch, self.config.lstm_dim), self.lstms[0].memory_dtype
+        output = (batch, self.config.projection_dim), self.compute_dtype
+        return {
+            direction: tuple((keras.KerasTensor(*memory), keras.KerasTensor(*output)) for _ in self.lstms)
+            for direction in DIRECTIONS
+        }
 
     def call(self, inputs: Any, padding_mask: Any, state: Any = None, training: bool = False) -> tuple[Any, Any, Any]:
         """Puts the markers around the sentences and runs the stacks."""

@@ -12,10 +12,12 @@ from lmzoo.models.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class RobertaConfig(EncoderConfig):
-    """Configuration of a RoBERTa encoder; the defaults are those of fairseq's released models.
+    """Configuration of a RoBERTa encoder: `EncoderConfig` with the defaults of fairseq's released models.
 
-    `max_sequence_length` is the longest row in tokens; the position table has two rows more.
-    Hugging Face's conversions hold one row of segment embeddings, which is zero: `num_segments=1`.
+    Attributes:
+        max_sequence_length: the longest input in tokens; the position table has two rows more.
+        num_segments: rows of the segment table: none in fairseq's models, in Hugging Face's conversions one, which is
+            zero.
     """
 
     num_segments: int = 0
@@ -36,7 +38,7 @@ class RobertaBackbone(TransformerBackbone):
     It takes the fields of `RobertaConfig` as keyword arguments, and `dtype`, a dtype policy.
 
     Raises:
-        ValueError: for a value out of range, naming the argument.
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
 
     Example:
 

@@ -1,0 +1,77 @@
+"""Whether what a model is called with is what it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+
+def known_values(x: Any) -> np.ndarray | None:
+    """The values of `x`, or None while a graph is made."""
+    if isinstance(x, keras.KerasTensor):
+        return None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if isinstance(x, jax.core.Tracer):
+            return None
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.is_tensor(x) and not hasattr(x, "numpy"):
+            return None
+    elif getattr(x, "is_meta", False):  # of torch: Keras derives shapes from tensors without values
+        return None
+    return keras.ops.convert_to_numpy(x)
+
+
+def check_ids(name: str, ids: Any, size: int, rank: int) -> None:
+    """Checks one of a backbone's inputs; while a graph is made, that it is a tensor.
+
+    Args:
+        name: what it is called.
+        ids: int array or tensor (B, T), or (B, T, W).
+        size: int, the ids are below it.
+        rank: int, axes that `ids` must have at least.
+
+    Raises:
+        TypeError: if it has no shape.
+        ValueError: for an id that is negative or too high, naming row and position.
+    """
+    if not hasattr(ids, "shape"):
+        raise TypeError(f"`{name}` must be an array or a tensor, got {type(ids).__name__}.")
+    if (values := known_values(ids)) is None:
+        return
+    if values.ndim < rank:
+        raise ValueError(f"`{name}` must have {rank} axes, got the shape {values.shape}.")
+    # Without an array of the same size for every comparison: a whole data set may come at once.
+    if values.size and not 0 <= values.min() <= values.max() < size:
+        at = tuple(np.argwhere(~((values >= 0) & (values < size)))[0])
+        raise ValueError(f"`{name}` must be in 0..{size - 1}, got {values[at]} in row {at[0]} at position {at[1]}.")
+
+
+def check_like(name: str, value: Any, spec: Any) -> None:
+    """Checks that nested tensors have the parts and shapes of others.
+
+    Args:
+        name: what they are called.
+        value: the tensors.
+        spec: nested dicts and tuples of `keras.KerasTensor`.
+
+    Raises:
+        ValueError: saying the shapes of both.
+    """
+    try:
+        keras.tree.assert_same_structure(keras.tree.lists_to_tuples(value), spec)
+        pairs = zip(keras.tree.flatten(_shapes(value)), keras.tree.flatten(_shapes(spec)), strict=True)
+        same = all(None in pair or pair[0] == pair[1] for pair in pairs)
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise ValueError(f"`{name}` must have the shapes {_shapes(spec)}, got {_shapes(value)}.")
+
+
+def _shapes(tensors: Any) -> Any:
+    return keras.tree.map_structure(lambda x: tuple(getattr(x, "shape", ())), tensors)

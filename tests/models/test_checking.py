@@ -1,0 +1,275 @@
+"""What a backbone is called with: names and ids are checked wherever they can be seen, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import DistilBertBackbone, ElmoBackbone, MaskedLM, RobertaBackbone, TextClassifier
+from lmzoo.models.backbone import Backbone
+from lmzoo.models.checking import check_like
+from lmzoo.models.family import families
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
+
+FAMILIES = list(families())
+TRANSFORMERS = [name for name in FAMILIES if name != "elmo"]
+
+
+@pytest.fixture(scope="module")
+def backbones():
+    return {name: tiny_backbone(family) for name, family in families().items()}
+
+
+def features_of(name):
+    return tiny_preprocessor(families()[name])(tiny_texts())
+
+
+def changed(name, input_name, value, as_tensor=False):
+    """Features with another value in row 2 at position 3 (and, of characters, in column 5)."""
+    features = features_of(name)
+    features[input_name][(2, 3, 5)[: features[input_name].ndim]] = value
+    return {key: keras.ops.convert_to_tensor(ids) for key, ids in features.items()} if as_tensor else features
+
+
+def calls_of(backbone):
+    """What takes the backbone's inputs outside of graphs."""
+    calls = {"call": backbone, "predict": lambda inputs: backbone.predict(inputs, verbose=0)}
+    if isinstance(backbone, ElmoBackbone):
+        return {**calls, "call_with_state": backbone.call_with_state}
+    return {
+        **calls,
+        "attention_scores": backbone.attention_scores,
+        "vectors_at": lambda inputs: backbone.vectors_at(inputs, np.zeros((7, 1), "int32")),
+    }
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("value", [-1, "high"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_that_the_model_does_not_have(backbones, name, value, as_tensor):
+    backbone = backbones[name]
+    sizes = {"token_ids": families()[name].tiny.vocabulary_size, "character_ids": 262}
+    for input_name in backbone.input:
+        size = sizes.get(input_name, 2)
+        wrong = size if value == "high" else value
+        inputs = changed(name, input_name, wrong, as_tensor)
+        message = rf"`{input_name}` must be in 0\.\.{size - 1}, got {wrong} in row 2 at position 3"
+        for call in calls_of(backbone).values():
+            with pytest.raises(ValueError, match=message):
+                call(inputs)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_the_highest_id_is_one(backbones, name):
+    size = families()[name].tiny.vocabulary_size
+    for value in (0, size - 1):
+        assert np.isfinite(backbones[name](changed(name, "token_ids", value))["pooled_output"]).all()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_inputs_by_other_names(backbones, name):
+    backbone, features = backbones[name], features_of(name)
+    first = next(iter(features.values()))
+    for call in calls_of(backbone).values():
+        with pytest.raises(ValueError, match=rf"This {type(backbone).__name__} takes a dict of .*; got 'input_ids'\."):
+            call({"input_ids": first})
+    with pytest.raises(ValueError, match=r"takes a dict of .*; got ndarray\."):
+        backbone(first)
+    with pytest.raises(TypeError, match=f"`{next(iter(backbone.input))}` must be an array or a tensor, got list"):
+        backbone({key: ids.tolist() for key, ids in features.items()})
+    with pytest.raises(ValueError, match=r"must have \d axes, got the shape \(\)"):
+        backbone({key: np.int32(1) for key in features})
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_a_lacking_input_is_an_error_everywhere(backbones, name):
+    backbone, features = backbones[name], features_of(name)
+    del features["padding_mask"]
+    for call in calls_of(backbone).values():
+        with pytest.raises(ValueError, match=r"takes a dict of 'token_ids', 'padding_mask'.*; got 'token_ids'"):
+            call(features)
+    with pytest.raises(ValueError, match="got ndarray"):
+        backbone.attention_scores(features["token_ids"])
+
+
+def test_what_arrays_may_be(backbones):
+    """Booleans, long integers and no rows at all are nothing to complain about."""
+    features = features_of("distilbert")
+    expected = backbones["distilbert"](features)["pooled_output"]
+    other = {"token_ids": features["token_ids"].astype("int64"), "padding_mask": features["padding_mask"].astype(bool)}
+    np.testing.assert_array_equal(backbones["distilbert"](other)["pooled_output"], expected)
+    backbones["distilbert"].check_inputs({key: ids[:0] for key, ids in features.items()})
+    other["token_ids"] = np.where(np.arange(7)[:, None] == 5, np.nan, features["token_ids"])
+    with pytest.raises(ValueError, match="got nan in row 5 at position 0"):
+        backbones["distilbert"](other)
+
+
+def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
+    features = features_of("elmo")
+    mask = np.ones(features["character_ids"].shape[:2], "int32")
+    with pytest.raises(ValueError, match="got 'character_ids', 'padding_mask'"):
+        backbones["elmo"].call_with_state({**features, "padding_mask": mask})
+
+
+def test_elmo_predicts_no_tokens_after_padding(backbones):
+    features = features_of("elmo")
+    features["character_ids"][3, 0] = 0
+    with pytest.raises(ValueError, match="after padding, which is not at position 0 of row 3"):
+        backbones["elmo"].predict(features, verbose=0)
+
+
+def test_elmo_attends_to_nothing(backbones):
+    with pytest.raises(AttributeError, match="'ElmoBackbone' object has no attribute 'attention_scores'"):
+        backbones["elmo"].attention_scores(features_of("elmo"))
+
+
+# === Where values are not known ===
+
+
+@contextlib.contextmanager
+def values_unread(monkeypatch):
+    """Fails if the values of a tensor are asked for."""
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.ops, "convert_to_numpy", lambda x: pytest.fail("read the values of a tensor"))
+        yield
+
+
+@pytest.mark.parametrize("name", ["bert", "elmo"])
+def test_nothing_is_read_while_a_graph_is_made(backbones, name, monkeypatch):
+    backbone = backbones[name]
+    key = next(iter(backbone.input))
+    features = {k: keras.ops.convert_to_tensor(v) for k, v in features_of(name).items()}
+    compiled = compile_(lambda inputs: backbone(inputs)["pooled_output"])
+    with values_unread(monkeypatch):
+        found = compiled(features)
+        backbone({key: keras.Input(x.shape[1:], dtype="int32") for key, x in backbone.input.items()})
+    np.testing.assert_allclose(found, backbone(features)["pooled_output"], atol=1e-5)
+    with pytest.raises(ValueError, match="takes a dict of"):
+        compile_(lambda inputs: backbone(inputs)["pooled_output"])({f"{key}s": features[key]})
+
+
+def compile_(function):
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    return tf.function(function)
+
+
+# === Tasks on token features ===
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tiny_task(TextClassifier, families()["roberta"])
+
+
+@pytest.mark.parametrize("value", [-1, families()["roberta"].tiny.vocabulary_size])
+@pytest.mark.parametrize("verb", ["predict", "evaluate", "fit", "validation"])
+def test_tasks_check_features_before_the_first_step(task, verb, value):
+    size, labels = families()["roberta"].tiny.vocabulary_size, np.zeros(7, "int32")
+    right, wrong = features_of("roberta"), changed("roberta", "token_ids", value)
+    calls = {
+        "predict": lambda: task.predict(wrong, verbose=0),
+        "evaluate": lambda: task.evaluate(wrong, labels, verbose=0),
+        "fit": lambda: task.fit(wrong, labels, verbose=0),
+        "validation": lambda: task.fit(right, labels, validation_data=(wrong, labels), verbose=0),
+    }
+    with pytest.raises(
+        ValueError, match=rf"`token_ids` must be in 0\.\.{size - 1}, got {value} in row 2 at position 3"
+    ):
+        calls[verb]()
+    assert int(keras.ops.convert_to_numpy(task.optimizer.iterations)) == 0
+
+
+def test_tasks_check_the_names_of_features():
+    task, features = tiny_task(TextClassifier, families()["roberta"]), features_of("roberta")
+    with pytest.raises(ValueError, match=r"This RobertaBackbone takes a dict of .*; got 'input_ids'"):
+        task.predict({"input_ids": features["token_ids"]})
+    assert task.predict(features, verbose=0).shape == (7, 3)
+
+
+def test_a_tasks_own_inputs_are_not_the_backbones():
+    task, features = tiny_task(MaskedLM, families()["bert"]), features_of("bert")
+    positions = {"mask_positions": np.full((7, 1), 200, "int32")}  # more than any of the backbone's ids
+    del features["token_ids"]
+    with pytest.raises(ValueError, match="got 'padding_mask', 'segment_ids'"):
+        task.predict({**features, **positions}, verbose=0)
+
+
+# === Tensors like others ===
+
+SPEC = {"a": ((keras.KerasTensor((None, 3)), keras.KerasTensor((None, 5))),)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": ((np.zeros((2, 3)), np.zeros((2, 7))),)},
+        {"a": ((np.zeros((2, 5)), np.zeros((2, 3))),)},
+        {"a": ((np.zeros(3), np.zeros((2, 5))),)},
+        {"a": ((np.zeros((2, 3)),),)},
+        {"a": ()},
+        {"b": ((np.zeros((2, 3)), np.zeros((2, 5))),)},
+        np.zeros((2, 3)),
+        7,
+    ],
+)
+def test_tensors_of_other_shapes(value):
+    with pytest.raises(ValueError, match=r"`x` must have the shapes \{'a': \(\(\(None, 3\), \(None, 5\)\),\)\}, got"):
+        check_like("x", value, SPEC)
+
+
+def test_tensors_of_the_same_shapes():
+    check_like("x", {"a": [[np.zeros((2, 3)), np.zeros((2, 5))]]}, SPEC)
+    check_like("x", {"a": ((keras.KerasTensor((None, None)), np.zeros((2, 5))),)}, SPEC)
+
+
+# === Configurations and their descriptions ===
+
+
+def test_distilbert_has_no_segments():
+    sizes = {"vocabulary_size": 31, "num_layers": 1, "num_heads": 1, "hidden_dim": 3, "intermediate_dim": 5}
+    for count in (1, 2):
+        with pytest.raises(
+            ValueError, match=f"`num_segments` must be 0, since the family has no segments, got {count}"
+        ):
+            DistilBertBackbone(**sizes, num_segments=count)
+    assert DistilBertBackbone(**sizes, num_segments=0).config.num_segments == 0
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_docstrings_describe_every_argument(name):
+    cls = families()[name].backbone
+    section = cls.__doc__.partition("\nArgs:\n")[2].partition("\n\nRaises:\n")[0]
+    described = [line.strip().partition(":") for line in section.splitlines() if not line.startswith(" " * 5)]
+    fields = [field.name for field in dataclasses.fields(cls.config_class)]
+    assert [argument for argument, _, _ in described] == [*fields, "dtype", "name", "trainable"]
+    assert all(len(text) > 5 for _, _, text in described)
+
+
+def test_a_description_of_the_familys_own_comes_first():
+    assert "the position table has two rows more" in RobertaBackbone.__doc__
+    assert "rows of the position table" not in RobertaBackbone.__doc__
+    assert "rows of the position table" in families()["bert"].backbone.__doc__
+    assert "\nExample:\n" in RobertaBackbone.__doc__
+
+
+def test_a_backbone_without_docstrings():
+    """As with `python -OO`."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class BareConfig:
+        size: int
+
+    BareConfig.__doc__ = None
+    bare = type("Bare", (Backbone,), {"config_class": BareConfig})
+    assert bare.__doc__ is None
+    told = type("Told", (Backbone,), {"config_class": BareConfig, "__doc__": "Says little."})
+    assert told.__doc__.startswith("Says little.\n\nArgs:\n    size\n    dtype: ")
