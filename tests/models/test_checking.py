@@ -199,7 +199,7 @@ def test_a_tasks_own_inputs_are_not_the_backbones():
     task, features = tiny_task(MaskedLM, families()["bert"]), features_of("bert")
     positions = {"mask_positions": np.full((7, 1), 200, "int32")}  # more than any of the backbone's ids
     del features["token_ids"]
-    with pytest.raises(ValueError, match="got 'padding_mask', 'segment_ids'"):
+    with pytest.raises(ValueError, match=r"got 'padding_mask', 'segment_ids'\.$"):
         task.predict({**features, **positions}, verbose=0)
 
 
