@@ -141,3 +141,6 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
         for part, value in found.items():
             table.add_row(part, value)
         console.print(table)
+
+
+import lmzoo.cli_tasks  # noqa: E402, F401 - adds `fit`, `evaluate` and `predict`

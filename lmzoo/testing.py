@@ -26,13 +26,8 @@ The tokenizer's `of_words` makes its vocabulary; `tiny` should hold distinct pri
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
-import inspect
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,63 +37,16 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.elsewhere import ask_elsewhere
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family
 from lmzoo.tasks import Task
-from lmzoo.text import Preprocessor
+from lmzoo.tiny import SEED, shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
 TOLERANCE = 1e-5  # between results in float32 that must be equal
-WORDS = ("good", "bad", "film", "plot", "the", "a", "was", "is", "very", "never", "dull", "fine", ".", "!")
-_SEED = 1709
 
 
-# === Small models ===
-
-
-def tiny_preprocessor(family: Family) -> Preprocessor:
-    """A preprocessor whose vocabulary is the special tokens, `WORDS` and as many more as `family.tiny` has."""
-    tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size)
-    return Preprocessor(tokenizer, family.packing, getattr(family.tiny, "max_sequence_length", 67))
-
-
-def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
-    """A backbone as `family.tiny` says, without dropout, every weight random (biases and scales, too).
-
-    Sets the random seed, so that all calls give the same weights.
-
-    Args:
-        family: the family's record.
-        **overrides: constructor arguments to change.
-    """
-    keras.utils.set_random_seed(_SEED)
-    backbone = family.backbone(**{**dataclasses.asdict(family.tiny), "dropout": 0.0, **overrides})
-    _shake(backbone)
-    return backbone
-
-
-def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
-    """A task on a tiny backbone; of three classes, if it has classes.
-
-    Args:
-        task_class: a subclass of `Task`.
-        family: the family's record.
-        **arguments: of the task's constructor.
-    """
-    if "num_classes" in inspect.signature(task_class).parameters:
-        arguments = {"num_classes": 3, **arguments}
-    return task_class(tiny_backbone(family), tiny_preprocessor(family), **arguments)
-
-
-def tiny_texts(count: int = 7) -> list[str]:
-    """Texts of two to nine of `WORDS`."""
-    rng = np.random.default_rng(_SEED)
-    return [" ".join(rng.choice(WORDS, rng.integers(2, 10))) for _ in range(count)]
-
-
-def _shake(model: keras.Model) -> None:
-    rng = np.random.default_rng(_SEED)
-    for variable in model.trainable_variables:
-        variable.assign(ops.convert_to_numpy(variable) + rng.normal(scale=0.1, size=variable.shape))
+# === Checks of a family ===
 
 
 def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -139,9 +87,6 @@ def _close(actual: Any, expected: Any, what: str, tolerance: float = TOLERANCE) 
 
 def _weights(model: keras.Model) -> list[np.ndarray]:
     return [np.array(ops.convert_to_numpy(weight)) for weight in model.weights]
-
-
-# === Checks of a family ===
 
 
 def check_config(family: Family) -> None:
@@ -204,7 +149,7 @@ def check_training(family: Family) -> None:
 
     One row is all padding, so that its gradients must be finite, too.
     """
-    (features, real), rng = _features(family), np.random.default_rng(_SEED)
+    (features, real), rng = _features(family), np.random.default_rng(SEED)
     _blank(features, 0)
     shape = (*real.shape, family.tiny.hidden_dim)
     targets = [rng.normal(size=shape), rng.normal(size=(shape[0], shape[2]))]
@@ -221,7 +166,7 @@ def check_seed(family: Family) -> None:
     config, runs = {**tiny_backbone(family).get_config(), "dropout": 0.3}, []
     features = {name: ops.convert_to_tensor(v) for name, v in _features(family)[0].items()}
     for _ in range(2):
-        keras.utils.set_random_seed(_SEED)
+        keras.utils.set_random_seed(SEED)
         backbone = family.backbone(**config)
         noisy = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
         runs.append([ops.convert_to_numpy(array) for array in noisy])
@@ -245,23 +190,19 @@ def check_backbone_files(family: Family) -> None:
 # === Checks of a task on a family ===
 
 
-def _labels(task: Task, count: int) -> np.ndarray | None:
-    return np.arange(count) % 3 if task.needs_labels else None
-
-
 def _task_batch(task: Task) -> tuple[Any, ...]:
-    texts = tiny_texts()
-    encoded, rows = task.encode_inputs(texts), np.arange(len(texts))
-    labels = task.encode_labels(_labels(task, len(texts)))
-    return task.make_batch(encoded, rows, int(encoded.lengths.max()), labels, None, np.random.default_rng(_SEED))
+    encoded, labels, _ = task.encode_examples(*tiny_examples(task))
+    rows, rng = np.arange(len(encoded)), np.random.default_rng(SEED)
+    return task.make_batch(encoded, rows, int(encoded.lengths.max()), labels, None, rng)
 
 
 def check_task_predictions(task_class: type[Task], family: Family) -> None:
     """Raw texts give the same predictions in every order and batch size."""
-    task, texts = tiny_task(task_class, family), tiny_texts(11)
-    expected = task.predict(texts, batch_size=11, verbose=0)
-    _close(task.predict(texts[::-1], batch_size=4, verbose=0)[::-1], expected, "predictions by batch")
-    assert len(expected) == len(texts)
+    task = tiny_task(task_class, family)
+    x, _ = tiny_examples(task, 11)
+    expected = task.predict(x, batch_size=11, verbose=0)
+    _close(task.predict(x[::-1], batch_size=4, verbose=0)[::-1], expected, "predictions by batch")
+    assert len(expected) == len(x)
 
 
 def check_task_training(task_class: type[Task], family: Family) -> None:
@@ -271,32 +212,42 @@ def check_task_training(task_class: type[Task], family: Family) -> None:
 
 def check_task_fit(task_class: type[Task], family: Family) -> None:
     """`fit` on raw texts lowers the loss, and does the same again from the same start."""
-    task, texts = tiny_task(task_class, family), tiny_texts(8)
-    task.compile(keras.optimizers.Adam(0.01))
+    task = tiny_task(task_class, family)
+    x, y = tiny_examples(task, 8)
+    task.compile(keras.optimizers.Adam(0.002))
     task.optimizer.build(task.trainable_variables)
     variables = [*task.variables, *task.optimizer.variables]
     start, losses = [np.array(ops.convert_to_numpy(variable)) for variable in variables], []
     for _ in range(2):
         for variable, value in zip(variables, start, strict=True):
             variable.assign(value)
-        losses.append(task.fit(texts, _labels(task, 8), batch_size=8, epochs=12, verbose=0).history["loss"])
+        losses.append(task.fit(x, y, batch_size=8, epochs=12, verbose=0).history["loss"])
     _close(losses[1], losses[0], "two runs of fit")
     assert np.mean(losses[0][-3:]) < np.mean(losses[0][:3])
 
 
 def check_task_files(task_class: type[Task], family: Family) -> None:
-    """A `.keras` file and a preset give the task back with its vocabulary; the file also its optimizer."""
+    """A `.keras` file and a preset give the task back with its head and vocabulary, bit by bit."""
+    task = tiny_task(task_class, family)
+    shake(task)
+    with tempfile.TemporaryDirectory() as folder:
+        task.save(Path(folder, "task.keras"))
+        task.save_to_preset(Path(folder, "preset"))
+        clones = [keras.saving.load_model(Path(folder, "task.keras")), task_class.from_preset(Path(folder, "preset"))]
+    for clone in clones:
+        assert clone.get_config() == task.get_config()
+        assert clone.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
+        _close(_weights(clone), _weights(task), "weights after loading", tolerance=0)
+
+
+def check_task_resume(task_class: type[Task], family: Family) -> None:
+    """A `.keras` file brings back the optimizer, so that training goes on as if nothing had been."""
     task, batch = tiny_task(task_class, family), _task_batch(tiny_task(task_class, family))
     task.train_on_batch(*batch)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
-        task.save_to_preset(Path(folder, "preset"))
         saved = keras.saving.load_model(Path(folder, "task.keras"))
-        preset = task_class.from_preset(Path(folder, "preset"))
-    for clone in (saved, preset):
-        assert clone.get_config() == task.get_config()
-        assert clone.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
-        _close(_weights(clone), _weights(task), "weights after loading", tolerance=0)
+    _close(_weights(saved), _weights(task), "weights after loading", tolerance=0)
     _close(saved.train_on_batch(*batch), task.train_on_batch(*batch), "the step after loading", tolerance=0)
     _close(_weights(saved), _weights(task), "weights after the step after loading")
 
@@ -306,39 +257,29 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
     other = "tensorflow" if keras.backend.backend() == "jax" else "jax"
     if importlib.util.find_spec(other) is None:
         return
-    task, texts = tiny_task(task_class, family), tiny_texts(8)
+    task = tiny_task(task_class, family)
     task.compile(keras.optimizers.SGD(0.5))
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
-        subprocess.run(
-            [sys.executable, "-c", _ELSEWHERE, folder, task_class.__module__, family.backbone.__module__],
-            env={**os.environ, "KERAS_BACKEND": other, "PYTHONPATH": os.pathsep.join(sys.path)},
-            check=True,
-        )
+        ask_elsewhere(other, [folder, task_class.__module__, family.backbone.__module__])
         theirs = list(np.load(Path(folder, "results.npz")).values())
-    _close(theirs, _train_and_predict(task, texts), f"{other} and {keras.backend.backend()}")
+    _close(theirs, _train_and_predict(task), f"{other} and {keras.backend.backend()}")
 
 
-_ELSEWHERE = """
-import importlib, sys, keras, numpy as np
-for module in sys.argv[2:]:
-    importlib.import_module(module)
-from lmzoo.testing import _train_and_predict, tiny_texts
-results = _train_and_predict(keras.saving.load_model(f"{sys.argv[1]}/task.keras"), tiny_texts(8))
-np.savez(f"{sys.argv[1]}/results.npz", *results)
-"""
-
-
-def _train_and_predict(task: Task, texts: list[str]) -> list[np.ndarray]:
+def _train_and_predict(task: Task) -> list[np.ndarray]:
     """Predictions, the loss of a step, and the predictions after it."""
-    before = task.predict(texts, verbose=0)
-    history = task.fit(texts, _labels(task, len(texts)), batch_size=len(texts), shuffle=False, verbose=0).history
-    return [before, np.array(history["loss"]), task.predict(texts, verbose=0)]
+    x, y = tiny_examples(task, 8)
+    before = task.predict(x, verbose=0)
+    history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history
+    return [before, np.array(history["loss"]), task.predict(x, verbose=0)]
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:
-    """The exported model answers strings as it answers ids, and on TensorFlow as the task itself does."""
-    if importlib.util.find_spec("tensorflow_text") is None:
+    """The exported model answers strings as it answers ids, and on TensorFlow as the task itself does.
+
+    Passes for a task that is not served.
+    """
+    if importlib.util.find_spec("tensorflow_text") is None or not task_class.served_outputs:
         return
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the exported graph's ops
@@ -379,12 +320,30 @@ def _check_step(build: Callable[[], keras.Model], loss: Any, *batch: Any) -> Non
     assert all(np.isfinite(array).all() for array in results[1][2]), "a gradient is not finite"
     trained = {id(weight) for weight in model.trainable_weights}
     still = [
-        weight.path
+        weight
         for weight, was, now in zip(model.weights, before, results[1][2], strict=True)
         # Softmax does not see what is added to all scores of a query: the bias of the keys has no gradient but noise.
         if id(weight) in trained and np.array_equal(was, now) and not weight.path.endswith("key/bias")
     ]
+    still = [weight.path for weight in still if not _is_unseen(model, weight, batch)]
     assert not still, f"no gradient reaches {still}"
+
+
+def _is_unseen(model: keras.Model, weight: Any, batch: tuple[Any, ...]) -> bool:
+    """Whether the outputs depend on a weight but the loss does not.
+
+    So it is with what adds the same to all logits that a softmax is taken over, as the last layer's biases do where the
+    softmax is over positions.
+    """
+    value, found = np.array(ops.convert_to_numpy(weight)), []
+    for shift in (0.0, 0.5):
+        weight.assign(value + np.float32(shift))
+        model.reset_metrics()
+        found.append((model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"]))
+    weight.assign(value)
+    (outputs, loss), (shifted_outputs, shifted_loss) = found
+    arrays = zip(keras.tree.flatten(outputs), keras.tree.flatten(shifted_outputs), strict=True)
+    return any(not np.allclose(*pair, atol=1e-3) for pair in arrays) and bool(np.isclose(loss, shifted_loss, rtol=1e-5))
 
 
 def _checks(prefix: str) -> Iterator[Callable[..., None]]:

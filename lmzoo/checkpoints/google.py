@@ -21,6 +21,10 @@ CLASSIFIER = {
     "classifier/logits/kernel": Row("output_weights", TRANSPOSED),
     "classifier/logits/bias": Row("output_bias"),
 }
+QUESTION_ANSWERER = {
+    "span_head/logits/kernel": Row("cls/squad/output_weights", TRANSPOSED),
+    "span_head/logits/bias": Row("cls/squad/output_bias"),
+}
 _FAMILIES = {"bert_config.json": "bert", "albert_config.json": "albert"}
 # The tensor that only a model with this head has, and our task.
 _HEADS = {
@@ -71,14 +75,13 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Format:
         name="TensorFlow checkpoint of Google's code",
         config=config,
         backbone=tensorflow_modules(modules),
-        heads={"MaskedLM": masked_lm, "TextClassifier": CLASSIFIER},
+        heads={"MaskedLM": masked_lm, "TextClassifier": CLASSIFIER, "QuestionAnswerer": QUESTION_ANSWERER},
         aliases={r"^module/": ""},
         optional=("pooler/",),
         ignored={
             r".*/(adam|lamb)_[mv]|(.*/)?\.?(optimizer|OPTIMIZER_SLOT)/.*": "the optimizer's state",
             r"global_step|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH": "not a weight",
             r"cls/seq_relationship/.*": "the head of next-sentence or sentence-order prediction",
-            r"cls/squad/.*": "the head of a QuestionAnswerer",
         },
     )
 

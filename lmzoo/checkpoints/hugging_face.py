@@ -120,6 +120,8 @@ def hugging_face_format(
     heads = {
         "MaskedLM": {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)},
         "TextClassifier": torch_modules(classifier or {"classifier/logits": "classifier"}),
+        "TokenClassifier": torch_modules({"classifier/logits": "classifier"}),
+        "QuestionAnswerer": torch_modules({"span_head/logits": "qa_outputs"}),
     }
     # A model with a head has the family's name before the tensors of its backbone.
     aliases = {
@@ -127,8 +129,7 @@ def hugging_face_format(
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
     }
-    ignored = {r"(.*\.)?position_ids": "a buffer", r"qa_outputs\..*": "the head of a QuestionAnswerer"}
-    ignored |= fields.pop("ignored", {})
+    ignored = {r"(.*\.)?position_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
     return Format(name, heads=heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
 

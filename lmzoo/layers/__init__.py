@@ -3,12 +3,13 @@
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.bilstm import BiLSTMEncoder
+from lmzoo.layers.choices import MergeChoices, SplitChoices
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.encoder import TransformerBlock
-from lmzoo.layers.heads import ClassificationHead, MaskedLMHead
-from lmzoo.layers.normalization import LayerNorm
-from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MeanPooler
+from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, SpanHead
+from lmzoo.layers.normalization import LayerNorm, unit_vectors
+from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MaxPooler, MeanPooler
 from lmzoo.layers.scalar_mix import ScalarMix
 
 __all__ = [
@@ -19,11 +20,16 @@ __all__ = [
     "GatherPositions",
     "LayerNorm",
     "MaskedLMHead",
+    "MaxPooler",
     "MeanPooler",
+    "MergeChoices",
     "ScalarMix",
     "SelfAttention",
+    "SpanHead",
+    "SplitChoices",
     "TransformerBlock",
     "TransformerEmbedding",
     "attention_probabilities",
     "get_activation",
+    "unit_vectors",
 ]

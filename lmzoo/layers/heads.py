@@ -143,3 +143,36 @@ class MaskedLMHead(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> MaskedLMHead:
         """Builds the layer with a word table of its own."""
         return cls(**{**config, "token_embedding": keras.layers.deserialize(config["token_embedding"])})
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class SpanHead(keras.layers.Layer):
+    """Where an answer starts and ends: one linear layer at every position (Devlin et al., 2019, section 4.2).
+
+    Args:
+        initializer_range: float, standard deviation of the truncated normal initialiser.
+
+    Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2),
+    starts and ends. At padding they are -1e9, so that no softmax over the positions depends on how far a row is padded.
+    """
+
+    def __init__(self, initializer_range: float = 0.02, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.initializer_range = initializer_range
+        initializer = TruncatedNormal(stddev=initializer_range)
+        self.logits = keras.layers.Dense(2, kernel_initializer=initializer, dtype=self.dtype_policy, name="logits")
+
+    def build(self, sequence_shape: tuple[int | None, ...], padding_mask_shape: Any = None) -> None:
+        """Creates the linear layer."""
+        self.logits.build((None, sequence_shape[-1]))
+        self.built = True
+
+    def call(self, sequence: Any, padding_mask: Any) -> Any:
+        """Computes the logits."""
+        logits = ops.cast(self.logits(as_rows(sequence)), "float32")  # (B·T, 2)
+        logits = ops.reshape(logits, (*ops.shape(sequence)[:2], 2))  # (B, T, 2)
+        return ops.where(ops.cast(padding_mask, "bool")[:, :, None], logits, -1e9)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "initializer_range": self.initializer_range}

@@ -1,4 +1,4 @@
-"""LayerNorm, with a gradient of its own on TensorFlow."""
+"""LayerNorm, with a gradient of its own on TensorFlow, and vectors of length 1."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -46,3 +47,20 @@ class LayerNorm(keras.layers.LayerNormalization):
             return dx, tf.reduce_sum(upstream * normal, rows), tf.reduce_sum(upstream, rows)
 
         return normal * gamma + beta, gradient
+
+
+def unit_vectors(x: Any, epsilon: float = 1e-6) -> Any:
+    """Vectors divided by their lengths.
+
+    `keras.ops.normalize` has gradients that are NaN where a vector is zero.
+
+    Args:
+        x: float (..., H).
+        epsilon: float, least length to divide by.
+
+    Returns:
+        Float32 (..., H); zeros stay zeros.
+    """
+    x = ops.cast(x, "float32")
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
+    return x * ops.rsqrt(ops.maximum(squares, epsilon**2))

@@ -1,10 +1,11 @@
-"""From a sequence of vectors to one of them, to some, or to their mean."""
+"""From a sequence of vectors to one of them, to some, to their mean or to their maximum."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from lmzoo.layers.initializers import TruncatedNormal
@@ -64,6 +65,21 @@ class MeanPooler(keras.layers.Layer):
         weights = ops.cast(padding_mask, sequence.dtype)[:, :, None]  # (B, T, 1)
         total = ops.sum(sequence * weights, axis=1)  # (B, H)
         return total / ops.maximum(ops.sum(weights, axis=1), 1)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MaxPooler(keras.layers.Layer):
+    """Maximum of each feature over the real tokens; zeros for a row without any.
+
+    Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
+    """
+
+    def call(self, sequence: Any, padding_mask: Any) -> Any:
+        """Pools `sequence`."""
+        real = ops.cast(padding_mask, "bool")[:, :, None]  # (B, T, 1)
+        lowest = ops.full_like(sequence, -np.inf)
+        highest = ops.max(ops.where(real, sequence, lowest), axis=1)  # (B, H)
+        return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

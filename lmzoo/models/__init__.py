@@ -6,7 +6,16 @@ from lmzoo.models.bert import BertBackbone
 from lmzoo.models.distilbert import DistilBertBackbone
 from lmzoo.models.elmo import ElmoBackbone
 from lmzoo.models.roberta import RobertaBackbone
-from lmzoo.tasks import MaskedLM, Task, TextClassifier
+from lmzoo.tasks import (
+    MaskedLM,
+    MultipleChoice,
+    QuestionAnswerer,
+    Task,
+    TextClassifier,
+    TextEmbedder,
+    TextRegressor,
+    TokenClassifier,
+)
 
 __all__ = [
     "AlbertBackbone",
@@ -15,7 +24,12 @@ __all__ = [
     "DistilBertBackbone",
     "ElmoBackbone",
     "MaskedLM",
+    "MultipleChoice",
+    "QuestionAnswerer",
     "RobertaBackbone",
     "Task",
     "TextClassifier",
+    "TextEmbedder",
+    "TextRegressor",
+    "TokenClassifier",
 ]

@@ -1,7 +1,21 @@
 """One class per task, for every family."""
 
 from lmzoo.tasks.masked_lm import MaskedLM
+from lmzoo.tasks.multiple_choice import MultipleChoice
+from lmzoo.tasks.question_answerer import QuestionAnswerer
 from lmzoo.tasks.task import Task
 from lmzoo.tasks.text_classifier import TextClassifier
+from lmzoo.tasks.text_embedder import TextEmbedder
+from lmzoo.tasks.text_regressor import TextRegressor
+from lmzoo.tasks.token_classifier import TokenClassifier
 
-__all__ = ["MaskedLM", "Task", "TextClassifier"]
+__all__ = [
+    "MaskedLM",
+    "MultipleChoice",
+    "QuestionAnswerer",
+    "Task",
+    "TextClassifier",
+    "TextEmbedder",
+    "TextRegressor",
+    "TokenClassifier",
+]

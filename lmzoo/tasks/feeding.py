@@ -7,38 +7,21 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from lmzoo.tasks.inputs import is_raw, is_text_stream, leading_spec
-from lmzoo.text import EncodedTexts, LengthBatches
-from lmzoo.text.batching import fitted_buckets, ladder_buckets, stream
+from lmzoo.text import Encoded, LengthBatches
+from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, stream
 from lmzoo.text.policy import notify
 
 if TYPE_CHECKING:
     from lmzoo.tasks.task import Task
 
 BATCH_SIZE = 32
-
-
-def encode_examples(
-    task: Task, x: Any, y: Any, sample_weight: Any
-) -> tuple[EncodedTexts, np.ndarray | None, np.ndarray | None]:
-    """Text, labels and weights as `fit` got them, encoded and checked.
-
-    Raises:
-        TypeError: naming the position of an entry that is not text.
-        ValueError: for labels that are missing, too few or not the model's.
-    """
-    encoded, y, sample_weight = task.encode_inputs(x), task.encode_labels(y), as_array(sample_weight)
-    if y is None and task.needs_labels:
-        raise ValueError(f"{type(task).__name__} needs a label for each text: pass `y`.")
-    for what, array in (("labels", y), ("weights", sample_weight)):
-        if array is not None and len(array) != len(encoded):
-            raise ValueError(f"Got {len(encoded)} texts but {len(array)} {what}.")
-    return encoded, y, sample_weight
 
 
 def training_input(
@@ -54,7 +37,7 @@ def training_input(
     """`(x, y, sample_weight)` for Keras: labels checked, and text made into batches that hold all three.
 
     Args:
-        task: its `encode_inputs`, `encode_labels` and `make_batch` say how.
+        task: its `encode_examples` and `make_batch` say how.
         x: texts, rows of encoded text, a `tf.data.Dataset` of strings, or what Keras takes.
         y: labels.
         sample_weight: float array (n,).
@@ -65,14 +48,14 @@ def training_input(
 
     Raises:
         TypeError: for numbers instead of text.
-        ValueError: see `encode_examples` and `check_features`; also if there is nothing in `x`.
+        ValueError: see `Task.encode_examples` and `check_features`; also if there is nothing in `x`.
     """
     if is_text_stream(x):
         return _labelled_stream(task, x, batch_size, seed, redraw), y, sample_weight
     if not is_raw(x):
         check_features(task, x)
         return x, task.encode_labels(y), as_array(sample_weight)
-    encoded, y, sample_weight = encode_examples(task, x, y, sample_weight)
+    encoded, y, sample_weight = task.encode_examples(x, y, sample_weight)
 
     def make_batch(rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         return task.make_batch(encoded, rows, width, y, sample_weight, rng)
@@ -86,61 +69,129 @@ def check_features(task: Task, x: Any) -> None:
 
     Raises:
         TypeError: if it is an array of something else.
-        ValueError: if it is a dict of arrays that the backbone cannot take; see `Backbone.check_inputs`.
+        ValueError: if it is a dict of arrays that the backbone cannot take; see `Task.backbone_inputs`.
     """
     if isinstance(x, dict):
-        own = task.input.keys() - task.backbone.input.keys()
-        task.backbone.check_inputs({name: values for name, values in x.items() if name not in own})
-    if hasattr(x, "columns"):
-        raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*x.columns]!r:.80}.")
+        task.backbone.check_inputs(task.backbone_inputs(x))
+    columns = getattr(x, "columns", None) if hasattr(x, "columns") else getattr(x, "column_names", None)
+    if columns is not None:  # of pandas, or of Hugging Face's datasets
+        raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*columns]!r:.80}.")
     if hasattr(x, "shape"):
         raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
     if isinstance(x, (set, frozenset)):
         raise TypeError("Expected a list of texts, got a set, which has no order.")
 
 
-def prediction_batches(task: Task, encoded: EncodedTexts, batch_size: int) -> LengthBatches:
-    """Batches of features alone, in widths and sizes that repeated calls share."""
-    limit = max(task.preprocessor.sequence_length, int(encoded.lengths.max()))
+def predict_encoded(
+    task: Task,
+    predict: Callable[..., Any],
+    encoded: Encoded,
+    batch_size: int,
+    verbose: Any = "auto",
+    per_token: bool | None = None,
+    **kwargs: Any,
+) -> np.ndarray:
+    """The model's outputs for rows of encoded text, in their order.
+
+    Batches come in widths and sizes that repeated calls share. Outputs for each token are zero beyond a batch's width.
+
+    Args:
+        task: its `features`, `extra_features` and `per_token` say how.
+        predict: `keras.Model.predict` of the task, or of another model with the same inputs.
+        encoded: n rows, at least one.
+        batch_size: int.
+        verbose: as in Keras.
+        per_token: whether the outputs' second axis is that of the tokens, if it is not as the task says.
+        **kwargs: of `predict`.
+    """
+    buckets = ladder_buckets(max(task.preprocessor.sequence_length, int(encoded.lengths.max())))
     make_batch = _features_of(task, encoded)
-    return LengthBatches(encoded.lengths, make_batch, batch_size, ladder_buckets(limit), "sorted", round_up=True)
+    if task.per_token if per_token is None else per_token:
+        return _predict_tokens(predict, encoded.lengths, make_batch, batch_size, buckets, verbose, **kwargs)
+    batches = LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
+    outputs = predict(keras_input(batches), verbose=verbose, **kwargs)
+    result = np.empty((len(encoded), *outputs.shape[1:]), outputs.dtype)
+    result[batches.row_order] = outputs
+    return result
+
+
+def _predict_tokens(
+    predict: Callable[..., Any],
+    lengths: np.ndarray,
+    make_batch: Callable[..., tuple[Any, ...]],
+    batch_size: int,
+    buckets: list[int],
+    verbose: Any,
+    callbacks: Any = None,
+    **kwargs: Any,
+) -> np.ndarray:
+    """Outputs (n, t, ...) from a call of `predict` for each width, since Keras joins only outputs of one shape."""
+    widths = np.asarray(buckets)[np.searchsorted(buckets, lengths)]  # (n,)
+    groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
+    bar = keras.utils.Progbar(sum(-(-len(rows) // batch_size) for rows in groups.values()), verbose=int(verbose != 0))
+    progress = keras.callbacks.Callback()
+    progress.on_predict_batch_end = lambda batch, logs=None: bar.add(1)
+    results = []
+    for width, rows in groups.items():
+        batches = LengthBatches(
+            lengths[rows], partial(_part, make_batch, rows), batch_size, [width], "sorted", round_up=True
+        )
+        outputs = predict(keras_input(batches), verbose=0, callbacks=[*(callbacks or []), progress], **kwargs)
+        results.append((rows[batches.row_order], outputs))
+    result = np.zeros((len(lengths), max(groups), *outputs.shape[2:]), outputs.dtype)
+    for rows, outputs in results:
+        result[rows, : outputs.shape[1]] = outputs
+    return result
+
+
+def _part(make_batch: Callable[..., Any], rows: np.ndarray, chosen: np.ndarray, width: int, rng: Any) -> Any:
+    return make_batch(rows[chosen], width)
 
 
 def prediction_stream(task: Task, dataset: Any, batch_size: int) -> Any:
     """A `tf.data.Dataset` of strings, labelled or not, as one of features."""
 
-    def batch(encoded: EncodedTexts, width: int, *_: Any) -> tuple[Any, ...]:
+    def encode(x: Any, y: Any, weight: Any, notify: Callable[[str], None]) -> tuple[Any, ...]:
+        return task.encode_inputs(x, notify), None, None
+
+    def batch(encoded: Encoded, width: int, *_: Any) -> tuple[Any, ...]:
         return _features_of(task, encoded)(np.arange(len(encoded)), width)
 
-    return _stream(task, dataset, batch_size, batch, (0,))
+    return _stream(task, dataset, batch_size, encode, batch, (0,))
 
 
-def encode_stream(task: Task, dataset: Any) -> EncodedTexts:
-    """All rows of a `tf.data.Dataset` of strings, for a task whose outputs have to be padded over all of them."""
+def texts_of_stream(dataset: Any) -> Any:
+    """All texts, or pairs of texts, of a `tf.data.Dataset` of strings, labelled or not."""
     if leading_spec(dataset).shape.rank == 0:
         dataset = dataset.batch(BATCH_SIZE)
-    inputs = (element[0] if isinstance(element, tuple) else element for element in dataset.as_numpy_iterator())
-    parts = [task.encode_inputs(x) for x in inputs]
-    splits = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))])
-    return EncodedTexts(
-        np.concatenate([part.token_ids for part in parts]), splits, np.concatenate([part.second for part in parts])
-    )
+    elements = list(dataset.as_numpy_iterator())
+    inputs = [element[0] if isinstance(element, tuple) else element for element in elements]
+    if inputs and isinstance(inputs[0], tuple):
+        return tuple([row for part in column for row in _rows(part)] for column in zip(*inputs, strict=True))
+    return list(itertools.chain.from_iterable(inputs))
+
+
+def _rows(part: Any) -> Any:
+    return part.to_list() if hasattr(part, "to_list") else part  # ragged ones cannot be gone through
 
 
 def _labelled_stream(task: Task, dataset: Any, batch_size: int, seed: tuple[int, ...], redraw: bool) -> Any:
-    def batch(encoded: EncodedTexts, width: int, rng: np.random.Generator, y: Any, weight: Any) -> tuple[Any, ...]:
+    def encode(x: Any, y: Any, weight: Any, notify: Callable[[str], None]) -> tuple[Any, ...]:
         if y is None and task.needs_labels:
             raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
-        return task.make_batch(encoded, np.arange(len(encoded)), width, task.encode_labels(y), as_array(weight), rng)
+        return task.encode_examples(x, y, weight, notify)
 
-    return _stream(task, dataset, batch_size, batch, seed, redraw)
+    def batch(encoded: Encoded, width: int, rng: np.random.Generator, y: Any, weight: Any) -> tuple[Any, ...]:
+        return task.make_batch(encoded, np.arange(len(encoded)), width, y, weight, rng)
+
+    return _stream(task, dataset, batch_size, encode, batch, seed, redraw)
 
 
-def _features_of(task: Task, encoded: EncodedTexts) -> Callable[..., tuple[Any, ...]]:
+def _features_of(task: Task, encoded: Encoded) -> Callable[..., tuple[Any, ...]]:
     extra = task.extra_features(encoded)
 
     def make_batch(rows: np.ndarray, width: int, rng: Any = None) -> tuple[Any, ...]:
-        features = task.preprocessor.features(encoded, rows, width)
+        features = task.features(encoded, rows, width)
         return ({**features, **{name: values[rows] for name, values in extra.items()}},)
 
     return make_batch
@@ -150,11 +201,15 @@ def _stream(
     task: Task,
     dataset: Any,
     batch_size: int,
+    encode: Callable[..., tuple[Any, ...]],
     make_batch: Callable[..., tuple[Any, ...]],
     seed: tuple[int, ...],
     redraw: bool = False,
 ) -> Any:
-    """`make_batch(encoded, width, rng, y, sample_weight)` of each batch of `dataset`, in its own order."""
+    """`make_batch(encoded, width, rng, y, weight)` of each batch of `dataset`, in its own order.
+
+    `encoded, y, weight` are what `encode(x, y, weight, notify)` makes of the batch's components.
+    """
     if leading_spec(dataset).shape.rank == 0:
         dataset = dataset.batch(batch_size)
     buckets = ladder_buckets(task.preprocessor.sequence_length if task.preprocessor else 1)
@@ -170,7 +225,7 @@ def _stream(
         epoch, index = max(0, next(passes)) if redraw else 0, -1
         for index, element in enumerate(dataset.as_numpy_iterator()):
             x, y, weight, *_ = (*element, None, None) if isinstance(element, tuple) else (element, None, None)
-            encoded = task.encode_inputs(x, notify_once)
+            encoded, y, weight = encode(x, y, weight, notify_once)
             width = buckets[int(np.searchsorted(buckets, encoded.lengths.max()))]
             rng = np.random.default_rng((*seed, epoch, index))
             yield make_batch(encoded, width, rng, y, weight)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.models.backbone import Backbone
-from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.policy import is_text
 
 
@@ -27,7 +27,7 @@ def is_text_stream(x: Any) -> bool:
 
 def is_raw(x: Any) -> bool:
     """Whether `x` is text, or rows of encoded text, that the preprocessor still has to turn into model inputs."""
-    if isinstance(x, (EncodedTexts, Sequence, ValuesView)):  # a string, too, to be told that it should be a list
+    if isinstance(x, (Encoded, Sequence, ValuesView)):  # a string, too, to be told that it should be a list
         return True
     dtype = getattr(x, "dtype", None)  # of numpy, pandas or TensorFlow
     return getattr(dtype, "kind", None) in ("U", "S", "O", "T") or getattr(dtype, "name", None) == "string"
@@ -68,15 +68,14 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
     return x, None
 
 
-def split_validation(
-    x: EncodedTexts, *arrays: np.ndarray | None, share: float
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def split_validation(x: Encoded, *arrays: np.ndarray | None, share: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The first rows of all for training and the last `share` of them for validation, as Keras does.
 
     Raises:
         ValueError: if one of the two would be empty.
     """
     cut = int(len(x) * (1 - share))
+    cut = x.cut_before(cut) if 0 < cut < len(x) else cut
     if not 0 < cut < len(x):
         raise ValueError(f"`validation_split={share}` leaves no rows for training or validation of {len(x)}.")
     train = (x[:cut], *(a if a is None else a[:cut] for a in arrays))

@@ -12,6 +12,7 @@ from lmzoo.layers import MaskedLMHead
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family, family_of
 from lmzoo.tasks.inputs import split_segments
+from lmzoo.tasks.outputs import log_softmax
 from lmzoo.tasks.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.policy import clean_columns
@@ -42,11 +43,6 @@ class MaskedLM(Task):
     ```
     """
 
-    # The mean over masked tokens: a row's padding, and slots without a mask, do not count.
-    default_loss = staticmethod(
-        lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
-    )
-    default_metrics = staticmethod(lambda: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")])
     needs_labels = False
     uses_pooler = False
 
@@ -74,6 +70,14 @@ class MaskedLM(Task):
         super().__init__(backbone, preprocessor, inputs, head(vectors), None, name)
         self.head = head
         self.masking = Masking(**masking) if isinstance(masking, dict) else masking or self.family.masking
+
+    def default_loss(self) -> Any:
+        """The mean over masked tokens: a row's padding, and slots without a mask, do not count."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+
+    def default_metrics(self) -> list[Any]:
+        """Accuracy."""
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -150,7 +154,7 @@ class MaskedLM(Task):
             part = slice(start, start + size)
             logits = self.predict(encoded[part], batch_size, verbose=0)  # (n, M, V)
             filled += [
-                self._candidates(line, _log_softmax(row[:count]), top_k)
+                self._candidates(line, log_softmax(row[:count]), top_k)
                 for line, row, count in zip(lines[part], logits, counts[part], strict=True)
             ]
         return filled
@@ -221,7 +225,7 @@ class MaskedLM(Task):
             where = copies.row_splits[:-1] + part - encoded.row_splits[row]
             targets = copies.token_ids[where]
             copies.token_ids[where] = self.preprocessor.tokenizer.mask_id
-            log_probabilities = _log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
+            log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
             nll -= float(log_probabilities[np.arange(len(part)), targets].sum())
         return float(np.exp(nll / len(flat)))
 
@@ -234,8 +238,3 @@ class MaskedLM(Task):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "masking": dataclasses.asdict(self.masking)}
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

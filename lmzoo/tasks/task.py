@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -11,31 +10,26 @@ import numpy as np
 
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family, family_of
+from lmzoo.tasks.compiling import CompiledModel
 from lmzoo.tasks.feeding import (
     BATCH_SIZE,
     as_array,
     check_features,
-    encode_examples,
-    encode_stream,
     expected_retracing,
     is_batched,
-    prediction_batches,
+    predict_encoded,
     prediction_stream,
     steps_in,
+    texts_of_stream,
     training_input,
 )
 from lmzoo.tasks.inputs import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
-from lmzoo.tasks.keeping import KeptModel
-from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
+from lmzoo.text import Encoded, LengthBatches, Preprocessor
 from lmzoo.text.batching import keras_input
 from lmzoo.text.policy import notify
-from lmzoo.training import AdamW
-from lmzoo.training.losses import loss_of_logits
-
-_WARMUP_OF_UNKNOWN = 100  # steps, where the length of the training is not known
 
 
-class Task(KeptModel):
+class Task(CompiledModel):
     """A backbone, a head and a preprocessor in one Functional model.
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
@@ -51,10 +45,10 @@ class Task(KeptModel):
         name: name of the model.
     """
 
-    default_loss: ClassVar[Callable[[], Any]]
-    default_metrics: ClassVar[Callable[[], list[Any]]]
-    needs_labels: ClassVar[bool] = True
-    uses_pooler: bool = True
+    needs_labels: bool = True
+    takes_no_labels: str = "learns from texts alone: `fit` takes no labels (`y`)."  # why, where it needs none
+    independent_rows: bool = True  # whether Keras may shuffle the rows of token features
+    per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
 
     def __init__(
         self,
@@ -84,94 +78,7 @@ class Task(KeptModel):
         """The record of the backbone's family."""
         return family_of(self.backbone)
 
-    # A loss that does not reach the pooler cannot train it, and Keras would warn of the missing gradients at every fit.
-    @property
-    def trainable_variables(self) -> list[Any]:
-        """Weights that training updates; a pooler that the task does not use is not among them."""
-        return self._split_idle(super().trainable_variables)[0]
-
-    @property
-    def non_trainable_variables(self) -> list[Any]:
-        """All other variables, those of an unused pooler included."""
-        return super().non_trainable_variables + self._split_idle(super().trainable_variables)[1]
-
-    trainable_weights = trainable_variables
-
-    @property
-    def non_trainable_weights(self) -> list[Any]:
-        """All other weights, those of an unused pooler included; seeds and metrics are not among them."""
-        return super().non_trainable_weights + self._split_idle(super().trainable_weights)[1]
-
-    def _split_idle(self, variables: list[Any]) -> tuple[list[Any], list[Any]]:
-        """`variables` without and within an unused pooler."""
-        pooler = None if self.uses_pooler else getattr(getattr(self, "backbone", None), "pooler", None)
-        idle = set() if pooler is None else {id(v) for v in pooler.variables}
-        return [v for v in variables if id(v) not in idle], [v for v in variables if id(v) in idle]
-
-    # === Compile and fit ===
-
-    def compile(
-        self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        metrics: Any = "auto",
-        weighted_metrics: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Configures training as `keras.Model.compile` does; `"auto"` takes the task's default.
-
-        The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1, a warm-up over the first tenth
-        of a `fit` and a linear decay to its end. Its peak rate is 5e-5 · 768 / H: the value of Devlin et al. (2019) for
-        a width of 768, and more for narrower models.
-
-        Args:
-            optimizer: `"auto"` or a Keras optimizer.
-            loss: `"auto"` or a Keras loss. The model's outputs are logits, and so a name such as
-                `"sparse_categorical_crossentropy"` stands for the loss of logits.
-            metrics: `"auto"` or a list of Keras metrics. They take the weights of the examples into account.
-            weighted_metrics: more of them.
-            **kwargs: of `keras.Model.compile`, such as `jit_compile`.
-
-        Raises:
-            ValueError: for a cross-entropy of probabilities.
-        """
-        if isinstance(optimizer, str) and optimizer == "auto":
-            optimizer = AdamW(5e-5 * 768 / self.backbone.config.hidden_dim, global_clipnorm=1.0)
-        if isinstance(loss, str) and loss == "auto":
-            loss = type(self).default_loss()
-        loss = loss_of_logits(loss)
-        if isinstance(metrics, str) and metrics == "auto":
-            metrics = type(self).default_metrics()
-        weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
-        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
-        self.backbone.compiled_by_xla(self.jit_compile)
-
-    def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
-        """Quantises the backbone's weights, for smaller files and predictions; the head stays as it is.
-
-        Args:
-            mode: as in `keras.Model.quantize`.
-            **kwargs: of `keras.Model.quantize`.
-        """
-        config = self.get_compile_config()
-        self.backbone.quantize(mode, **kwargs)
-        # The compiled functions and the optimizer know the old weights.
-        self.train_function = self.test_function = self.predict_function = None
-        if config is not None:
-            self.compile_from_config({**config, "optimizer_built": False})
-
-    def get_compile_config(self) -> dict[str, Any] | None:
-        """What `compile` was given, and whether the optimizer has state yet; None for a task that is not compiled."""
-        config = super().get_compile_config()
-        return config and {**config, "optimizer_built": self.optimizer.built}
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
-        config = keras.saving.deserialize_keras_object(config)
-        built = config.pop("optimizer_built", False)
-        self.compile(**config)
-        if built:
-            self.optimizer.build(self.trainable_variables)
+    # === Fit ===
 
     def fit(
         self,
@@ -218,12 +125,12 @@ class Task(KeptModel):
             ValueError: for labels that the model does not have, before the first step.
         """
         if y is not None and not self.needs_labels and is_raw(x):
-            raise ValueError(f"{type(self).__name__} learns from texts alone: `fit` takes no labels (`y`).")
+            raise ValueError(f"{type(self).__name__} {self.takes_no_labels}")
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         batch_size = batch_size or BATCH_SIZE
         if validation_split and validation_data is None and is_raw(x):
-            examples = encode_examples(self, x, y, sample_weight)
+            examples = self.encode_examples(x, y, sample_weight)
             (x, y, sample_weight), validation_data = split_validation(*examples, share=validation_split)
             validation_split = 0.0
         # A later fit draws anew; the same model draws the same.
@@ -238,6 +145,8 @@ class Task(KeptModel):
         elif is_text_stream(validation_data):
             validation_data, *_ = training_input(self, validation_data, batch_size=batch_size)
         if class_weight is not None:
+            if not hasattr(self, "num_classes"):
+                raise ValueError(f"{type(self).__name__} has no classes to weight: pass `sample_weight`.")
             if not isinstance(class_weight, dict):
                 raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
             # TensorFlow's datasets need a weight for every class.
@@ -248,7 +157,7 @@ class Task(KeptModel):
                 raise ValueError(f"In `class_weight`: {error}") from None
         callbacks = _as_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
-        self._start_schedule(steps, epochs, initial_epoch, callbacks)
+        self.start_schedule(steps, epochs, initial_epoch, callbacks)
         if isinstance(x, LengthBatches):
             callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
         return super().fit(
@@ -260,32 +169,13 @@ class Task(KeptModel):
             callbacks=callbacks,
             validation_split=validation_split,
             validation_data=validation_data,
-            shuffle=shuffle and not is_batched(x),
+            shuffle=shuffle and self.independent_rows and not is_batched(x),
             class_weight=class_weight,
             sample_weight=sample_weight,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
             **kwargs,
         )
-
-    def _start_schedule(
-        self, steps: int | None, epochs: int, initial_epoch: int, callbacks: list[keras.callbacks.Callback]
-    ) -> None:
-        """Fits the default schedule to the coming training, from the current iteration on."""
-        self.optimizer.build(self.trainable_variables)
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # with float16 Keras scales the loss
-        if not isinstance(optimizer, AdamW):
-            return
-        scheduler = any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks)
-        if scheduler or not hasattr(optimizer.learning_rate, "assign"):
-            optimizer.start_schedule()  # The callback, or a Keras schedule, says what the rate is.
-        elif steps is None:
-            optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
-        else:
-            batches = optimizer.gradient_accumulation_steps or 1  # that one update takes
-            total, elapsed = steps * epochs // batches, steps * initial_epoch // batches
-            plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
-            optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
 
     # === Evaluate and predict ===
 
@@ -308,10 +198,11 @@ class Task(KeptModel):
             **kwargs: of `keras.Model.predict`.
         """
         if is_text_stream(x):
-            if self.input.keys() == self.backbone.input.keys():
+            # Outputs of open shapes are padded over all examples, and so all have to be there.
+            if None not in self.output_shape[1:]:
                 with expected_retracing():
                     return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
-            x = encode_stream(self, x)
+            x = texts_of_stream(x)
         if not is_raw(x):
             check_features(self, x)
             return super().predict(x, batch_size=batch_size, **kwargs)
@@ -320,17 +211,13 @@ class Task(KeptModel):
             encoded = encoded[: steps * (batch_size or BATCH_SIZE)]
         if not len(encoded):
             return np.zeros((0, *(d or 0 for d in self.output_shape[1:])), "float32")
-        batches = prediction_batches(self, encoded, batch_size or BATCH_SIZE)
         with expected_retracing():
-            outputs = super().predict(keras_input(batches), **kwargs)
-        result = np.empty((len(encoded), *outputs.shape[1:]), outputs.dtype)
-        result[batches.row_order] = outputs
-        return result
+            return predict_encoded(self, super().predict, encoded, batch_size or BATCH_SIZE, **kwargs)
 
     # === What subclasses say about their examples ===
 
-    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> EncodedTexts:
-        """Texts as packed rows of token ids.
+    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+        """Texts as packed rows of token ids, or another kind of `lmzoo.text.Encoded`.
 
         Args:
             x: texts or pairs of texts; rows that are encoded already are returned as they are.
@@ -340,15 +227,54 @@ class Task(KeptModel):
             TypeError: naming the position of an entry that is not text.
             ValueError: if there is no preprocessor.
         """
+        self.check_takes_text()
+        if isinstance(x, Encoded):
+            return x
+        return self.preprocessor.encode(*split_segments(x, self.preprocessor.tokenizer.takes_words), notify=notify)
+
+    def check_takes_text(self) -> None:
+        """Checks that there is a preprocessor, and that what it makes fits the model.
+
+        Raises:
+            ValueError: if not.
+        """
         if self.preprocessor is None:
             raise ValueError(
                 f"This {type(self).__name__} has no preprocessor, so it takes token features (a dict of arrays), not "
                 "text. Pass `preprocessor=` when building it, or load it with `from_preset`."
             )
         check_preprocessor(self.backbone, self.preprocessor)  # again: its `sequence_length` can be set
-        if isinstance(x, EncodedTexts):
-            return x
-        return self.preprocessor.encode(*split_segments(x, self.preprocessor.tokenizer.takes_words), notify=notify)
+
+    def encode_examples(
+        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+    ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
+        """Texts, labels and weights as `fit` got them, encoded and checked: as many rows of each.
+
+        Args:
+            x: as for `encode_inputs`.
+            y: labels, or None.
+            sample_weight: float array (n,), or None.
+            notify: see `encode_inputs`.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: for labels that are missing, too few or not the model's.
+        """
+        encoded, y, sample_weight = self.encode_inputs(x, notify), self.encode_labels(y), as_array(sample_weight)
+        self.check_counts(len(encoded), y, sample_weight)
+        return encoded, y, sample_weight
+
+    def check_counts(self, count: int, y: Any, sample_weight: Any) -> None:
+        """Checks that there are labels, if the task needs them, and weights, if any, for `count` examples.
+
+        Raises:
+            ValueError: if not.
+        """
+        if y is None and self.needs_labels:
+            raise ValueError(f"{type(self).__name__} needs a label for each text: pass `y`.")
+        for what, values in (("labels", y), ("weights", sample_weight)):
+            if values is not None and len(values) != count:
+                raise ValueError(f"Got {count} texts but {len(values)} {what}.")
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Labels as the array that the loss takes, each checked to be one; None stays None."""
@@ -356,7 +282,7 @@ class Task(KeptModel):
 
     def make_batch(
         self,
-        encoded: EncodedTexts,
+        encoded: Any,
         rows: np.ndarray,
         width: int,
         y: np.ndarray | None,
@@ -366,7 +292,7 @@ class Task(KeptModel):
         """A batch to train on or to evaluate.
 
         Args:
-            encoded: all examples.
+            encoded: all examples, as `encode_inputs` returns them.
             rows: int array (b,), which of them.
             width: int, padded length.
             y: labels of all examples, or None.
@@ -377,9 +303,18 @@ class Task(KeptModel):
             `(features,)`, `(features, y)` or `(features, y, sample_weight)`.
         """
         arrays = [a[rows] for a in (y, sample_weight) if a is not None]
-        return (self.preprocessor.features(encoded, rows, width), *arrays)
+        return (self.features(encoded, rows, width), *arrays)
 
-    def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
+    def features(self, encoded: Any, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """The model's inputs for some rows, padded to `width`; see `Preprocessor.features`."""
+        return self.preprocessor.features(encoded, rows, width)
+
+    def backbone_inputs(self, features: dict[str, Any]) -> dict[str, Any]:
+        """What the backbone gets of token features, to be checked: those that are not the task's own."""
+        own = self.input.keys() - self.backbone.input.keys()
+        return {name: values for name, values in features.items() if name not in own}
+
+    def extra_features(self, encoded: Any) -> dict[str, np.ndarray]:
         """Inputs beside the backbone's that predictions need: arrays of one row per example."""
         return {}
 

@@ -3,19 +3,25 @@
 from lmzoo.text.batching import LengthBatches
 from lmzoo.text.bpe import BytePairTokenizer
 from lmzoo.text.characters import CharacterTokenizer, batch_to_ids
+from lmzoo.text.choices import EncodedChoices
 from lmzoo.text.masking import Masking
-from lmzoo.text.packing import EncodedTexts, Packing
+from lmzoo.text.packing import Encoded, EncodedTexts, EncodedWords, Packing
 from lmzoo.text.policy import TextNotice
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizer import Piece, Tokenizer
+from lmzoo.text.windows import EncodedWindows
 from lmzoo.text.word_level import WordTokenizer
 from lmzoo.text.wordpiece import WordPieceTokenizer
 
 __all__ = [
     "BytePairTokenizer",
     "CharacterTokenizer",
+    "Encoded",
+    "EncodedChoices",
     "EncodedTexts",
+    "EncodedWindows",
+    "EncodedWords",
     "LengthBatches",
     "Masking",
     "Packing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -194,10 +195,23 @@ def stream(passes: Callable[[], Iterator[Any]], cardinality: int) -> Any:
     import tensorflow as tf
 
     signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), next(passes()))
-    dataset = tf.data.Dataset.from_generator(passes, output_signature=signature)
+    # TensorFlow never lets go of a generator's function. What it holds, the examples and the model, goes with the
+    # dataset, which alone refers to it.
+    held = _Held(passes)
+    reference = weakref.ref(held)
+    dataset = tf.data.Dataset.from_generator(lambda: reference().passes(), output_signature=signature)
     if cardinality != tf.data.UNKNOWN_CARDINALITY:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
     # There is nothing to tune, and the thread that would tune it keeps the end of a pass waiting for seconds.
     options = tf.data.Options()
     options.autotune.enabled = False
-    return dataset.prefetch(2).with_options(options)
+    dataset = dataset.prefetch(2).with_options(options)
+    dataset.held = held
+    return dataset
+
+
+class _Held:
+    """Something that a weak reference can refer to."""
+
+    def __init__(self, passes: Callable[[], Iterator[Any]]) -> None:
+        self.passes = passes

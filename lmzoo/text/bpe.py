@@ -56,6 +56,7 @@ class BytePairTokenizer(RustTokenizer):
     """
 
     pad_token, unk_token, mask_token = "<pad>", "<unk>", "<mask>"
+    space_of_words = " "
     start_token, end_token = "<s>", "</s>"
     special_tokens = (start_token, pad_token, end_token, unk_token, mask_token)
 
@@ -142,6 +143,9 @@ class BytePairTokenizer(RustTokenizer):
             [Piece(i, self._tokens[i], *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
             for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
         ]
+
+    def _tokenize_after_space(self, words: Sequence[str]) -> list[list[int]]:
+        return self.tokenize([f" {word}" for word in words])
 
     def text_of(self, token: str) -> str:
         """See `Tokenizer.text_of`; bytes that are no whole character are U+FFFD."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 
@@ -57,8 +58,41 @@ def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np
     return np.where(over, short_a, len_a), np.where(over, budget - short_a, len_b)
 
 
+class Encoded(ABC):
+    """Examples in the form in which they are batched."""
+
+    @property
+    @abstractmethod
+    def lengths(self) -> np.ndarray:
+        """Int64 (n,), the width that each example needs."""
+
+    @abstractmethod
+    def select(self, rows: Any) -> Self:
+        """The given examples, in the given order.
+
+        Args:
+            rows: int array (m,).
+        """
+
+    def cut_before(self, row: int) -> int:
+        """Where to part the rows, at `row` or before it, for no example to end up on both sides.
+
+        Args:
+            row: int, index of a row.
+        """
+        return row
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return len(self.lengths)
+
+    def __getitem__(self, rows: slice) -> Self:
+        """The examples of a slice."""
+        return self.select(np.arange(len(self))[rows])
+
+
 @dataclass(frozen=True)
-class EncodedTexts:
+class EncodedTexts(Encoded):
     """Packed rows of different lengths, stored without padding.
 
     Attributes:
@@ -73,18 +107,10 @@ class EncodedTexts:
     second: np.ndarray
     truncated: int = 0
 
-    def __len__(self) -> int:
-        """Number of rows."""
-        return len(self.row_splits) - 1
-
     @property
     def lengths(self) -> np.ndarray:
         """Int64 (n,), tokens of each row."""
         return np.diff(self.row_splits)
-
-    def __getitem__(self, rows: slice) -> EncodedTexts:
-        """The rows of a slice."""
-        return self.select(np.arange(len(self))[rows])
 
     def select(self, rows: Any) -> EncodedTexts:
         """The given rows, in the given order.
@@ -119,3 +145,23 @@ class EncodedTexts:
         ids = np.full((*mask.shape, *self.token_ids.shape[1:]), pad_id, "int32")
         ids[mask] = self.select(rows).token_ids
         return ids, mask.astype("int32")
+
+
+@dataclass(frozen=True)
+class EncodedWords(EncodedTexts):
+    """Packed rows of texts that were tokenised word by word.
+
+    Attributes:
+        texts: the texts; words joined by spaces where a text was a list of words.
+        words: `(word, start, end)` of every word of each text, by characters of the text.
+        first: int32 (total words,), index within its row of each word's first token; -1 for words that were cut off.
+    """
+
+    texts: tuple[str, ...] = ()
+    words: tuple[tuple[tuple[str, int, int], ...], ...] = ()
+    first: np.ndarray = field(default_factory=lambda: np.zeros(0, "int32"))
+
+    @property
+    def word_splits(self) -> np.ndarray:
+        """Int64 (n + 1,), the words of row i are `first[word_splits[i]:word_splits[i + 1]]`."""
+        return np.cumsum([0, *map(len, self.words)])

@@ -11,9 +11,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.text.packing import EncodedTexts, Packing, truncate_pair
+from lmzoo.text.packing import EncodedTexts, EncodedWords, Packing, truncate_pair
 from lmzoo.text.policy import clean_columns, notify
 from lmzoo.text.tokenizer import Tokenizer
+from lmzoo.text.words import place_words
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -67,6 +68,12 @@ class Preprocessor:
         columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
         cleaned = clean_columns(columns, notify, self.tokenizer.takes_words)
         first, second = ([self.tokenizer.tokenize(column) for column in cleaned] + [None])[:2]
+        return self.pack(first, second, notify)
+
+    def pack(
+        self, first: list[list[Any]], second: list[list[Any]] | None = None, notify: Callable[[str], None] = notify
+    ) -> EncodedTexts:
+        """Joins what the tokenizer returned for texts, or for pairs, to rows; see `encode`."""
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
         token_id = self.tokenizer.token_to_id
@@ -99,6 +106,37 @@ class Preprocessor:
         splits = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype="int64")])
         flat = self.tokenizer.as_array(itertools.chain.from_iterable(rows), int(splits[-1]))
         return EncodedTexts(flat, splits.astype("int64"), boundary.astype("int32"), truncated)
+
+    def encode_words(
+        self, texts: Sequence[str | Sequence[str]], notify: Callable[[str], None] = notify
+    ) -> EncodedWords:
+        """Tokenises texts word by word and packs them, without padding.
+
+        Args:
+            texts: n texts, each a list of words or a string, which is split by `lmzoo.text.words.split_words`.
+            notify: what to do with notices, as for `encode`.
+
+        Returns:
+            n packed rows that know their words. What does not fit at their ends is cut.
+
+        Raises:
+            TypeError: naming the text, and the word within, that is not a string.
+            ValueError: if `sequence_length` leaves no room for text.
+        """
+        cleaned = clean_columns({"texts": texts}, notify, words=True)[0]
+        words = tuple(tuple(place_words(text)) for text in cleaned)
+        pieces = iter(self.tokenizer.tokenize_words([word for row in words for word, _, _ in row]))
+        rows = [list(itertools.islice(pieces, len(row))) for row in words]  # of each text the ids of each word
+        encoded = self.pack([list(itertools.chain.from_iterable(row)) for row in rows], notify=notify)
+        room = (encoded.lengths - self.packing.overhead(False)).tolist()
+        first = [
+            start + bool(self.packing.start) if start < kept else -1
+            for row, kept in zip(rows, room, strict=True)
+            for start in itertools.accumulate(map(len, row[:-1]), initial=0)
+            if row
+        ]
+        joined = tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned)
+        return EncodedWords(**vars(encoded), texts=joined, words=words, first=np.array(first, "int32"))
 
     def features(self, encoded: EncodedTexts, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """The backbone's inputs for some rows, padded.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
@@ -37,6 +38,7 @@ class Tokenizer(ABC):
     unk_token: ClassVar[str | None] = None
     mask_token: ClassVar[str | None] = None
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
+    space_of_words: ClassVar[str] = ""  # what stands before a word that is tokenised on its own
 
     _tokens: Sequence[str] = ()
 
@@ -123,6 +125,44 @@ class Tokenizer(ABC):
             it was passed, whatever normalisation did to it.
         """
 
+    def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[Any]], np.ndarray]:
+        """`tokenize_with_offsets` in less time, without an object for each token.
+
+        Args:
+            texts: a list of strings.
+
+        Returns:
+            One list of ids per text; and int64 (total, 2), start and end of all tokens of all texts.
+        """
+        rows = self.tokenize_with_offsets(texts)
+        spans = [piece[2:] for row in rows for piece in row]
+        return [[piece.id for piece in row] for row in rows], np.array(spans, "int64").reshape(-1, 2)
+
+    def tokenize_words(self, words: Sequence[str]) -> list[list[Any]]:
+        """Tokens of words, each as it stands after a space: of every word at least one.
+
+        Args:
+            words: strings, each a word.
+
+        Returns:
+            One list of ids per word; a word of which nothing is left is the unknown token.
+        """
+        unique, space = list(dict.fromkeys(words)), self.space_of_words
+        nothing, found = [self.token_to_id(self.unk_token)], self.tokenize([space + word for word in unique])
+        ids = {word: tokens or nothing for word, tokens in zip(unique, found, strict=True)}
+        return [ids[word] for word in words]
+
+    def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[Piece]]:
+        """As `tokenize_words`, with the characters of its word that each token came from."""
+        unique, space = list(dict.fromkeys(words)), self.space_of_words
+        found = self.tokenize_with_offsets([space + word for word in unique])
+        pieces = {
+            word: [p._replace(start=max(p.start - len(space), 0), end=p.end - len(space)) for p in tokens]
+            or [Piece(self.token_to_id(self.unk_token), str(self.unk_token), 0, len(word))]
+            for word, tokens in zip(unique, found, strict=True)
+        }
+        return [pieces[word] for word in words]
+
     @abstractmethod
     def text_of(self, token: str) -> str:
         """What a token stands for inside a text, a space in front included if it begins a word and says so."""
@@ -206,6 +246,14 @@ class RustTokenizer(Tokenizer):
             [Piece(i, t, *o) for i, t, o in zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)]
             for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
         ]
+
+    def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
+        """See `Tokenizer.tokenize_with_spans`."""
+        encodings = self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
+        ids = [encoding.ids for encoding in encodings]
+        pairs = itertools.chain.from_iterable(encoding.offsets for encoding in encodings)
+        spans = np.fromiter(itertools.chain.from_iterable(pairs), "int64", 2 * sum(map(len, ids)))
+        return ids, spans.reshape(-1, 2)
 
 
 def in_order(ids: Any) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lmzoo.text.policy import clean_columns
 from lmzoo.text.tokenizer import Piece, Tokenizer
-from lmzoo.text.words import split_words, words_of
+from lmzoo.text.words import place_words, words_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -55,8 +55,17 @@ class WordLevelTokenizer(Tokenizer):
             spaces.
         """
         cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
-        splits = (split_words(text) if isinstance(text, str) else _placed(text) for text in cleaned)
-        return [[Piece(id_of(word), word, start, end) for word, start, end in words] for words in splits]
+        return [[Piece(id_of(word), word, start, end) for word, start, end in place_words(text)] for text in cleaned]
+
+    def tokenize_words(self, words: Sequence[str]) -> list[list[Any]]:
+        """See `Tokenizer.tokenize_words`: every word is a token."""
+        return [[token] for token in self.tokenize([list(words)])[0]]
+
+    def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[Piece]]:
+        """See `Tokenizer.tokenize_words_with_offsets`."""
+        return [
+            [piece._replace(start=0, end=len(piece.token))] for piece in self.tokenize_with_offsets([list(words)])[0]
+        ]
 
     @abstractmethod
     def _lookup(self) -> Callable[[str], Any]:
@@ -74,12 +83,6 @@ class WordLevelTokenizer(Tokenizer):
     def detokenize(self, ids: Iterable[Any]) -> str:
         """Words with a space between each two; padding is left out."""
         return " ".join(self.id_to_token(i) for i in ids if i != self.pad_id)
-
-
-def _placed(words: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Words with their places in the text that they make when joined by spaces."""
-    ends = np.cumsum([len(word) + 1 for word in words], dtype="int64") - 1
-    return [(word, end - len(word), end) for word, end in zip(words, ends.tolist(), strict=True)]
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

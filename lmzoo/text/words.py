@@ -10,7 +10,7 @@ import functools
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -113,6 +113,18 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
     ```
     """
     return [(match[0], *match.span()) for match in _matches(text)]
+
+
+def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
+    """The words of a text with their places, as `split_words`.
+
+    Args:
+        text: a string, or its words: their places are those in the text that they make when joined by spaces.
+    """
+    if isinstance(text, str):
+        return split_words(text)
+    ends = np.cumsum([len(word) + 1 for word in text], dtype="int64") - 1
+    return [(word, end - len(word), end) for word, end in zip(text, ends.tolist(), strict=True)]
 
 
 def words_of(text: str) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.writing import save_checkpoint
-from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, RobertaBackbone, TextClassifier
+from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, RobertaBackbone, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
@@ -66,7 +66,7 @@ def test_backbone_round_trip(name, to, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bert", "albert"])
-@pytest.mark.parametrize("task_class", [MaskedLM, TextClassifier])
+@pytest.mark.parametrize("task_class", [MaskedLM, TextClassifier, QuestionAnswerer])
 def test_heads_in_tensorflow_checkpoints(name, task_class, tmp_path):
     pytest.importorskip("tensorflow")
     family = families()[name]

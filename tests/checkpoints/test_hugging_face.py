@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.writing import save_checkpoint
-from lmzoo.models import Backbone, MaskedLM, TextClassifier
+from lmzoo.models import Backbone, MaskedLM, QuestionAnswerer, TextClassifier
 from lmzoo.presets import PresetError
 from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, run
 
@@ -41,12 +41,19 @@ CONFIGS = {
     "albert E = H": ("Albert", {**ALBERT, "embedding_size": 35}),
     "distilbert": ("DistilBert", DISTILBERT),
 }
-HEADS = {"Model": None, "ForMaskedLM": MaskedLM, "ForSequenceClassification": TextClassifier}
+HEADS = {
+    "Model": None,
+    "ForMaskedLM": MaskedLM,
+    "ForSequenceClassification": TextClassifier,
+    "ForQuestionAnswering": QuestionAnswerer,
+}
 
 
 def peer(case: str, head: str, directory: Path, **save):
     """A transformers model with random weights, and its files in `directory`."""
     family, settings = CONFIGS[case]
+    if head == "ForQuestionAnswering":  # whose two outputs count as labels
+        settings = {name: value for name, value in settings.items() if name != "id2label"}
     config = getattr(transformers, f"{family}Config")(**settings)
     torch.manual_seed(1409)
     model = getattr(transformers, family + head)(config).eval()
@@ -129,6 +136,15 @@ def test_classifier(case, tmp_path):
     assert task.class_names == LABELS
 
 
+@pytest.mark.parametrize("case", ["bert", "roberta", "albert", "distilbert"])
+def test_question_answerer(case, tmp_path):
+    theirs, task = peer(case, "ForQuestionAnswering", tmp_path), load(tmp_path, QuestionAnswerer)
+    batch = batch_for(task.backbone)
+    real, expected = batch["padding_mask"] > 0, answer(theirs, batch)
+    for column, logits in enumerate((expected.start_logits, expected.end_logits)):
+        assert difference(np.asarray(run(task, batch))[..., column][real], logits.numpy()[real]) <= TOLERANCE
+
+
 def test_names_without_meaning_are_left_out(tmp_path):
     peer("bert", "ForSequenceClassification", tmp_path)
     configure(tmp_path, id2label={str(i): f"LABEL_{i}" for i in range(5)})
@@ -153,7 +169,7 @@ def test_round_trip(case, head, tmp_path):
     unexplained = [name for name in report["missing_keys"] if not (case == "roberta" and "pooler" in name)]
     assert (unexplained, list(report["unexpected_keys"]), list(report["mismatched_keys"])) == ([], [], [])
     batch = batch_for(getattr(model, "backbone", model))
-    first = {"Model": "last_hidden_state"}.get(head, "logits")
+    first = {"Model": "last_hidden_state", "ForQuestionAnswering": "start_logits"}.get(head, "logits")
     assert torch.equal(getattr(answer(again.eval(), batch), first), getattr(answer(theirs, batch), first))
     if head == "ForSequenceClassification":
         assert again.config.id2label == dict(enumerate(LABELS))

@@ -79,10 +79,10 @@ def test_a_head_that_is_not_loaded(tmp_path):
     backbone = tiny_backbone(families()["bert"])
     save_checkpoint(backbone, tmp_path, to="hf")
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForQuestionAnswering"]}))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMultipleChoice"]}))
     rewrite(tmp_path, lambda s: {**s, "qa_outputs.bias": s["pooler.dense.bias"][:2]})
     found = verify(tmp_path)
-    assert found["head"] == "of a QuestionAnswerer, which is not loaded"
+    assert found["head"] == "of a MultipleChoice, which is not loaded"
     assert found["not read: the head of a QuestionAnswerer"] == "1: qa_outputs.bias"
 
 

@@ -1,0 +1,114 @@
+"""Examples for the commands: from a file, and the options that say where they are in it, to `x` and `y`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lmzoo.readers import read_choices, read_conll, read_squad, read_table
+from lmzoo.readers.files import Source, suffix_of
+
+_WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with a word to a line
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Options of the command line: which columns the examples are in, and how the file is written."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    choices: str | None = None
+    format: str | None = None
+    header: bool = True
+    encoding: str = "utf-8"
+    scale: float = 1.0
+
+
+# A reader takes the file, the options, whether to read labels, and the names of those that there may be.
+Reader = Callable[[Source, Columns, bool, Any], tuple[Any, Any]]
+
+
+def read_texts(
+    source: Source,
+    columns: Columns,
+    labelled: bool,
+    labels: Any = None,
+    label_type: Callable[[str], Any] = str,
+) -> tuple[Any, Any]:
+    """Texts or pairs, and names of classes."""
+    return read_table(
+        source,
+        _column(columns.text or "text"),
+        columns.pair and _column(columns.pair),
+        _column(columns.label or "label") if labelled else None,
+        label_type,
+        labels,
+        columns.header,
+        columns.format,
+        columns.encoding,
+    )
+
+
+def read_numbers(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
+    """Texts or pairs, and numbers."""
+    if not columns.scale > 0:
+        raise ValueError(f"--scale must be above 0, got {columns.scale:g}.")
+
+    def number(label: str) -> float:
+        return float(label) / columns.scale
+
+    return read_texts(source, columns, labelled, label_type=number)
+
+
+def read_pairs(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
+    """Texts or pairs, and numbers if a column of them was named; pairs if there may be labels."""
+    if labelled and columns.pair is None:
+        raise ValueError("This task learns from pairs: name the column of the second texts (--pair).")
+    return read_numbers(source, columns, labelled and columns.label is not None)
+
+
+def read_texts_alone(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
+    """Texts without labels."""
+    return read_texts(source, columns, labelled=False)
+
+
+def read_words(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
+    """Lists of words and of their labels; without labels also texts, from files that are not of words."""
+    format = columns.format or suffix_of(source).lstrip(".")
+    if not labelled and format not in _WORDS:
+        return read_texts(source, columns, labelled)
+    if columns.format not in (None, *_WORDS):
+        raise ValueError(f"Words and their labels are read from conll or conllu, not from {columns.format}.")
+    word, label = (column and _column(column) for column in (columns.text, columns.label))
+    return read_conll(source, word, label, labelled, labels, format == "conllu", columns.encoding)
+
+
+def read_questions(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
+    """Questions, contexts and answers; without answers also from tables."""
+    if labelled or (columns.format or suffix_of(source)) in ("squad", ".json"):
+        return read_squad(source, labelled)
+    columns = replace(columns, text=columns.text or "question", pair=columns.pair or "context")
+    return read_texts(source, columns, labelled)
+
+
+def read_prompts(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
+    """Prompts, their choices, and numbers of the right ones."""
+    names = [_column(name) for name in (columns.choices or "ending0,ending1,ending2,ending3").split(",")]
+    start = columns.pair or (None if columns.choices else "sent2")
+    return read_choices(
+        source,
+        _column(columns.text or "sent1"),
+        start and _column(start),
+        names[0] if len(names) == 1 else names,
+        _column(columns.label or "label") if labelled else None,
+        columns.header,
+        columns.format,
+        columns.encoding,
+    )
+
+
+def _column(name: str) -> int | str:
+    return int(name) if re.fullmatch(r"-?\d+", name) else name

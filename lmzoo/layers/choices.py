@@ -1,0 +1,52 @@
+"""Examples with several choices as rows, and back.
+
+Letters: B examples, C choices, T positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+ABSENT = -30_000.0  # below all that heads return; its softmax is 0 and, in float16, too, it is finite
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MergeChoices(keras.layers.Layer):
+    """Each choice of each example as a row.
+
+    Call argument: `x` (B, C, ...). Returns (B·C, ...).
+    """
+
+    def call(self, x: Any) -> Any:
+        """Merges the first two axes."""
+        return ops.reshape(x, (-1, *ops.shape(x)[2:]))
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The result's shape, which cannot be derived while several axes are open."""
+        examples, choices, *rest = input_shape
+        return (None if examples is None or choices is None else examples * choices, *rest)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class SplitChoices(keras.layers.Layer):
+    """Scores of rows as scores of each example's choices; -30,000 for a choice that is all padding.
+
+    Call arguments: `scores` float (B·C, 1), `padding_mask` int or bool (B, C, T). Returns float32 (B, C).
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "dtype": "float32"})
+
+    def call(self, scores: Any, padding_mask: Any) -> Any:
+        """Splits the first axis."""
+        there = ops.any(ops.cast(padding_mask, "bool"), axis=-1)  # (B, C)
+        return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)
+
+    def compute_output_shape(
+        self, scores_shape: tuple[int | None, ...], padding_mask_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
+        """The result's shape, which cannot be derived while several axes are open."""
+        return padding_mask_shape[:2]

@@ -1,0 +1,88 @@
+"""What all readers share: opening files, plain or compressed, and saying where in them something is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+Source = str | Path | BinaryIO
+
+
+def name_of(source: Source) -> str:
+    """What to call a file in messages."""
+    return str(source) if isinstance(source, (str, Path)) else getattr(source, "name", "the file")
+
+
+def read_text(source: Source, encoding: str = "utf-8") -> str:
+    """The content of a file, without a byte order mark.
+
+    Args:
+        source: a file, or an open one in binary mode. It may be compressed by gzip or xz, whatever its name is.
+        encoding: of the text.
+
+    Raises:
+        ValueError: naming the line that is not in that encoding; for an unknown encoding or a damaged archive.
+    """
+    data = Path(source).read_bytes() if isinstance(source, (str, Path)) else source.read()
+    try:
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        elif data[:6] == b"\xfd7zXZ\x00":
+            data = lzma.decompress(data)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise ValueError(f"{name_of(source)} is a damaged archive: {error}") from None
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{name_of(source)}, line {line}: the byte 0x{data[error.start]:02x} is not {encoding}. If the file is in "
+            "another encoding, such as latin-1, say so (`encoding`)."
+        ) from None
+    except LookupError:
+        raise ValueError(f"There is no encoding {encoding!r}; utf-8 and latin-1 are two that there are.") from None
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text with their numbers, from 1 on. Only line feeds end them: texts hold other separators."""
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    for number, line in enumerate(lines, 1):
+        yield number, line.removesuffix("\r")
+
+
+def suffix_of(source: Source) -> str:
+    """The suffix of a file's name, in lower case, without that of its compression: ".csv" of "Train.csv.gz"."""
+    path = Path(name_of(source).lower())
+    return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
+
+
+def near_names(name: str, names: Sequence[str]) -> str:
+    """What there is instead of `name`, as the end of a message; what is spelt alike comes first."""
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    shown = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
+    return f"{hint} There are: {shown}."
+
+
+def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
+    """Checks that there is a label, and that it is one of those that there may be.
+
+    Args:
+        label: as the file has it.
+        labels: those that there may be, or None for any.
+        where: file and line.
+
+    Raises:
+        ValueError: if not.
+    """
+    if not label:
+        raise ValueError(f"{where}: the label is missing.")
+    if labels is not None and label not in labels:
+        raise ValueError(f"{where}: the label {label!r} is unknown.{near_names(label, labels)}")

@@ -1,0 +1,119 @@
+"""From logits of windows to answers in the original string: what follows the model in question answering.
+
+w windows, T positions, k the size of the n-best lists.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import NamedTuple
+
+import numpy as np
+
+from lmzoo.text.windows import EncodedWindows
+
+
+class Answer(NamedTuple):
+    """`context[start:end]` as an answer; `start == end` is none. `score` is a sum of two logits."""
+
+    score: float
+    start: int
+    end: int
+
+
+def rank_answers(
+    logits: np.ndarray, encoded: EncodedWindows, n_best: int = 20, max_answer_length: int = 30
+) -> list[list[Answer]]:
+    """The best answers of each example, best first, as in Google's BERT code for SQuAD.
+
+    Of each window the `n_best` highest starts and ends, over all tokens of the row, are paired. A pair is kept if it
+    lies in the context, starts where its window has the most context of all that hold the token, and is at most
+    `max_answer_length` tokens long. Of several answers with the same text the highest stays.
+
+    Args:
+        logits: float (w, T, 2), starts and ends.
+        encoded: the w windows.
+        n_best: int.
+        max_answer_length: int.
+
+    Returns:
+        For each example at most `n_best` answers. There are none if no pair of all windows is kept.
+    """
+    lengths = encoded.lengths
+    real = np.arange(logits.shape[1]) < lengths[:, None]  # (w, T)
+    best = np.argsort(np.where(real[:, :, None], -logits, np.inf), axis=1, kind="stable")[:, :n_best]  # (w, k, 2)
+    scores = np.take_along_axis(logits, best, axis=1).astype("float64")
+    first, last = best[:, :, 0, None], best[:, None, :, 1]  # (w, k, 1), (w, 1, k)
+    begins, counts = (a[:, None, None] for a in encoded.windows)
+    second = encoded.second[:, None, None]
+    inside = (first >= second) & (last < second + counts) & (first <= last) & (last < first + max_answer_length)
+    window, i, j = np.nonzero(inside)
+    place = first[window, i, 0] - second[window, 0, 0]  # of the start in its window
+    widths = encoded.windows[1]
+    kept = encoded.max_context()[(np.cumsum(widths) - widths)[window] + place]
+    window, i, j = window[kept], i[kept], j[kept]
+    score = scores[window, i, 0] + scores[window, j, 1]
+    to_token = (begins - second)[window, 0, 0]
+    start = encoded.spans[to_token + first[window, i, 0], 0]
+    end = encoded.spans[to_token + last[window, 0, j], 1]
+    example = encoded.examples[window]
+    order = np.lexsort((-score, example))  # stable: ties stay in the order of windows, starts, ends
+    splits = np.searchsorted(example[order], np.arange(len(encoded.contexts) + 1))
+    columns = [a[order].tolist() for a in (score, start, end)]
+    return [
+        _distinct(context, list(zip(*(c[a:b] for c in columns), strict=True)), n_best)
+        for context, a, b in zip(encoded.contexts, splits[:-1].tolist(), splits[1:].tolist(), strict=True)
+    ]
+
+
+def _distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
+    """The first of each text, without whitespace around it, letters with all of their marks."""
+    found: dict[str, Answer] = {}
+    for score, start, end in ranked:
+        if len(found) == n_best:
+            break
+        while 0 < start < len(context) and _is_mark(context[start]):
+            start -= 1
+        while 0 < end < len(context) and _is_mark(context[end]):
+            end += 1
+        text = context[start:end]
+        start += len(text) - len(text.lstrip())
+        text = text.strip()
+        if text and text not in found:
+            found[text] = Answer(score, start, start + len(text))
+    return list(found.values())
+
+
+def _is_mark(character: str) -> bool:
+    return character > "\u02ff" and unicodedata.category(character)[0] == "M"
+
+
+def null_scores(logits: np.ndarray, encoded: EncodedWindows) -> np.ndarray:
+    """The score of giving no answer, for each example the lowest of its windows: float64 (n,).
+
+    A window's is the sum of both logits of its first token, which `fit` teaches to point there if there is no answer.
+    """
+    result = np.full(len(encoded.contexts), np.inf)
+    np.minimum.at(result, encoded.examples, logits[:, 0].astype("float64").sum(axis=1))
+    return result
+
+
+def with_null(answers: list[Answer], null: float, threshold: float, n_best: int) -> tuple[list[Answer], list[float]]:
+    """An n-best list with the choice to give no answer in it, and the probability of each entry.
+
+    No answer comes before those whose scores are less than `null - threshold`. The probabilities, a softmax over the
+    scores, do not depend on the threshold.
+    """
+    above = sum(answer.score >= null for answer in answers)
+    if above < n_best:  # the null answer is one of the list's best, and so counts for its length
+        answers = answers[: n_best - 1]
+    probabilities = softmax([*(answer.score for answer in answers), null])
+    place = sum(null - answer.score <= threshold for answer in answers)
+    answers = [*answers[:place], Answer(null, 0, 0), *answers[place:]]
+    return answers, [*probabilities[:place], probabilities[-1], *probabilities[place:-1]]
+
+
+def softmax(scores: list[float]) -> list[float]:
+    """Probabilities of the entries of a list; empty for an empty one."""
+    exp = np.exp(np.array(scores) - max(scores, default=0.0))
+    return (exp / exp.sum()).tolist()

@@ -1,0 +1,145 @@
+"""How a task is compiled: defaults for everything, an optimizer whose schedule fits the training."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+
+from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.keeping import KeptModel
+from lmzoo.training import AdamW
+from lmzoo.training.losses import loss_of_logits
+
+_WARMUP_OF_UNKNOWN = 100  # steps, where the length of the training is not known
+
+
+class CompiledModel(KeptModel):
+    """The half of `lmzoo.models.Task` that says what is trained, and how."""
+
+    backbone: Backbone
+    uses_pooler: bool = True
+
+    def default_loss(self) -> Any:
+        """The loss that `compile` takes for `"auto"`."""
+        raise NotImplementedError
+
+    def default_metrics(self) -> list[Any]:
+        """The metrics that `compile` takes for `"auto"`."""
+        return []
+
+    # A loss that does not reach a weight cannot train it, and Keras would warn of the missing gradients at every fit.
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """Weights that training updates; `idle_variables` are not among them."""
+        return self._split_idle(super().trainable_variables)[0]
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        """All other variables, `idle_variables` included."""
+        return super().non_trainable_variables + self._split_idle(super().trainable_variables)[1]
+
+    trainable_weights = trainable_variables
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        """All other weights, `idle_variables` included; seeds and metrics are not among them."""
+        return super().non_trainable_weights + self._split_idle(super().trainable_weights)[1]
+
+    def _split_idle(self, variables: list[Any]) -> tuple[list[Any], list[Any]]:
+        """`variables` without the idle ones, and those."""
+        idle = {id(v) for v in self.idle_variables}
+        return [v for v in variables if id(v) not in idle], [v for v in variables if id(v) in idle]
+
+    @property
+    def idle_variables(self) -> list[Any]:
+        """Variables that no loss of the task reaches: those of a pooler that it does not use."""
+        pooler = None if self.uses_pooler else getattr(getattr(self, "backbone", None), "pooler", None)
+        return [] if pooler is None else pooler.variables
+
+    def compile(
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        metrics: Any = "auto",
+        weighted_metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Configures training as `keras.Model.compile` does; `"auto"` takes the task's default.
+
+        The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1, a warm-up over the first tenth
+        of a `fit` and a linear decay to its end. Its peak rate is 5e-5 · 768 / H: the value of Devlin et al. (2019) for
+        a width of 768, and more for narrower models.
+
+        Args:
+            optimizer: `"auto"` or a Keras optimizer.
+            loss: `"auto"` or a Keras loss. The model's outputs are logits, and so a name such as
+                `"sparse_categorical_crossentropy"` stands for the loss of logits.
+            metrics: `"auto"` or a list of Keras metrics. They take the weights of the examples into account.
+            weighted_metrics: more of them.
+            **kwargs: of `keras.Model.compile`, such as `jit_compile`.
+
+        Raises:
+            ValueError: for a cross-entropy of probabilities.
+        """
+        if isinstance(optimizer, str) and optimizer == "auto":
+            optimizer = AdamW(5e-5 * 768 / self.backbone.config.hidden_dim, global_clipnorm=1.0)
+        if isinstance(loss, str) and loss == "auto":
+            loss = self.default_loss()
+        loss = loss_of_logits(loss)
+        if isinstance(metrics, str) and metrics == "auto":
+            metrics = self.default_metrics()
+        weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
+        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+        self.backbone.compiled_by_xla(self.jit_compile)
+        self.forget_compiled()
+
+    def forget_compiled(self) -> None:
+        """Drops compiled functions: those made before hold other weights or other settings."""
+        self.train_function = self.test_function = self.predict_function = None
+
+    def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
+        """Quantises the backbone's weights, for smaller files and predictions; the head stays as it is.
+
+        Args:
+            mode: as in `keras.Model.quantize`.
+            **kwargs: of `keras.Model.quantize`.
+        """
+        config = self.get_compile_config()
+        self.backbone.quantize(mode, **kwargs)
+        self.forget_compiled()  # and the optimizer: they know the old weights
+        if config is not None:
+            self.compile_from_config({**config, "optimizer_built": False})
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """What `compile` was given, and whether the optimizer has state yet; None for a task that is not compiled."""
+        config = super().get_compile_config()
+        return config and {**config, "optimizer_built": self.optimizer.built}
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
+        config = keras.saving.deserialize_keras_object(config)
+        built = config.pop("optimizer_built", False)
+        self.compile(**config)
+        if built:
+            self.optimizer.build(self.trainable_variables)
+
+    def start_schedule(
+        self, steps: int | None, epochs: int, initial_epoch: int, callbacks: list[keras.callbacks.Callback]
+    ) -> None:
+        """Fits the default schedule to the coming training, from the current iteration on."""
+        self.optimizer.build(self.trainable_variables)
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # with float16 Keras scales the loss
+        if not isinstance(optimizer, AdamW):
+            return
+        scheduler = any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks)
+        if scheduler or not hasattr(optimizer.learning_rate, "assign"):
+            optimizer.start_schedule()  # The callback, or a Keras schedule, says what the rate is.
+        elif steps is None:
+            optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
+        else:
+            batches = optimizer.gradient_accumulation_steps or 1  # that one update takes
+            total, elapsed = steps * epochs // batches, steps * initial_epoch // batches
+            plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
+            optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)

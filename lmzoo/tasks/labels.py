@@ -1,0 +1,116 @@
+"""Classes and their names: from what a user calls them to numbers."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tuple[int, list[str] | None]:
+    """The number of classes and their names, from either.
+
+    Args:
+        num_classes: int, or None to count the labels.
+        labels: names, or None for classes without.
+
+    Raises:
+        TypeError: if `labels` have no order, or are not strings.
+        ValueError: if a name is there twice, the two disagree, or there are fewer than two classes.
+    """
+    if isinstance(labels, (str, set, frozenset)):
+        raise TypeError(f"`labels` must be a list, whose order numbers the classes; got {labels!r:.60}.")
+    if labels is not None:
+        if wrong := [label for label in labels if not isinstance(label, str)]:
+            raise TypeError(f"`labels` are the names of the classes, strings; got {wrong[0]!r}.")
+        labels = [str(label) for label in labels]
+        if len(set(labels)) != len(labels):
+            raise ValueError(f"`labels` holds a name twice: {labels}.")
+        num_classes = len(labels) if num_classes is None else num_classes
+        if num_classes != len(labels):
+            raise ValueError(f"`num_classes` is {num_classes}, but `labels` names {len(labels)} classes.")
+    if num_classes is None or num_classes < 2:
+        raise ValueError(f"Pass `num_classes` (at least 2) or `labels`; got num_classes={num_classes}.")
+    return num_classes, labels
+
+
+def encode_classes(
+    y: Any, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
+) -> np.ndarray:
+    """Classes, by number or by name, as int32 (n,), each checked to be one.
+
+    Args:
+        y: n classes.
+        num_classes: int.
+        labels: names of the classes, or None.
+        place: says where the i-th one is, for messages.
+
+    Raises:
+        TypeError: for names among which something is not a string.
+        ValueError: naming the first one that is no class.
+    """
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"Expected one class for each text, got labels of shape {array.shape}.")
+    if array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array):
+        array = array.astype("int64")
+    if array.dtype.kind in "USO":
+        return _encode_names(array, labels, place)
+    if array.dtype.kind not in "iub" and not np.array_equal(array, np.round(array)):
+        raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")
+    wrong = np.flatnonzero((array < 0) | (array >= num_classes))
+    if len(wrong):
+        position = int(wrong[0])
+        raise ValueError(
+            f"Label {array.flat[position]} {place(position)} is outside [0, {num_classes}), the classes of this model. "
+            "Build it with a larger `num_classes`, or number the labels from 0."
+        )
+    return array.astype("int32")
+
+
+def encode_numbers(y: Any) -> np.ndarray:
+    """Numbers as float32 (n,), each checked to be finite.
+
+    Args:
+        y: n numbers.
+
+    Raises:
+        TypeError: naming the first one that is not a number.
+        ValueError: naming the first one that is not finite; if there are several to a text.
+    """
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"Expected one number for each text, got labels of shape {array.shape}.")
+    if array.dtype.kind not in "fiub":
+        for position, label in enumerate(y):
+            if not isinstance(label, numbers.Number):
+                raise TypeError(f"Label {label!r:.60} at position {position} is not a number.")
+    with np.errstate(over="ignore"):
+        array = array.astype("float32")
+    wrong = np.flatnonzero(~np.isfinite(array))
+    if len(wrong):
+        raise ValueError(f"Label {array[wrong[0]]} at position {wrong[0]} is not a finite number.")
+    return array
+
+
+def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
+    names = [n.decode() if isinstance(n, bytes) else n for n in array.tolist()]
+    for position, name in enumerate(names):
+        if not isinstance(name, str):
+            raise TypeError(f"Label {name!r} {place(position)} is not a string, as others are.")
+    if labels is None:
+        raise ValueError(
+            f"Got string labels such as {names[0]!r}, but this model's classes have no names. Pass "
+            f"`labels=[...]` when building it, for example labels={sorted(set(map(str, names)))[:5]}."
+        )
+    index = {label: i for i, label in enumerate(labels)}
+    for position, name in enumerate(names):
+        if name not in index:
+            raise ValueError(f"Label {name!r} {place(position)} is not one of {list(labels)}.")
+    return np.array([index[name] for name in names], "int32")

@@ -1,0 +1,196 @@
+"""Which of several choices goes with a prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.layers import MergeChoices, SplitChoices
+from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.task import Task
+from lmzoo.tasks.text_vector import TextVector
+from lmzoo.text import EncodedChoices, Preprocessor
+from lmzoo.text.choices import encode_choices, split_choices
+from lmzoo.text.policy import notify
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MultipleChoice(Task):
+    """Scores the choices that a prompt may go on with, or be answered by (Devlin et al., 2019, section 4.4).
+
+    Every choice is packed with its prompt as a pair, and the pair's vector becomes one score. Examples may have any
+    number of choices, each its own.
+
+    The inputs are the backbone's with an axis for the choices, (B, C, T), of ELMo (B, C, T, W). The output is logits,
+    float32 (B, C), -30,000 for a choice that is all padding, whose softmax is 0.
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        dropout: float, rate on the pooled vector in training; the backbone's by default.
+        pooling: `"first"` or `"mean"`, see `lmzoo.models.TextClassifier`.
+        encoder: `"bilstm"` or None, see `lmzoo.models.TextClassifier`.
+        encoder_dim: int, width of each direction of the encoder.
+        name: name of the model.
+
+    Raises:
+        ValueError: for an unknown `pooling` or `encoder`.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    model = lmzoo.models.MultipleChoice.from_preset("bert_nano_en_uncased")
+    examples = [("He opens the door.", ["He goes in.", "It is made of soup."]), ("Is it late?", ["Yes.", "Red."])]
+    model.fit(examples, [0, 0], epochs=1, verbose=0)
+    model.choose([("She sits down.", ["She reads.", "She flies."])])  # [{"index": ..., "choice": ..., "score": ...}]
+    ```
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None = None,
+        dropout: float | None = None,
+        pooling: str = "first",
+        encoder: str | None = None,
+        encoder_dim: int = 256,
+        labels: None = None,
+        name: str = "multiple_choice",
+    ) -> None:
+        vector = TextVector(dropout, pooling, encoder, encoder_dim)
+        head = vector.head(backbone, 1)
+        merge = MergeChoices(name="merge_choices")
+        inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in backbone.input.items()}
+        scores = head(vector.of(backbone, {key: merge(x) for key, x in inputs.items()}))  # (B·C, 1)
+        head.logits.bias.trainable = False  # softmax does not see it: its gradient is noise, but checkpoints hold it
+        logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
+        super().__init__(backbone, preprocessor, inputs, logits, None, name)
+        self.uses_pooler, self.pooling = vector.uses_pooler, pooling
+        self.vector, self.head = vector, head
+
+    def default_loss(self) -> Any:
+        """Cross-entropy of each example's choices."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def default_metrics(self) -> list[Any]:
+        """Accuracy."""
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> EncodedChoices:
+        """Examples as packed rows, one for each choice.
+
+        Args:
+            x: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each. Examples that
+                are encoded already are returned as they are.
+            notify: what to do with notices; see `Preprocessor.encode`.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: naming the first example without choices; if there is no preprocessor.
+        """
+        self.check_takes_text()
+        return x if isinstance(x, EncodedChoices) else encode_choices(self.preprocessor, *split_choices(x), notify)
+
+    def encode_examples(
+        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+    ) -> tuple[EncodedChoices, np.ndarray | None, np.ndarray | None]:
+        """See `Task.encode_examples`; also checks that every example has the choice that its label names.
+
+        Raises:
+            ValueError: naming the first label that is not one of its example's choices.
+        """
+        encoded, y, sample_weight = super().encode_examples(x, y, sample_weight, notify)
+        wrong = np.flatnonzero(y >= encoded.counts)
+        if len(wrong):
+            position = int(wrong[0])
+            count = encoded.counts[position]
+            raise ValueError(
+                f"Label {y[position]} at position {position} is outside [0, {count}): that example has {count} choices."
+            )
+        return encoded, y, sample_weight
+
+    def encode_labels(self, y: Any) -> np.ndarray | None:
+        """Indices of the right choices as int32 (n,).
+
+        Raises:
+            TypeError: naming the first one that is not an integer.
+            ValueError: naming the first one that is negative; if there are several to an example.
+        """
+        if y is None:
+            return None
+        array = np.asarray(y)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim != 1:
+            raise ValueError(f"Expected the index of one choice for each example, got labels of shape {array.shape}.")
+        if array.dtype.kind not in "iub":
+            for position, label in enumerate(y):
+                if not isinstance(label, numbers.Real) or not float(label).is_integer():
+                    raise TypeError(
+                        f"Label {label!r:.60} at position {position} is not an integer: a label is the index of the "
+                        "right choice, from 0."
+                    )
+        array = array.astype("int32")
+        wrong = np.flatnonzero(array < 0)
+        if len(wrong):
+            raise ValueError(f"Label {array[wrong[0]]} at position {wrong[0]} is negative: choices count from 0.")
+        return array
+
+    def features(self, encoded: EncodedChoices, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """The model's inputs for some examples: int32 (b, C, width), C being the most choices that any example has."""
+        index = encoded.rows(rows)  # (b, C)
+        merged = self.preprocessor.features(encoded.texts, index.reshape(-1), width)
+        return {name: values.reshape(*index.shape, *values.shape[1:]) for name, values in merged.items()}
+
+    def backbone_inputs(self, features: dict[str, Any]) -> dict[str, Any]:
+        """See `Task.backbone_inputs`: choices as rows.
+
+        Raises:
+            ValueError: naming the input that has no axis for the choices.
+        """
+        inputs = super().backbone_inputs(features)
+        for name in inputs.keys() & self.input.keys():
+            array, axes = np.asarray(inputs[name]), len(self.input[name].shape)
+            if array.ndim != axes:
+                raise ValueError(f"`{name}` must have {axes} axes, examples and choices first; got {array.shape}.")
+            inputs[name] = array.reshape(-1, *array.shape[2:])
+        return inputs
+
+    def choose(self, examples: Any, batch_size: int = 32, top_k: int = 1) -> list[Any]:
+        """The most probable choice of each example.
+
+        Args:
+            examples: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each.
+            batch_size: int, how many examples to score at once, with all of their choices.
+            top_k: int, how many choices to return for each example.
+
+        Returns:
+            For each example `{"index": int, "choice": str, "score": float}`: the choice's place, the choice as it was
+            passed, and its softmax probability among the example's choices. With `top_k` above 1, a list of them, best
+            first.
+        """
+        prompts, choices = split_choices(examples)
+        encoded = self.encode_inputs((prompts, choices))
+        logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (n, C)
+        ranked = [
+            [{"index": i, "choice": texts[i], "score": score} for i, score in _best(row[: len(texts)], top_k)]
+            for row, texts in zip(logits, choices, strict=True)
+        ]
+        return [row[0] for row in ranked] if top_k == 1 else ranked
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), **dataclasses.asdict(self.vector)}
+
+
+def _best(logits: np.ndarray, count: int) -> list[tuple[int, float]]:
+    """Index and probability of the `count` likeliest, best first."""
+    exp = np.exp(logits - logits.max())
+    return [(int(i), float(exp[i] / exp.sum())) for i in np.argsort(-logits, kind="stable")[:count]]

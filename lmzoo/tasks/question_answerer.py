@@ -1,0 +1,277 @@
+"""Answers that are part of a given text."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.layers import SpanHead
+from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.answer_decoding import Answer, null_scores, rank_answers, softmax, with_null
+from lmzoo.tasks.feeding import as_array
+from lmzoo.tasks.inputs import split_segments
+from lmzoo.tasks.squad import answer_score, best_null_threshold, find_answers, read_golds
+from lmzoo.tasks.task import Task
+from lmzoo.text import Encoded, EncodedWindows, Preprocessor
+from lmzoo.text.policy import notify
+from lmzoo.text.windows import encode_windows
+from lmzoo.training.answers import SpanAccuracy, SpanCrossentropy
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class QuestionAnswerer(Task):
+    """Answers a question with a part of its context, or with nothing (Devlin et al., 2019, sections 4.2 and 4.3).
+
+    Inputs are pairs (question, context): a tuple of two lists, or a list of 2-tuples. A context that does not fit into
+    `sequence_length` beside its question is read in overlapping windows, so a batch is one of windows, not of examples.
+    The output is logits, float32 (B, T, 2): how well an answer starts and ends at each token of the row; what stands at
+    padding means nothing. `predict` returns them for all windows of the first example, then of the second, and so on;
+    `encode_inputs(x).examples` says which window belongs to which.
+
+    A label is `{"text": str, "answer_start": int}`, by characters of the context; a list of such, or `{"text": [...],
+    "answer_start": [...]}` as in SQuAD, of which `fit` takes the first; or None or an empty list for no answer. A
+    window without the whole answer, or without any, learns to point at the row's first token. Rows that are encoded
+    already (`encode_inputs`) also take that form: int (w, 2), the first and the last token of the answer in the row.
+
+    Answers are cut out of the context by the characters of their tokens: each is `context[start:end]`. Google's code
+    works on words split at spaces instead, and finds the answer in them anew: where that fails, as for tokens that
+    are unknown or lost their accents, it returns the whole words around the answer, and it always puts one space
+    between words. Its candidates and scores are the same (see `rank_answers`), but if none is left for a model that
+    must answer, it says "empty", and this class takes the best pair of all tokens.
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        doc_stride: int, tokens from one window to the next.
+        max_question_length: int, tokens to which questions are cut.
+        max_answer_length: int, tokens of the longest answer.
+        n_best: int, how many starts and ends of a window, and then answers of an example, are considered.
+        null_score_threshold: float, how much the score for no answer must exceed that of the best answer for `answer`
+            to give none; None for always an answer, as SQuAD 1.1 has it. Settable; `fit_null_threshold` finds it.
+        name: name of the model.
+
+    Raises:
+        ValueError: for a setting that is no positive integer.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    task = lmzoo.models.QuestionAnswerer.from_preset("bert_nano_en_uncased")
+    pairs = [("Who met Bob?", "Ada met Bob."), ("Who met Eve?", "Ada met Bob.")]
+    task.fit(pairs, [{"text": "Ada", "answer_start": 0}, None], epochs=1, verbose=0)
+    task.answer(pairs[:1])  # [{"text": ..., "start": ..., "end": ..., "score": ...}]
+    ```
+    """
+
+    per_token = True
+    uses_pooler = False
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None = None,
+        doc_stride: int = 128,
+        max_question_length: int = 64,
+        max_answer_length: int = 30,
+        n_best: int = 20,
+        null_score_threshold: float | None = None,
+        labels: None = None,
+        name: str = "question_answerer",
+    ) -> None:
+        settings = {
+            "doc_stride": doc_stride,
+            "max_question_length": max_question_length,
+            "max_answer_length": max_answer_length,
+            "n_best": n_best,
+        }
+        for setting, value in settings.items():
+            if not isinstance(value, numbers.Integral) or value < 1:
+                raise ValueError(f"`{setting}` must be a positive integer, got {value!r}.")
+        inputs = backbone.input
+        head = SpanHead(dtype=backbone.dtype_policy, name="span_head")
+        outputs = head(backbone(inputs)["sequence_output"], backbone.padding_mask(inputs))  # (B, T, 2)
+        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
+        self.head = head
+        self.doc_stride = doc_stride
+        self.max_question_length = max_question_length
+        self.max_answer_length = max_answer_length
+        self.n_best = n_best
+        self.null_score_threshold = null_score_threshold
+
+    def default_loss(self) -> Any:
+        """The mean of two cross-entropies over the positions, of starts and of ends."""
+        return SpanCrossentropy()
+
+    def default_metrics(self) -> list[Any]:
+        """The share of windows whose start and end are right; `squad_metrics` compares the texts of answers."""
+        return [SpanAccuracy()]
+
+    # === Examples ===
+
+    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+        """Pairs as windows.
+
+        Args:
+            x: pairs (question, context), or what this method returned before.
+            notify: what to do with notices; see `Preprocessor.encode`.
+
+        Returns:
+            `lmzoo.text.EncodedWindows`.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: for texts that are not pairs, or a question that leaves no room for its context.
+        """
+        self.check_takes_text()
+        if isinstance(x, Encoded):
+            return x
+        questions, contexts = split_segments(x, self.preprocessor.tokenizer.takes_words)
+        if contexts is None:
+            if len(questions):
+                raise ValueError(
+                    "A QuestionAnswerer takes pairs, (questions, contexts) or [(question, context), ...]; got single "
+                    "texts."
+                )
+            contexts = []
+        return encode_windows(self.preprocessor, questions, contexts, self.doc_stride, self.max_question_length, notify)
+
+    def encode_examples(
+        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+    ) -> tuple[EncodedWindows, np.ndarray | None, np.ndarray | None]:
+        """Windows, the positions of the answers in them, int32 (w, 2), and the weights of the windows.
+
+        Args:
+            x: as for `encode_inputs`.
+            y: an answer for each example, see the class; or int (w, 2) for rows that are encoded already.
+            sample_weight: float array, one for each entry of `y`.
+            notify: see `encode_inputs`.
+
+        Raises:
+            TypeError: naming the position of a label that is no answer, or of an entry of `x` that is not text.
+            ValueError: naming the first example whose context does not have the answer at its `answer_start`; for
+                labels that are missing or too few.
+        """
+        encoded, sample_weight = self.encode_inputs(x, notify), as_array(sample_weight)
+        if isinstance(x, Encoded) and isinstance(y, np.ndarray) and y.ndim == 2:
+            self.check_counts(len(encoded), y, sample_weight)
+            return encoded, self.encode_labels(y), sample_weight
+        golds = None if y is None else read_golds(y)
+        self.check_counts(len(encoded.contexts), golds, sample_weight)
+        positions = encoded.positions(find_answers(encoded.contexts, golds))
+        return encoded, positions, None if sample_weight is None else sample_weight[encoded.examples]
+
+    def encode_labels(self, y: Any) -> np.ndarray | None:
+        """Positions, int32 (n, 2), of rows of token features; None stays None.
+
+        Raises:
+            ValueError: for anything else.
+        """
+        if y is None:
+            return None
+        y = np.asarray(y)
+        if y.ndim != 2 or y.shape[1] != 2 or y.dtype.kind not in "iu" or (y < 0).any():
+            raise ValueError(
+                "Labels of token features are the positions of the answer's first and last token, whole numbers of "
+                f"shape (n, 2); got {y.dtype} of shape {y.shape}."
+            )
+        return y.astype("int32")
+
+    def features(self, encoded: EncodedWindows, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """The model's inputs for some windows, padded to `width`."""
+        return self.preprocessor.features(encoded.packed(rows), np.arange(len(rows)), width)
+
+    # === Answers ===
+
+    def answer(self, x: Any, contexts: Any = None, top_k: int = 1, batch_size: int = 32) -> list[Any]:
+        """The best answer to each question.
+
+        Args:
+            x: pairs, as for `fit`; or the questions, with `contexts`.
+            contexts: a context for each question, or None.
+            top_k: int, how many answers to return for each question; at most `n_best` are found.
+            batch_size: int.
+
+        Returns:
+            For each question `{"text": str, "start": int, "end": int, "score": float}`, where `text` is
+            `context[start:end]`; with `top_k` above 1, a list of them, best first. The score is a softmax over the
+            n-best list. No answer is `{"text": "", "start": 0, "end": 0}`; it is in the list if there is a
+            `null_score_threshold`, before the answers that it exceeds by more than that, and where the context is
+            empty.
+
+        Raises:
+            ValueError: for texts that are not pairs.
+        """
+        encoded = self.encode_inputs(x if contexts is None else (x, contexts))
+        ranked, null = self._rank(encoded, batch_size, always=self.null_score_threshold is None)
+        results = []
+        for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
+            if self.null_score_threshold is not None:
+                answers, scores = with_null(answers, null[i], self.null_score_threshold, self.n_best)
+            else:
+                answers = answers or [Answer(null[i], 0, 0)]
+                scores = softmax([answer.score for answer in answers])
+            results.append(
+                [
+                    {"text": context[a.start : a.end], "start": a.start, "end": a.end, "score": score}
+                    for a, score in zip(answers[:top_k], scores, strict=False)
+                ]
+            )
+        return [answers[0] for answers in results] if top_k == 1 else results
+
+    def _rank(self, encoded: EncodedWindows, batch_size: int, always: bool) -> tuple[list[list[Answer]], np.ndarray]:
+        """The n-best list and the null score of each example; `always` asks for an answer where there are tokens."""
+        if not len(encoded):
+            return [], np.zeros(0)
+        logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (w, T, 2)
+        ranked = rank_answers(logits, encoded, self.n_best, self.max_answer_length)
+        if always:
+            for i in (i for i, answers in enumerate(ranked) if not answers):
+                rows, alone = encoded.of_example(i)
+                everything = rank_answers(logits[rows], alone, logits.shape[1], self.max_answer_length)
+                ranked[i] = everything[0][: self.n_best]
+        return ranked, null_scores(logits, encoded)
+
+    def fit_null_threshold(self, x: Any, y: Any, batch_size: int = 32) -> float:
+        """Sets `null_score_threshold` to where F1 on held-out examples is highest, as SQuAD 2.0's script finds it.
+
+        Args:
+            x: pairs, some of them without an answer.
+            y: their labels, as for `fit`; of several answers the nearest one counts.
+            batch_size: int.
+
+        Returns:
+            The threshold.
+
+        Raises:
+            ValueError: if `y` is not as long as `x`, or all or none of the examples have an answer.
+        """
+        encoded, golds = self.encode_inputs(x), read_golds(y)
+        self.check_counts(len(encoded.contexts), golds, None)
+        if len({bool(answers) for answers in golds}) < 2:
+            raise ValueError("A threshold needs examples with an answer and examples without one.")
+        ranked, null = self._rank(encoded, batch_size, always=False)
+        score = np.array([answers[0].score if answers else -np.inf for answers in ranked])
+        texts = [c[a[0].start : a[0].end] if a else "" for c, a in zip(encoded.contexts, ranked, strict=True)]
+        given, none = (
+            np.array([answer_score(text, answers) for text, answers in zip(predicted, golds, strict=True)])
+            for predicted in (texts, [""] * len(texts))
+        )
+        self.null_score_threshold = best_null_threshold(null - score, given, none)
+        return self.null_score_threshold
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "doc_stride": self.doc_stride,
+            "max_question_length": self.max_question_length,
+            "max_answer_length": self.max_answer_length,
+            "n_best": self.n_best,
+            "null_score_threshold": self.null_score_threshold,
+        }

@@ -1,0 +1,236 @@
+"""Answers in SQuAD's form: reading labels, finding them in their contexts, scores as in the official script."""
+
+from __future__ import annotations
+
+import numbers
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmzoo.text.policy import clean_columns, is_text
+
+_SPACES = " \t\r\n\u202f"  # what Google's BERT code splits contexts at
+_DROPPED = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+class Gold(NamedTuple):
+    """An answer as it was labelled: its text, and the character of the context that it starts at, None if unknown."""
+
+    text: str
+    start: int | None
+
+
+# === Labels ===
+
+
+def read_golds(y: Any) -> list[list[Gold]]:
+    """The answers of each example, in whatever form they come.
+
+    Args:
+        y: for each example `{"text": str, "answer_start": int}`, a list of such, `{"text": [...], "answer_start":
+            [...]}`, a string, a list of strings, or None, an empty list or an empty text for no answer. Or columns: one
+            dict with the texts and the starts of all examples.
+
+    Returns:
+        A list of golds for each example; empty if it has no answer.
+
+    Raises:
+        TypeError: naming the position of what is none of that.
+        ValueError: for lists of unequal lengths.
+    """
+    if isinstance(y, Mapping):
+        y = _rows(y, "y")
+    elif is_text(y) or not isinstance(y, Iterable):
+        raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
+    golds = [[gold for gold in _golds_of(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
+    cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]}, lambda message: None)
+    texts = iter(cleaned[0])
+    return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
+
+
+def _golds_of(answer: Any, place: str) -> list[Gold]:
+    if answer is None:
+        return []
+    if is_text(answer):
+        return [Gold(answer, None)]
+    if isinstance(answer, Mapping):
+        if "text" not in answer:
+            raise TypeError(f'`{place}` must have a "text" and its "answer_start", got {answer!r:.60}.')
+        if not is_text(answer["text"]):
+            return [gold for row in _rows(answer, place) for gold in _golds_of(row, place)]
+        start = answer.get("answer_start")
+        if start is not None and not isinstance(start, numbers.Integral):
+            raise TypeError(f'The "answer_start" of `{place}` must be an integer, got {start!r:.60}.')
+        return [Gold(answer["text"], start if start is None else int(start))]
+    if isinstance(answer, (Sequence, np.ndarray)) and all(is_text(a) or isinstance(a, Mapping) for a in answer):
+        return [gold for one in answer for gold in _golds_of(one, place)]
+    raise TypeError(
+        f'`{place}` must be {{"text": str, "answer_start": int}}, a list of such, or None for no answer; got '
+        f"{answer!r:.60}."
+    )
+
+
+def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
+    """Columns as a list of dicts."""
+    if "text" not in columns or any(is_text(c) or not isinstance(c, Iterable) for c in columns.values()):
+        raise TypeError(f'`{place}` must hold lists of "text" and "answer_start", got {columns!r:.60}.')
+    names = [name for name in ("text", "answer_start") if name in columns]
+    values = [list(columns[name]) for name in names]
+    if len({*map(len, values)}) > 1:
+        raise ValueError(f"`{place}` holds {len(values[0])} texts but {len(values[1])} starts.")
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
+    """Start and end of an answer in its context; None if the context has something else at its start.
+
+    Spaces, tabs, line breaks and U+202F within the answer may differ, in kind and in number.
+
+    Args:
+        context: a string.
+        gold: an answer with its start.
+    """
+    text = gold.text.strip(_SPACES)
+    if not text or not 0 <= gold.start <= len(context):
+        return None
+    if text == gold.text and context.startswith(text, gold.start):  # as nearly always, and in a fraction of the time
+        return gold.start, gold.start + len(text)
+    words = re.split(f"[{_SPACES}]+", text)
+    before = f"[{_SPACES}]+" if gold.text[0] in _SPACES else ""
+    pattern = f"{before}({f'[{_SPACES}]+'.join(map(re.escape, words))})"
+    match = re.compile(pattern).match(context, gold.start)
+    return match.span(1) if match else None
+
+
+def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np.ndarray:
+    """Where the first answer of each example stands; the others are checked to be where they say.
+
+    Returns:
+        int64 (n, 2), start and end by characters of the context; zeros for an example without an answer.
+
+    Raises:
+        ValueError: naming the first example whose context does not have the answer at its start.
+    """
+    result = np.zeros((len(contexts), 2), "int64")
+    for i, (context, answers) in enumerate(zip(contexts, golds, strict=True)):
+        for gold in reversed(answers):
+            if gold.start is None:
+                raise ValueError(f'The answer of example {i}, {gold.text!r:.60}, lacks its "answer_start".')
+            if (span := find_answer(context, gold)) is None:
+                there = context[max(gold.start, 0) : max(gold.start, 0) + len(gold.text)]
+                places = [match.start() for match in re.finditer(re.escape(gold.text), context)]
+                nearest = min(places, key=lambda place: abs(place - gold.start), default=None)
+                hint = "it occurs nowhere in it" if nearest is None else f"it occurs at {nearest}"
+                raise ValueError(
+                    f"The answer of example {i}, {gold.text!r:.60}, is not at character {gold.start} of its context "
+                    f"(`answer_start`), where {there!r:.60} stands; {hint}."
+                )
+            result[i] = span
+    return result
+
+
+# === Scores ===
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without ASCII punctuation, articles and surplus spaces; what the official script compares."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DROPPED)).split())
+
+
+def exact_match(prediction: str, gold: str) -> float:
+    """1.0 if both are the same once normalised, otherwise 0.0."""
+    return float(normalize_answer(prediction) == normalize_answer(gold))
+
+
+def token_f1(prediction: str, gold: str) -> float:
+    """F1 of the words of both; 1.0 if neither has any."""
+    predicted, wanted = (Counter(normalize_answer(text).split()) for text in (prediction, gold))
+    if not predicted or not wanted:
+        return float(predicted == wanted)
+    same = (predicted & wanted).total()
+    return 2 * same / (predicted.total() + wanted.total())
+
+
+def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
+    """The best score of a predicted answer against its golds; without golds it is right to predict ""."""
+    texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
+    return max(score(prediction, text) for text in texts)
+
+
+def squad_metrics(predictions: Sequence[Any], golds: Any) -> dict[str, float]:
+    """Exact match and F1 as the official script of SQuAD 2.0 defines them, in percent.
+
+    Args:
+        predictions: for each example its answer: a string, or a dict with `text` as
+            `lmzoo.models.QuestionAnswerer.answer` returns it; "" or None for no answer.
+        golds: as `fit` takes labels, see `read_golds`; of several the one nearest to the prediction counts, and
+            `answer_start` may be missing.
+
+    Returns:
+        `exact_match`, `f1` and `total`, the number of examples. If some have no answer, `answerable_exact_match`,
+        `answerable_f1`, `answerable_total`, `unanswerable_accuracy` and `unanswerable_total`, too.
+
+    Raises:
+        TypeError: naming the position of what is no answer.
+        ValueError: if there are none, or not as many predictions as golds.
+
+    Example:
+
+    ```python
+    from lmzoo.tasks.squad import squad_metrics
+
+    squad_metrics(["the Broncos"], [{"text": ["Denver Broncos", "Broncos"]}])
+    # {"exact_match": 100.0, "f1": 100.0, "total": 1}
+    ```
+    """
+    rows, texts = read_golds(golds), [_text_of(p, i) for i, p in enumerate(predictions)]
+    if len(rows) != len(texts) or not rows:
+        raise ValueError(f"Expected as many predictions as golds, and at least one; got {len(texts)} and {len(rows)}.")
+    pairs = [*zip(texts, rows, strict=True)]
+    exact, f1 = (np.array([answer_score(*pair, score) for pair in pairs]) * 100 for score in (exact_match, token_f1))
+    result = {"exact_match": float(exact.mean()), "f1": float(f1.mean()), "total": len(rows)}
+    has = np.array([bool(answers) for answers in rows])
+    if not has.all():
+        parts = {
+            "answerable_exact_match": exact[has],
+            "answerable_f1": f1[has],
+            "unanswerable_accuracy": exact[~has],
+        }
+        result |= {name: float(part.mean()) for name, part in parts.items() if len(part)}
+        result |= {"answerable_total": int(has.sum()), "unanswerable_total": int((~has).sum())}
+    return result
+
+
+def _text_of(prediction: Any, position: int) -> str:
+    text = prediction.get("text") if isinstance(prediction, Mapping) else "" if prediction is None else prediction
+    if not isinstance(text, str):
+        raise TypeError(f"`predictions[{position}]` must be an answer or its text, got {prediction!r:.60}.")
+    return text
+
+
+def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores: np.ndarray) -> float:
+    """The threshold with the highest mean score; the lowest of several.
+
+    Args:
+        differences: float (n,), null score less the best answer's; above the threshold no answer is given.
+        scores: float (n,), score of the answer.
+        null_scores: float (n,), score of giving none.
+
+    Returns:
+        A number between two differences, below the lowest or above the highest of those that are finite.
+    """
+    order = np.argsort(differences, kind="stable")
+    sorted_, gain = differences[order], np.concatenate([[0.0], np.cumsum((scores - null_scores)[order])])
+    finite = sorted_[np.isfinite(sorted_)]
+    if not len(finite):
+        return 0.0
+    # After the first k differences: only where the next one is another.
+    cuts = [k for k in range(len(finite) + 1) if k in (0, len(finite)) or finite[k - 1] < finite[k]]
+    best = max(cuts, key=lambda k: gain[k])
+    edges = np.concatenate([[finite[0] - 1], finite, [finite[-1] + 1]])
+    return float((edges[best] + edges[best + 1]) / 2)

@@ -1,0 +1,118 @@
+"""One number for a text or a pair of texts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.labels import encode_numbers
+from lmzoo.tasks.task import Task
+from lmzoo.tasks.text_vector import TextVector
+from lmzoo.text import Preprocessor
+from lmzoo.training import PearsonCorrelation
+
+_FIRST = 256  # elements of a dataset that are read ahead
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class TextRegressor(Task):
+    """Gives a text or a pair of texts a number, as the similarity of two sentences is in STS-B (Cer et al., 2017).
+
+    The model's output is that number, float32 (B, 1), in the units of the labels. Nothing is scaled, but the bias of a
+    new head starts at the mean of the first labels that `fit` sees: where they are far from zero, the way there would
+    turn all texts' vectors into one direction.
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        dropout: float, rate on the pooled vector in training; the backbone's by default.
+        pooling: `"first"` or `"mean"`, see `lmzoo.models.TextClassifier`.
+        encoder: `"bilstm"` or None, see `lmzoo.models.TextClassifier`.
+        encoder_dim: int, width of each direction of the encoder.
+        name: name of the model.
+
+    Raises:
+        ValueError: for an unknown `pooling` or `encoder`.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    regressor = lmzoo.models.TextRegressor.from_preset("bert_nano_en_uncased")
+    pairs = [("A man plays.", "Someone is playing."), ("A man plays.", "It rains.")]
+    regressor.fit(pairs, [4.2, 0.4], epochs=1, verbose=0)
+    regressor.score([("He sings.", "He is singing.")])  # [...], one float
+    ```
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None = None,
+        dropout: float | None = None,
+        pooling: str = "first",
+        encoder: str | None = None,
+        encoder_dim: int = 256,
+        labels: None = None,
+        name: str = "text_regressor",
+    ) -> None:
+        vector = TextVector(dropout, pooling, encoder, encoder_dim)
+        head = vector.head(backbone, 1)
+        inputs = backbone.input
+        super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), None, name)
+        self.uses_pooler, self.pooling = vector.uses_pooler, pooling
+        self.vector, self.head = vector, head
+
+    def default_loss(self) -> Any:
+        """Mean squared error."""
+        return keras.losses.MeanSquaredError()
+
+    def default_metrics(self) -> list[Any]:
+        """Pearson's correlation."""
+        return [PearsonCorrelation()]
+
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """See `Task.fit`; `y` are numbers. The bias of a new head, which is zero, is set to their mean first."""
+        bias, labels = self.head.logits.bias, self.encode_labels(_first_labels(x) if y is None else y)
+        if labels is not None and len(labels) and not np.any(keras.ops.convert_to_numpy(bias)):
+            bias.assign([labels.mean()])
+        return super().fit(x, y, *args, **kwargs)
+
+    def encode_labels(self, y: Any) -> np.ndarray | None:
+        """Labels as float32 (n,), each checked to be a finite number.
+
+        Raises:
+            TypeError: naming the first one that is not a number.
+            ValueError: naming the first one that is not finite; if there are several to a text.
+        """
+        return None if y is None else encode_numbers(y)
+
+    def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+        """The number of each text.
+
+        Args:
+            texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
+            batch_size: int.
+
+        Returns:
+            For each text a float, in the units of the labels. Nothing keeps it within their range.
+        """
+        return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), **dataclasses.asdict(self.vector)}
+
+
+def _first_labels(dataset: Any) -> np.ndarray | None:
+    """Labels of the first elements of a `tf.data.Dataset`; None if there are none, and for anything else."""
+    if not hasattr(dataset, "as_numpy_iterator"):
+        return None
+    elements = dataset.take(_FIRST).as_numpy_iterator()
+    labels = [np.ravel(element[1]) for element in elements if isinstance(element, tuple) and len(element) > 1]
+    return np.concatenate(labels) if labels else None

@@ -1,0 +1,291 @@
+"""A label for each word: tagging and named entity recognition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.layers import BiLSTMEncoder, ClassificationHead
+from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.feeding import as_array
+from lmzoo.tasks.labels import check_classes, encode_classes
+from lmzoo.tasks.outputs import log_softmax
+from lmzoo.tasks.task import Task
+from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
+from lmzoo.text.policy import is_text, notify
+from lmzoo.text.spans import OUTSIDE, allowed_transitions, best_path, marks_spans, spans_of
+from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class TokenClassifier(Task):
+    """Assigns one of several classes to each word of a text (Devlin et al., 2019, section 5.3).
+
+    Texts are lists of words, or strings, which `lmzoo.text.words.split_words` splits. Every word is tokenised on its
+    own, and stands in the row as after a space; its label is that of its first token. The output is logits, float32
+    (B, T, num_classes), for all tokens.
+
+    `fit` takes for each text one label a word, by name or number; -100 is a word that does not count. For a string it
+    also takes its spans, `{"start": int, "end": int, "label": str}` by characters, if the model's labels mark spans
+    ("B-PER", "I-PER", "O").
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only. Labels of tokens are then int
+            (B, T), -100 where none counts.
+        num_classes: int; may be left out when `labels` are given.
+        labels: names of the classes.
+        dropout: float, rate on the tokens' vectors in training; the backbone's by default.
+        encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors, as
+            on ELMo in Peters et al. (2018); None for the backbone alone.
+        encoder_dim: int, width of each direction of the encoder.
+        name: name of the model.
+
+    Raises:
+        ValueError: if neither `num_classes` nor `labels` are given, or they disagree, or for an unknown `encoder`.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    tagger = lmzoo.models.TokenClassifier.from_preset("bert_nano_en_uncased", labels=labels)
+    tagger.fit([["Ada", "saw", "Paris", "."]], [["B-PER", "O", "B-LOC", "O"]], epochs=1, verbose=0)
+    tagger.tag(["Ada came to London."])  # [[{"text": ..., "label": ..., "score": ..., "start": ..., "end": ...}]]
+    ```
+    """
+
+    per_token = True
+    uses_pooler = False
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None = None,
+        num_classes: int | None = None,
+        labels: Sequence[str] | None = None,
+        dropout: float | None = None,
+        encoder: str | None = None,
+        encoder_dim: int = 256,
+        name: str = "token_classifier",
+    ) -> None:
+        num_classes, labels = check_classes(num_classes, labels)
+        if encoder not in (None, "bilstm"):
+            raise ValueError(f'`encoder` must be "bilstm" or None, got {encoder!r}.')
+        rate = backbone.config.dropout if dropout is None else dropout
+        inputs = backbone.input
+        sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
+        if encoder:
+            layer = BiLSTMEncoder(encoder_dim, dropout=rate, dtype=backbone.dtype_policy, name="encoder")
+            ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
+            sequence = layer(sequence, ids, backbone.padding_mask(inputs))  # (B, T, 2 encoder_dim)
+        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier")
+        outputs = head(sequence)  # (B, T, C)
+        # `compile` is called while the base is built, and its metrics depend on the classes.
+        self.head = head
+        super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
+        self.encoder, self.encoder_dim = encoder, encoder_dim
+        self._dropout = dropout
+
+    def default_loss(self) -> Any:
+        """Cross-entropy of the logits, its mean over words."""
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=IGNORED, reduction="mean_with_sample_weight"
+        )
+
+    def default_metrics(self) -> list[Any]:
+        """Accuracy over words and, if the labels mark spans, precision, recall and F1 of the spans."""
+        scores = ("precision", "recall", "f1") if marks_spans(self.labels) else ()
+        return [TokenAccuracy(), *(SpanScore(self.labels, score) for score in scores)]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.head.num_classes
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes; their numbers as strings where there are none."""
+        return list(self.labels or map(str, range(self.num_classes)))
+
+    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+        """Texts, strings or lists of words, as rows that know their words."""
+        self.check_takes_text()
+        if isinstance(x, EncodedTexts):
+            return x
+        if is_text(x):
+            raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
+        return self.preprocessor.encode_words(x, notify)
+
+    def encode_examples(
+        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+    ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
+        """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
+        encoded, sample_weight = self.encode_inputs(x, notify), as_array(sample_weight)
+        self.check_counts(len(encoded), y, sample_weight)
+        if isinstance(x, EncodedTexts):  # so are the labels
+            return encoded, y, sample_weight
+        counts = [len(words) for words in encoded.words]
+        numbers = self._number_labels([self._labels_of(i, labels, encoded) for i, labels in enumerate(y)], counts)
+        of_tokens = np.full(encoded.row_splits[-1], IGNORED, "int32")
+        kept = encoded.first >= 0
+        of_tokens[(encoded.first + np.repeat(encoded.row_splits[:-1], counts))[kept]] = numbers[kept]
+        rows = np.empty(len(encoded), object)
+        rows[:] = np.split(of_tokens, encoded.row_splits[1:-1])
+        return encoded, rows, sample_weight
+
+    def _labels_of(self, i: int, labels: Any, encoded: EncodedWords) -> list[Any]:
+        """The labels of a text's words, from what was passed for it."""
+        if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
+            raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
+        words = encoded.words[i]
+        if (len(labels) and isinstance(labels[0], Mapping)) or (not len(labels) and words):
+            return self._labels_of_spans(i, labels, words)
+        if len(labels) != len(words):
+            shown = " ".join(word for word, _, _ in words[:8])
+            raise ValueError(f"`y[{i}]` holds {len(labels)} labels for {len(words)} words: {shown!r:.80}.")
+        return list(labels)
+
+    def _labels_of_spans(self, i: int, spans: Any, words: Sequence[tuple[str, int, int]]) -> list[str]:
+        if not marks_spans(self.labels):
+            raise ValueError(f"`y[{i}]` holds spans, but the model's labels do not mark any: {self.labels}.")
+        labels = [OUTSIDE] * len(words)
+        for span in spans:
+            inside = [k for k, (_, start, end) in enumerate(words) if start < span["end"] and end > span["start"]]
+            if not inside:
+                raise ValueError(f"`y[{i}]`: no word of the text is in the span {span!r:.80}.")
+            if any(labels[k] != OUTSIDE for k in inside):
+                raise ValueError(f"`y[{i}]`: the span {span!r:.80} shares a word with another one.")
+            for k in inside:
+                labels[k] = self._mark(span["label"], first=k == inside[0], last=k == inside[-1])
+        return labels
+
+    def _mark(self, type_: str, first: bool, last: bool) -> str:
+        """The label, in the scheme of the model's labels, of a word that begins or ends a span."""
+        wishes = ["S", "B", "I"] if first and last else ["B", "I"] if first else ["E", "I"] if last else ["I"]
+        known = set(self.labels)
+        return next((f"{mark}-{type_}" for mark in wishes if f"{mark}-{type_}" in known), f"B-{type_}")
+
+    def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
+        """All labels in a row as int32, -100 where none counts."""
+        flat = [label for row in labels for label in row]
+        result = np.full(len(flat), IGNORED, "int32")
+        used = [k for k, label in enumerate(flat) if isinstance(label, str) or label != IGNORED]
+
+        def place(k: int) -> str:
+            ends = np.cumsum(counts)
+            row = int(np.searchsorted(ends, used[k], side="right"))
+            return f"at `y[{row}][{used[k] - (ends[row] - counts[row])}]`"
+
+        if used:
+            result[used] = encode_classes([flat[k] for k in used], self.num_classes, self.labels, place)
+        return result
+
+    def encode_labels(self, y: Any) -> np.ndarray | None:
+        """Labels of tokens, int32 (n, T), each checked to be a class or -100."""
+        if y is None:
+            return None
+        array = np.asarray(y)
+        if array.ndim != 2 or array.dtype.kind not in "iu":
+            raise ValueError(f"Expected labels of tokens, int (n, T), got {array.dtype} {array.shape}.")
+        wrong = array[(array != IGNORED) & ((array < 0) | (array >= self.num_classes))]
+        if len(wrong):
+            raise ValueError(f"Label {wrong[0]} is outside [0, {self.num_classes}), the classes of this model.")
+        return array.astype("int32")
+
+    def make_batch(
+        self,
+        encoded: Any,
+        rows: np.ndarray,
+        width: int,
+        y: Any,
+        sample_weight: np.ndarray | None,
+        rng: np.random.Generator,
+    ) -> tuple[Any, ...]:
+        """`(features, labels (B, T))` and perhaps weights (B, T)."""
+        labels = np.full((len(rows), width), IGNORED, "int32")
+        for i, row in enumerate(rows):
+            labels[i, : len(y[row])] = y[row]
+        weights = () if sample_weight is None else (np.repeat(sample_weight[rows, None], width, axis=1),)
+        return (self.features(encoded, rows, width), labels, *weights)
+
+    def tag(
+        self, texts: Any, batch_size: int = 32, aggregation: str | None = "first", constrained: bool = False
+    ) -> list[list[dict[str, Any]]]:
+        """The spans, or the labelled words, of each text.
+
+        Args:
+            texts: strings, or lists of words.
+            batch_size: int.
+            aggregation: `"first"`, a word has the label of its first token, and words make up spans if the labels mark
+                spans (words outside of spans are left out); `"simple"`, the same with tokens instead of words, each
+                with a label of its own; `"none"` or None, every word with its label.
+            constrained: whether to choose the most probable labels that are well-formed, such as no "I-PER" after "O",
+                instead of each word's most probable one. Not for `"simple"`.
+
+        Returns:
+            For each text a list of `{"text": str, "label": str, "score": float, "start": int, "end": int}`: `label` is
+            the type of the span, `score` the mean probability of its words' labels, `start` and `end` count characters
+            of the text; of a list of words, those of the words joined by spaces. Words that were cut off are not
+            among them.
+
+        Raises:
+            ValueError: for another aggregation, or for `constrained` if the labels do not mark spans.
+        """
+        if aggregation not in ("first", "simple", "none", None):
+            raise ValueError(f'`aggregation` must be "first", "simple" or "none", got {aggregation!r}.')
+        spans = marks_spans(self.labels)
+        if constrained and (not spans or aggregation == "simple"):
+            raise ValueError('`constrained` needs labels that mark spans ("B-PER", "O", ...) on words.')
+        encoded = self.encode_inputs(texts)
+        if not len(encoded):
+            return []
+        log_probabilities = log_softmax(self.predict(encoded, batch_size, verbose=0))  # (n, T, C)
+        tagged: list[list[dict[str, Any]]] = []
+        for i, (places, columns) in enumerate(self._places(encoded, tokens=aggregation == "simple")):
+            scores = log_probabilities[i, columns]  # (U, C), of words or of tokens
+            chosen = best_path(scores, *allowed_transitions(self.labels)) if constrained else scores.argmax(axis=1)
+            labels = [self.class_names[k] for k in chosen]
+            probabilities = np.exp(scores[np.arange(len(chosen)), chosen])  # (U,)
+            alone = [(label, k, k + 1) for k, label in enumerate(labels)]
+            tagged.append([])
+            for label, first, end in spans_of(labels) if spans and aggregation in ("first", "simple") else alone:
+                start, stop = places[first][0], places[end - 1][1]
+                score = float(probabilities[first:end].mean())
+                text = encoded.texts[i][start:stop]
+                tagged[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
+        return tagged
+
+    def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
+        """Of each text, what its words, or their tokens, came from, and their columns; without what was cut off."""
+        for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
+            columns = encoded.first[begin:end]  # (W,)
+            words = [word for word, column in zip(encoded.words[i], columns, strict=True) if column >= 0]
+            columns = columns[columns >= 0]
+            if not tokens or not words:
+                yield [(start, stop) for _, start, stop in words], columns
+                continue
+            pieces = self.preprocessor.tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
+            places = [
+                (start + piece.start, start + piece.end)
+                for (_, start, _), parts in zip(words, pieces, strict=True)
+                for piece in parts
+            ]
+            last = encoded.lengths[i] - bool(self.preprocessor.packing.end)  # of the last word, tokens may be cut
+            columns = np.arange(columns[0], min(columns[0] + len(places), last))
+            yield places[: len(columns)], columns
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "dropout": self._dropout,
+            "encoder": self.encoder,
+            "encoder_dim": self.encoder_dim,
+        }

@@ -1,0 +1,166 @@
+"""A vector for each word of a text, from any layer of a backbone or a mix of them.
+
+K layers that are asked for, w words of a text.
+"""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.feeding import expected_retracing, predict_encoded
+from lmzoo.text.alignment import pieces_of_words
+from lmzoo.text.policy import clean_columns, notify
+from lmzoo.text.words import place_words
+
+if TYPE_CHECKING:
+    from lmzoo.tasks.task import Task
+
+_VALUES = 1 << 26  # floats of the tokens' vectors at once: 256 MiB
+
+
+class WordVectors(NamedTuple):
+    """The words of a text with a vector for each.
+
+    Attributes:
+        words: w strings.
+        offsets: int64 (w, 2), the first character of each word and the one after its last: `text[start:end]`; of a list
+            of words, in the text that they make when joined by spaces.
+        vectors: float32 (w, H), or (w, L, H) for all L layers.
+    """
+
+    words: list[str]
+    offsets: np.ndarray
+    vectors: np.ndarray
+
+
+class LayerMix(NamedTuple):
+    """Which of a backbone's layers are asked for, and what becomes of them.
+
+    Attributes:
+        layers: K indices of `hidden_states`; as many as there are of these for `sequence_output`.
+        weights: float32 (K,), those of their sum; None to keep them apart.
+    """
+
+    layers: tuple[int, ...]
+    weights: np.ndarray | None
+
+    @classmethod
+    def parse(cls, layers: Any, count: int) -> LayerMix:
+        """What a user means by `layers`; see `lmzoo.models.TextEmbedder.embed`.
+
+        Args:
+            layers: None, an int, ints, a dict from ints to floats, or "all".
+            count: int, layers that there are.
+
+        Raises:
+            TypeError: if it is none of these.
+            ValueError: if there are no such layers.
+        """
+        if layers is None:
+            return cls((count,), np.ones(1, "float32"))
+        if isinstance(layers, str) and layers == "all":
+            return cls(tuple(range(count)), None)
+        if isinstance(layers, numbers.Integral):
+            layers = [layers]
+        if isinstance(layers, (str, bytes)) or not hasattr(layers, "__iter__"):
+            raise TypeError(f'`layers` is a number, a list of them, a dict of weights, or "all"; got {layers!r:.60}.')
+        wanted = list(layers)
+        for layer in wanted:
+            if not isinstance(layer, numbers.Integral) or isinstance(layer, bool):
+                raise TypeError(
+                    f"`layers` holds {layer!r:.40}, which is no number of a layer; weights go into a dict, such as "
+                    "{-1: 0.5, -2: 0.5}."
+                )
+            if not -count <= int(layer) < count:
+                raise ValueError(
+                    f"There is no layer {layer}: this model has {count}, 0 to {count - 1}, or -1 to -{count}."
+                )
+        if not wanted:
+            raise ValueError("`layers` is empty: name one layer at least.")
+        weights = list(layers.values()) if isinstance(layers, Mapping) else [1 / len(wanted)] * len(wanted)
+        return cls(tuple(int(layer) % count for layer in wanted), np.array(weights, "float32"))
+
+    def of(self, vectors: np.ndarray) -> np.ndarray:
+        """Float32 (w, K, H) mixed to (w, H), or as they are."""
+        return vectors if self.weights is None else np.tensordot(vectors, self.weights, axes=(1, 0))
+
+
+class LayerModels:
+    """Models from a backbone's inputs to some of its layers, each compiled once.
+
+    They are kept here, and not on the task itself, where Keras would save them as parts of it.
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        **compiled: arguments of `keras.Model.compile`.
+    """
+
+    def __init__(self, backbone: Backbone, **compiled: Any) -> None:
+        self.backbone = backbone
+        self.states = [*backbone.output["hidden_states"], backbone.output["sequence_output"]]
+        self.compiled = compiled
+        self.of = functools.cache(self._of)
+
+    @property
+    def count(self) -> int:
+        """Number of hidden states."""
+        return len(self.states) - 1
+
+    def _of(self, layers: tuple[int, ...]) -> keras.Model:
+        """The model whose output is float32 (B, T, K, H)."""
+        stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
+        model = keras.Model(self.backbone.input, stacked)
+        model.compile(**self.compiled)
+        return model
+
+
+def embed_words(
+    task: Task, models: LayerModels, texts: Sequence[Any], layers: Any, batch_size: int
+) -> list[WordVectors]:
+    """The words' vectors of each text; see `lmzoo.models.TextEmbedder.embed`."""
+    mix, said = LayerMix.parse(layers, models.count), list[str]()
+    texts = clean_columns({"texts": texts}, said.append, words=True)[0]
+    preprocessor, words = task.preprocessor, [place_words(text) for text in texts]
+    tokenizer = preprocessor.tokenizer
+    if tokenizer.takes_words:
+        tokens = tokenizer.tokenize(texts)
+        aligned = [(np.arange(len(row)), np.arange(len(row))) for row in tokens]
+    else:
+        pieces = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
+        tokens = [[piece.id for piece in row] for row in pieces]
+        aligned = [pieces_of_words(*row) for row in zip(words, pieces, strict=True)]
+    encoded = preprocessor.pack(tokens, notify=said.append)
+    room = encoded.lengths - preprocessor.packing.overhead(pair=False)
+    width = len(mix.layers) * models.states[0].shape[-1]
+    results: list[Any] = [None] * len(texts)
+    order, done, missing = np.argsort(-encoded.lengths, kind="stable"), 0, 0
+    while done < len(order):
+        longest = max(1, encoded.lengths[order[done]])
+        rows = order[done : done + max(1, _VALUES // int(longest * width))]
+        done += len(rows)
+        predict = models.of(mix.layers).predict
+        with expected_retracing():
+            states = predict_encoded(task, predict, encoded.select(rows), batch_size, verbose=0, per_token=True)
+        for row, vectors in zip(rows.tolist(), states, strict=True):  # (T, K, H)
+            of_word, token = (index[aligned[row][1] < room[row]] for index in aligned[row])
+            found, first, counts = np.unique(of_word, return_index=True, return_counts=True)
+            means = np.zeros((len(words[row]), *vectors.shape[1:]), "float32")  # (w, K, H)
+            if len(found):
+                of_tokens = vectors[token + bool(preprocessor.packing.start)]
+                means[found] = np.add.reduceat(of_tokens, first, axis=0) / counts[:, None, None]
+            missing += len(means) - len(found)
+            offsets = np.array([place for _, *place in words[row]], "int64").reshape(-1, 2)
+            results[row] = WordVectors([word for word, _, _ in words[row]], offsets, mix.of(means))
+    if missing:
+        said.append(f"{missing} of {sum(map(len, words))} words have no token in the model's input: theirs are zeros.")
+    if said:
+        notify(" ".join(said))
+    return results

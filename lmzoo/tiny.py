@@ -1,0 +1,111 @@
+"""Models, texts and examples small enough for tests; `lmzoo.testing` offers them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.models.backbone import Backbone
+from lmzoo.models.family import Family
+from lmzoo.tasks import MultipleChoice, QuestionAnswerer, Task, TextEmbedder, TextRegressor, TokenClassifier
+from lmzoo.text import Preprocessor
+
+WORDS = ("good", "bad", "film", "plot", "the", "a", "was", "is", "very", "never", "dull", "fine", ".", "!")
+SEED = 1709
+
+
+def tiny_preprocessor(family: Family) -> Preprocessor:
+    """A preprocessor whose vocabulary is the special tokens, `WORDS` and as many more as `family.tiny` has."""
+    tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size)
+    return Preprocessor(tokenizer, family.packing, getattr(family.tiny, "max_sequence_length", 67))
+
+
+def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
+    """A backbone as `family.tiny` says, without dropout, every weight random (biases and scales, too).
+
+    Sets the random seed, so that all calls give the same weights.
+
+    Args:
+        family: the family's record.
+        **overrides: constructor arguments to change.
+    """
+    keras.utils.set_random_seed(SEED)
+    backbone = family.backbone(**{**dataclasses.asdict(family.tiny), "dropout": 0.0, **overrides})
+    shake(backbone)
+    return backbone
+
+
+def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
+    """A task on a tiny backbone; of three classes, if it has classes.
+
+    Args:
+        task_class: a subclass of `Task`.
+        family: the family's record.
+        **arguments: of the task's constructor.
+    """
+    if "num_classes" in inspect.signature(task_class).parameters:
+        arguments = {"num_classes": 3, **arguments}
+    return task_class(tiny_backbone(family), tiny_preprocessor(family), **arguments)
+
+
+def tiny_texts(count: int = 7) -> list[str]:
+    """Texts of two to nine of `WORDS`."""
+    rng = np.random.default_rng(SEED)
+    return [" ".join(rng.choice(WORDS, rng.integers(2, 10))) for _ in range(count)]
+
+
+def shake(model: keras.Model) -> None:
+    """Makes every trainable weight random, those that begin as 0 or 1, too."""
+    rng = np.random.default_rng(SEED)
+    for variable in model.trainable_variables:
+        variable.assign(ops.convert_to_numpy(variable) + rng.normal(scale=0.1, size=variable.shape))
+
+
+def _second_word(text: str) -> dict[str, Any]:
+    words = text.split()
+    return {"text": words[1], "answer_start": len(words[0]) + 1}
+
+
+def _with_good(i: int) -> list[str]:
+    """Two to four choices, "good" at index i mod 2."""
+    others = ["dull", "a plot", "bad ."][: 1 + i % 3]
+    return [*others[: i % 2], "good", *others[i % 2 :]]
+
+
+def _halves(words: list[str]) -> tuple[str, str]:
+    return " ".join(words[::2]), " ".join(words[1::2])
+
+
+# By a task's class: from texts to what `fit` takes as `x` and `y`.
+_EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
+    MultipleChoice: lambda texts: (
+        [(t, _with_good(i)) for i, t in enumerate(texts)],
+        [i % 2 for i in range(len(texts))],
+    ),
+    QuestionAnswerer: lambda texts: ([("the film", text) for text in texts], [_second_word(text) for text in texts]),
+    TextEmbedder: lambda texts: ([_halves(text.split()) for text in texts], None),
+    TextRegressor: lambda texts: (texts, [len(text) / 10 for text in texts]),
+    TokenClassifier: lambda texts: (texts, [[len(word) % 3 for word in text.split()] for text in texts]),
+}
+
+
+def tiny_examples(task: Task, count: int = 7) -> tuple[list[Any], Any]:
+    """Small inputs for a task, and their labels or None: what its `fit` takes.
+
+    A task that is not one of lmzoo's gets texts, and class numbers below 3 if it needs labels.
+
+    Args:
+        task: the task.
+        count: int, how many examples.
+    """
+    texts = tiny_texts(count)
+    for cls, make in _EXAMPLES.items():
+        if isinstance(task, cls):
+            return make(texts)
+    return texts, np.arange(count) % 3 if task.needs_labels else None

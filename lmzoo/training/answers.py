@@ -1,0 +1,50 @@
+"""Loss and metric of question answering: logits over a row's positions for an answer's first and last token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class SpanCrossentropy(keras.losses.Loss):
+    """Mean of two cross-entropies over the positions of a row, of an answer's first and of its last token.
+
+    Args:
+        name: name of the loss.
+        **kwargs: of `keras.losses.Loss`.
+
+    Call arguments: `y_true` int (B, 2), the two positions; `y_pred` float (B, T, 2), logits.
+    """
+
+    def __init__(self, name: str = "span_crossentropy", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """The loss of each row, float (B,)."""
+        logits = ops.transpose(y_pred, (0, 2, 1))  # (B, 2, T)
+        losses = ops.sparse_categorical_crossentropy(ops.cast(y_true, "int32"), logits, from_logits=True)  # (B, 2)
+        return ops.mean(losses, axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class SpanAccuracy(keras.metrics.Mean):
+    """The share of rows whose first and last token are both the likeliest ones.
+
+    Args:
+        name: name of the metric.
+        **kwargs: of `keras.metrics.Mean`.
+
+    `update_state` takes positions int (B, 2), logits float (B, T, 2) and weights (B,).
+    """
+
+    def __init__(self, name: str = "span_accuracy", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Counts a batch."""
+        likeliest = ops.cast(ops.argmax(y_pred, axis=1), "int32")  # (B, 2)
+        hits = ops.all(ops.equal(likeliest, ops.cast(y_true, "int32")), axis=-1)  # (B,)
+        return super().update_state(ops.cast(hits, self.dtype), sample_weight)

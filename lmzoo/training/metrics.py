@@ -1,0 +1,110 @@
+"""How well scores follow those of people: correlations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class PearsonCorrelation(keras.metrics.Metric):
+    """Pearson's correlation of labels and predictions over all examples.
+
+    Keras' own metric is the mean of each batch's correlation, which depends on how the examples are batched. This one
+    keeps means and sums of squared deviations and merges each batch's into them, which does not lose precision as sums
+    of squares would (Chan et al., 1979, "Updating formulae and a pairwise algorithm for computing sample variances").
+
+    The result is NaN as long as labels or predictions are all the same.
+
+    Args:
+        name: str.
+        dtype: dtype of the result.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.training import PearsonCorrelation
+
+    metric = PearsonCorrelation()
+    metric.update_state(np.array([0.0, 1.0]), np.array([0.1, 0.4]))
+    metric.update_state(np.array([3.0]), np.array([0.2]))
+    metric.result()  # 0.14..., not the mean of two batches
+    ```
+    """
+
+    def __init__(self, name: str = "pearson", dtype: Any = None) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self._direction = "up"  # better if higher, for tuners and callbacks
+        for state in ("weight", "mean_x", "mean_y", "sum_xx", "sum_yy", "sum_xy"):
+            setattr(self, state, self.add_variable((), "zeros", name=state))
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Adds a batch.
+
+        Args:
+            y_true: (B,) or (B, 1).
+            y_pred: (B,) or (B, 1).
+            sample_weight: (B,), (B, 1) or None.
+        """
+        x, y = (ops.reshape(ops.cast(values, self.dtype), (-1,)) for values in (y_true, y_pred))  # (B,)
+        weights = ops.ones_like(x) if sample_weight is None else ops.cast(sample_weight, self.dtype)
+        weights = ops.reshape(weights, (-1,))  # (B,)
+        here = ops.sum(weights)
+        scale = 1 / ops.where(here > 0, here, 1)
+        mean_x, mean_y = ops.sum(weights * x) * scale, ops.sum(weights * y) * scale
+        x, y = x - mean_x, y - mean_y
+        total = self.weight + here
+        share = here / ops.where(total > 0, total, 1)
+        shift_x, shift_y, between = mean_x - self.mean_x, mean_y - self.mean_y, self.weight * share
+        self.sum_xx.assign_add(ops.sum(weights * x * x) + between * shift_x * shift_x)
+        self.sum_yy.assign_add(ops.sum(weights * y * y) + between * shift_y * shift_y)
+        self.sum_xy.assign_add(ops.sum(weights * x * y) + between * shift_x * shift_y)
+        self.mean_x.assign_add(share * shift_x)
+        self.mean_y.assign_add(share * shift_y)
+        self.weight.assign(total)
+
+    def result(self) -> Any:
+        """The correlation so far, between -1 and 1."""
+        correlation = self.sum_xy / (ops.sqrt(self.sum_xx) * ops.sqrt(self.sum_yy))
+        return ops.clip(correlation, -1, 1)
+
+
+def spearman(a: Any, b: Any) -> float:
+    """Spearman's correlation: Pearson's of the ranks, equal values sharing the mean of theirs.
+
+    Args:
+        a: float array (n,), such as labels.
+        b: float array (n,), such as scores.
+
+    Returns:
+        A number between -1 and 1; NaN if all values of `a` or `b` are the same.
+
+    Raises:
+        ValueError: if they differ in length, hold fewer than two values, or NaN.
+
+    Example:
+
+    ```python
+    from lmzoo.training import spearman
+
+    spearman([1, 2, 3, 4], [0.1, 0.4, 0.2, 8.0])  # 0.8
+    ```
+    """
+    first, second = np.asarray(a, "float64"), np.asarray(b, "float64")
+    if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
+        raise ValueError(f"Expected two arrays of the same n values, n > 1; got {first.shape} and {second.shape}.")
+    if np.isnan(first).any() or np.isnan(second).any():
+        raise ValueError("NaN has no rank: leave out such examples first.")
+    first, second = _centred_ranks(first), _centred_ranks(second)
+    norms = float(np.sqrt((first @ first) * (second @ second)))
+    return float(first @ second) / norms if norms else float("nan")
+
+
+def _centred_ranks(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # from 1 on
+    return ranks - (len(values) + 1) / 2

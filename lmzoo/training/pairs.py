@@ -1,0 +1,158 @@
+"""Objectives for vectors of texts that come in pairs: rows 2i and 2i + 1 of a batch belong together.
+
+B pairs, 2B rows, H features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.layers import unit_vectors
+from lmzoo.training.metrics import PearsonCorrelation
+
+
+def pair_cosines(vectors: Any) -> Any:
+    """Cosines of all first texts with all second texts.
+
+    Args:
+        vectors: float (2B, H), of any length.
+
+    Returns:
+        Float32 (B, B), rows for the first texts; those of the pairs are on the diagonal.
+    """
+    pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
+    return ops.matmul(pairs[:, 0], ops.transpose(pairs[:, 1]))
+
+
+def _candidates(texts: Any, vectors: Any) -> tuple[Any, Any]:
+    """What each row is to tell apart: the other sides of all pairs.
+
+    Args:
+        texts: (2B,), a number for each text, the same for equal texts.
+        vectors: float (2B, H).
+
+    Returns:
+        Cosines float32 (2B, B), column i for pair i, -1e9 where the candidate is no wrong answer: it is the same text
+        as the row itself or as its partner, or the partner of the same text elsewhere. And bool (2B, B), the partners.
+    """
+    cosines = pair_cosines(vectors)  # (B, B)
+    sides = ops.reshape(texts, (-1, 2))  # (B, 2)
+    firsts, seconds = sides[:, 0], sides[:, 1]
+    index = ops.arange(ops.shape(cosines)[0])
+    partners = index[:, None] == index  # (B, B)
+    rows = []
+    for own, other, scores in ((firsts, seconds, cosines), (seconds, firsts, ops.transpose(cosines))):
+        right = (other[:, None] == other) | (own[:, None] == other) | (own[:, None] == own)
+        rows.append(ops.where(right & ~partners, -1e9, scores))
+    shape = (-1, ops.shape(cosines)[0])
+    return ops.reshape(ops.stack(rows, axis=1), shape), ops.repeat(partners, 2, axis=0)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MultipleNegativesRanking(keras.losses.Loss):
+    """Cross-entropy of finding each text's partner among those of all pairs of the batch.
+
+    Scores are cosines divided by a temperature. With first texts in search of second ones alone this is the loss of
+    Henderson et al. (2017, https://arxiv.org/abs/1705.00652) on the scores of SimCSE (Gao et al., 2021,
+    https://arxiv.org/abs/2104.08821). Here both sides search, and the mean over all rows is that of both directions,
+    as in CLIP (Radford et al., 2021, https://arxiv.org/abs/2103.00020). A candidate that is the same text as the row
+    itself or as its partner, or that is a partner of the same text in another pair, is not counted as wrong.
+
+    The weight of a pair scales its own two terms; its texts remain wrong answers for others.
+
+    Args:
+        temperature: float above 0; 0.05 is that of SimCSE, and of sentence-transformers as `scale=20`.
+        reduction: as in `keras.losses.Loss`.
+        name: str.
+
+    Call arguments: `y_true` (2B,), a number for each text, the same for equal texts; `y_pred` float (2B, H), the
+    vectors; `sample_weight` (2B,), the same for both rows of a pair.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.05,
+        reduction: str = "sum_over_batch_size",
+        name: str = "multiple_negatives_ranking",
+    ) -> None:
+        super().__init__(name=name, reduction=reduction)
+        self.temperature = temperature
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """The loss of each row: float32 (2B,)."""
+        cosines, partners = _candidates(y_true, y_pred)
+        found = ops.sum(ops.where(partners, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
+        # log(sum exp(s)) - s_partner is zero and rounding errors where the partner is found.
+        margins = ops.where(partners, -1e9, (cosines - found) / self.temperature)  # (2B, B)
+        return ops.softplus(ops.logsumexp(margins, axis=-1))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "temperature": self.temperature}
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class PairCosineError(keras.losses.Loss):
+    """Squared difference of a pair's cosine and its label (Reimers and Gurevych, 2019, section 3).
+
+    https://arxiv.org/abs/1908.10084
+
+    Args:
+        reduction: as in `keras.losses.Loss`.
+        name: str.
+
+    Call arguments: `y_true` float (2B,), each pair's label twice; `y_pred` float (2B, H), the vectors; `sample_weight`
+    (2B,).
+    """
+
+    def __init__(self, reduction: str = "sum_over_batch_size", name: str = "pair_cosine_error") -> None:
+        super().__init__(name=name, reduction=reduction)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """The loss of each row: float32 (2B,), a pair's twice."""
+        return ops.square(ops.repeat(_cosines_of_partners(y_pred), 2) - ops.reshape(y_true, (-1,)))
+
+
+def _cosines_of_partners(vectors: Any) -> Any:
+    """Float32 (B,)."""
+    pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
+    return ops.sum(pairs[:, 0] * pairs[:, 1], axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class PairAccuracy(keras.metrics.Mean):
+    """Share of the texts whose partner is the nearest by cosine among those of all pairs of the batch.
+
+    It depends on the size of the batch: the more pairs, the harder.
+
+    Args:
+        name: str.
+        dtype: dtype of the result.
+    """
+
+    def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
+        super().__init__(name=name, dtype=dtype)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Adds a batch; see `MultipleNegativesRanking`."""
+        cosines, partners = _candidates(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
+        found = ops.argmax(cosines, axis=-1) == ops.argmax(partners, axis=-1)  # (2B,)
+        super().update_state(found, sample_weight=sample_weight)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class PairCorrelation(PearsonCorrelation):
+    """Pearson's correlation of the cosines of pairs and their labels, over all pairs.
+
+    Args:
+        name: str.
+        dtype: dtype of the result.
+    """
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Adds a batch; see `PairCosineError`."""
+        weights = None if sample_weight is None else ops.reshape(sample_weight, (-1,))[::2]
+        super().update_state(ops.reshape(y_true, (-1,))[::2], _cosines_of_partners(y_pred), weights)

@@ -1,0 +1,57 @@
+"""Pooled vectors and their lengths."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers import MaxPooler, unit_vectors
+
+
+def test_maximum_is_over_the_real_tokens():
+    sequence = np.random.default_rng(0).normal(size=(3, 5, 7)).astype("float32") - 4  # padding must not win as zeros
+    sequence[0, 3:] = 9
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
+    pooled = keras.ops.convert_to_numpy(MaxPooler()(sequence, mask))
+    np.testing.assert_array_equal(pooled, [sequence[0, :3].max(0), sequence[1].max(0), np.zeros(7)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_maximum_in_other_dtypes(dtype):
+    sequence = np.full((2, 3, 5), -300.0, "float32")
+    pooled = MaxPooler(dtype=dtype)(sequence, np.array([[1, 0, 0], [0, 0, 0]]))
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(keras.ops.cast(pooled, "float32"))[:, 0], [-300, 0])
+
+
+def gradient(function, x):
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return np.array(jax.jit(jax.grad(lambda x: keras.ops.sum(function(x))))(x))
+    tf = pytest.importorskip("tensorflow")
+
+    @tf.function(jit_compile=True)
+    def compute(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(function(x))
+        return tape.gradient(y, x)
+
+    return compute(tf.constant(x)).numpy()
+
+
+def test_unit_vectors():
+    x = np.array([[[3, 4, 0], [0, 0, 0]], [[0, -1e-3, 0], [1e18, 0, 0]]], "float32")
+    expected = [[[0.6, 0.8, 0], [0, 0, 0]], [[0, -1, 0], [1, 0, 0]]]
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(unit_vectors(x)), expected, atol=1e-6)
+    assert keras.ops.dtype(unit_vectors(keras.ops.cast(x, "bfloat16"))) == "float32"
+
+
+def test_gradients_are_finite_where_there_is_nothing():
+    assert np.isfinite(gradient(unit_vectors, np.zeros((2, 3), "float32"))).all()
+    mask = np.array([[1, 1, 0], [0, 0, 0]])
+    found = gradient(lambda x: MaxPooler()(x, mask), np.arange(30, dtype="float32").reshape(2, 3, 5))
+    expected = np.zeros((2, 3, 5))
+    expected[0, 1] = 1
+    np.testing.assert_array_equal(found, expected)

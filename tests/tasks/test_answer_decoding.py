@@ -1,0 +1,176 @@
+"""From logits to answers: compared with `tests/reference/squad.py`, and cases made by hand."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from lmzoo.models.bert import FAMILY
+from lmzoo.tasks.answer_decoding import Answer, null_scores, rank_answers, with_null
+from lmzoo.text import BytePairTokenizer, Preprocessor, WordPieceTokenizer
+from lmzoo.text.windows import encode_windows
+from tests.reference import squad as reference
+
+WORDS = ["café", "b", "İ", "😀", "d!", "unknown", "b", "e\u0301f", "ﬁne", "(b)", "中文", "g"]
+
+
+def preprocessor_of(length):
+    tokens = ["cafe", "b", "##c", "d", "!", "e", "##f", "fine", "(", ")", "中", "文", "g", "q"]
+    return Preprocessor(WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *tokens]), FAMILY.packing, length)
+
+
+def contexts_of(rng, count):
+    spaces = [" ", "  ", "\n", "\u202f"]
+    return ["".join(rng.choice(WORDS) + rng.choice(spaces) for _ in range(rng.randrange(1, 41))) for _ in range(count)]
+
+
+def text_of(encoded, example):
+    first, after = encoded.pieces[example]
+    spans, context = encoded.spans[first:after], encoded.contexts[example]
+
+    def cut(low, high):
+        end = spans[high, 1] + (context[spans[high, 1] :][:1] == "\u0301")
+        return context[spans[low, 0] : end].strip()
+
+    return cut
+
+
+def rows_of(logits, encoded, example):
+    """An example's windows as the reference takes them."""
+    rows = np.flatnonzero(encoded.examples == example)
+    found = [
+        reference.Row(*logits[row, : encoded.lengths[row]].astype(float).T.tolist(), int(encoded.second[row]))
+        for row in rows
+    ]
+    begins, counts = encoded.windows
+    return found, [(int(begins[row] - encoded.pieces[example, 0]), int(counts[row])) for row in rows]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("threshold", [None, -1.5, 0.0, 2.0])
+def test_answers_are_those_of_the_reference(threshold, ties):
+    rng, numbers = random.Random(13), np.random.default_rng(17)
+    several = empty = 0
+    for _ in range(25):
+        n_best, longest = rng.randrange(1, 24), rng.randrange(1, 9)
+        questions, contexts = rng.choices(["", "q", "q b?"], k=7), contexts_of(rng, 7)
+        encoded = encode_windows(preprocessor_of(rng.randrange(9, 53)), questions, contexts, rng.randrange(1, 19))
+        logits = numbers.normal(size=(len(encoded), encoded.lengths.max(), 2)).astype("float32")
+        if ties:
+            logits = np.round(logits)
+        logits[np.arange(logits.shape[1]) >= encoded.lengths[:, None]] = 99  # padding must not count
+        ranked, null = rank_answers(logits, encoded, n_best, longest), null_scores(logits, encoded)
+        for i, answers in enumerate(ranked):
+            rows, spans = rows_of(logits, encoded, i)
+            several += len(rows) > 1
+            expected, probabilities, null_score = reference.n_best(
+                rows, spans, text_of(encoded, i), n_best, longest, null=threshold is not None
+            )
+            assert null[i] == null_score
+            context = encoded.contexts[i]
+            if threshold is None:
+                scores = None
+            else:
+                answers, scores = with_null(answers, null[i], threshold, n_best)
+                best = answers[0]
+                found = context[best.start : best.end]
+                assert found == reference.prediction(expected, null_score, threshold)
+                empty += found == ""
+                for (text, score), probability in zip(
+                    ((context[a.start : a.end], a.score) for a in answers), scores, strict=True
+                ):
+                    place = [(c.text, c.score) for c in expected].index((text, score))
+                    assert probability == pytest.approx(probabilities[place], abs=1e-12)
+                answers = [a for a in answers if a.start < a.end]
+                expected = [c for c in expected if c.text]
+            assert [(context[a.start : a.end], a.score) for a in answers] == [(c.text, c.score) for c in expected]
+    assert several > 50
+    assert threshold is None or 5 < empty < 170
+
+
+def one(context, pairs, question="q", length=29, stride=128):
+    """The answers for logits that are 0 but for `pairs`: (window, token of the row, start or end, logit)."""
+    encoded = encode_windows(preprocessor_of(length), [question], [context], stride)
+    logits = np.zeros((len(encoded), encoded.lengths.max(), 2), "float32")
+    for window, position, column, value in pairs:
+        logits[window, position, column] = value
+    return [(context[a.start : a.end], a.start, a.score) for a in rank_answers(logits, encoded)[0]]
+
+
+def test_of_repeated_words_the_best_one_counts():
+    # [CLS] q [SEP] b g b g [SEP]
+    found = one("b g b g", [(0, 5, 0, 7), (0, 5, 1, 5), (0, 3, 0, 6), (0, 3, 1, 5)])
+    assert found[0] == ("b", 4, 12.0)
+    assert [text for text, _, _ in found].count("b") == 1
+
+
+def test_the_same_text_in_other_windows_is_one_answer():
+    # Three windows of "b g b g d"; their best answers say the same.
+    found = one("b g b g d", [(w, 3, c, 5 + w) for w in range(3) for c in (0, 1)], length=7, stride=1)
+    assert len({text for text, _, _ in found}) == len(found)
+
+
+def test_what_is_no_answer():
+    # [CLS] q [SEP] b g d [SEP]: starts outside of the context, an end before its start, too many tokens.
+    high = [(0, 0, 0, 9), (0, 1, 0, 9), (0, 2, 1, 9), (0, 6, 1, 9)]
+    texts = [text for text, _, _ in one("b g d", high)]
+    assert sorted(texts) == ["b", "b g", "b g d", "d", "g", "g d"]
+    encoded = encode_windows(preprocessor_of(67), ["q"], [" ".join("bgd" * 15)])
+    logits = np.random.default_rng(3).normal(size=(1, 49, 2)).astype("float32")
+    lengths = {answer.end - answer.start for answer in rank_answers(logits, encoded, 49, 4)[0]}
+    assert lengths == {1, 3, 5, 7}
+
+
+def test_answers_start_where_there_is_most_context():
+    # "b g d" and "d e f!": the second window begins with "d", of which the first one knows more.
+    context = "b g d e f! g"
+    assert one(context, [(1, 3, 0, 9), (1, 3, 1, 9)], length=7, stride=2)[0][2] < 10
+    assert one(context, [(0, 5, 0, 9), (0, 5, 1, 9)], length=7, stride=2)[0] == ("d", 4, 18.0)
+
+
+@pytest.mark.parametrize(
+    ("context", "first", "last", "expected"),
+    [
+        ("Café b", 3, 3, "Café"),
+        ("cafe\u0301 b", 3, 3, "cafe\u0301"),
+        ("b e\u0301f b", 4, 4, "e\u0301"),  # a letter and its mark
+        ("x 👍🏽 b", 4, 4, "👍🏽"),
+        ("zebra\u200dx b", 3, 3, "zebra\u200dx"),  # an unknown word
+        ("(bc) d", 4, 5, "bc"),
+        ("b  \n d", 3, 4, "b  \n d"),
+        ("中文", 4, 4, "文"),
+    ],
+)
+def test_answers_are_cut_out_of_the_original(context, first, last, expected):
+    found = one(context, [(0, first, 0, 9), (0, last, 1, 9)])
+    assert found[0] == (expected, context.index(expected), 18.0)
+
+
+def test_whitespace_tokens_are_no_answers():
+    tokenizer = BytePairTokenizer.of_words(["b", "g"], 313)
+    preprocessor = Preprocessor(tokenizer, preprocessor_of(29).packing, 29)
+    preprocessor.packing = type(preprocessor.packing)("<s>", "</s>", ("</s>", "</s>"), segments=False)
+    context = "b  \n  g \t b "
+    encoded = encode_windows(preprocessor, ["g"], [context])
+    logits = np.random.default_rng(5).normal(size=(1, encoded.lengths[0], 2)).astype("float32")
+    answers = rank_answers(logits, encoded, 29)[0]
+    texts = [context[a.start : a.end] for a in answers]
+    assert sorted(texts) == ["b", "b  \n  g", context.strip(), "g", "g \t b"]
+
+
+def test_no_answer_where_the_threshold_puts_it():
+    answers = [Answer(5.0, 0, 1), Answer(4.0, 2, 3), Answer(1.0, 4, 5)]
+    null = Answer(6.0, 0, 0)
+    probabilities = np.exp([5, 4, 1, 6]) / np.exp([5, 4, 1, 6]).sum()
+    for threshold, place in ((0.0, 0), (1.0, 1), (0.99, 0), (2.0, 2), (9.0, 3), (-9.0, 0)):
+        found, scores = with_null(answers, 6.0, threshold, 20)
+        assert found.index(null) == place
+        assert [a for a in found if a is not null and a != null] == answers
+        np.testing.assert_allclose(scores, np.insert(probabilities[:3], place, probabilities[3]))
+    # It is one of the list's three, and so the last answer is not.
+    assert with_null(answers, 6.0, 0.0, 3)[0] == [null, *answers[:2]]
+    # It is not one of the three, and comes in addition.
+    assert with_null(answers, 0.0, 0.0, 3)[0] == [*answers, null._replace(score=0.0)]
+    assert with_null([], 3.0, 0.0, 20) == ([Answer(3.0, 0, 0)], [1.0])

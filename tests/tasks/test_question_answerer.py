@@ -1,0 +1,397 @@
+"""Question answering from raw text: windows, labels, answers, thresholds, files."""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import QuestionAnswerer
+from lmzoo.models.family import families
+from lmzoo.tasks.squad import squad_metrics
+from lmzoo.testing import tiny_preprocessor, tiny_task
+from lmzoo.text import EncodedWindows, TextNotice
+
+CONTEXT = "the film was good . a plot is bad ! the film was dull"
+PAIRS = [("the film ?", CONTEXT), ("a plot ?", "a plot is very fine"), ("is bad ?", "")]
+GOLDS = [
+    {"text": "good", "answer_start": 13},
+    [{"text": "very fine", "answer_start": 10}, {"text": "fine", "answer_start": 15}],
+    None,
+]
+NO_ANSWER = {"text": "", "start": 0, "end": 0}
+
+
+def build(tiny, length=14, rate=None, **arguments):
+    task = QuestionAnswerer(tiny.backbone(), tiny.preprocessor(length), **{"doc_stride": 3, **arguments})
+    if rate is not None:
+        task.compile(keras.optimizers.Adam(rate))
+    return task
+
+
+@pytest.fixture(scope="module")
+def task(tiny):
+    return build(tiny)
+
+
+def without_score(answer):
+    return {name: value for name, value in answer.items() if name != "score"}
+
+
+def same(found, expected):
+    """Whether answers are the same, but for what rounding does to scores."""
+    pairs = list(zip(found, expected, strict=True))
+    return all(without_score(a) == without_score(b) and abs(a["score"] - b["score"]) < 1e-4 for a, b in pairs)
+
+
+# === Labels ===
+
+
+def targets(task, x, y, weight=None):
+    encoded, positions, weights = task.encode_examples(x, y, weight)
+    return encoded.examples.tolist(), positions.tolist(), weights
+
+
+def test_windows_get_the_answers_that_they_hold(task):
+    # Windows of eight tokens: from "the", from "good" and from "plot".
+    examples, positions, weights = targets(task, PAIRS, GOLDS, [2.0, 3.0, 5.0])
+    assert examples == [0, 0, 0, 1, 2]
+    assert positions == [[8, 8], [5, 5], [0, 0], [8, 9], [0, 0]]
+    assert weights.tolist() == [2, 2, 2, 3, 5]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [GOLDS[0], {"text": ["very fine", "fine"], "answer_start": [10, 15]}, {"text": [], "answer_start": []}],
+        {"text": ["good", "very fine", ""], "answer_start": np.array([13, 10, -1])},
+        [[GOLDS[0]], GOLDS[1], []],
+    ],
+)
+def test_all_forms_of_labels_mean_the_same(task, y):
+    assert targets(task, PAIRS, y) == targets(task, PAIRS, GOLDS)
+
+
+def test_pairs_in_all_forms(task):
+    expected = targets(task, PAIRS, GOLDS)
+    columns = tuple(list(column) for column in zip(*PAIRS, strict=True))
+    assert targets(task, columns, GOLDS) == expected
+    assert targets(task, tuple(np.array(column) for column in columns), GOLDS) == expected
+    encoded = task.encode_inputs(PAIRS)
+    assert isinstance(encoded, EncodedWindows)
+    assert targets(task, encoded, GOLDS) == expected
+    assert targets(task, encoded, np.array(expected[1]), None) == expected
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error", "message"),
+    [
+        (
+            PAIRS,
+            [{"text": "good", "answer_start": 12}, None, None],
+            ValueError,
+            "answer of example 0, 'good', is not at",
+        ),
+        (PAIRS, [None, None, {"text": "good", "answer_start": 0}], ValueError, "example 2, 'good', .* occurs nowhere"),
+        (PAIRS, [None, [GOLDS[1][0], {"text": "a", "answer_start": 3}], None], ValueError, "example 1, 'a', is not at"),
+        (PAIRS, ["good", None, None], ValueError, "example 0, 'good', lacks its \"answer_start\""),
+        (PAIRS, [1, None, None], TypeError, r"`y\[0\]` must be"),
+        (PAIRS, GOLDS[:2], ValueError, "Got 3 texts but 2 labels"),
+        (PAIRS, np.zeros((3, 2), int), TypeError, r"`y\[0\]` must be"),
+        (PAIRS, None, ValueError, "needs a label"),
+        (["the film", "a plot"], [None, None], ValueError, "takes pairs"),
+        ([("a", "b"), ("a", None)], [None, None], TypeError, r"`contexts\[1\]` must be a string, got None"),
+        ([(3, "b")], [None], TypeError, r"`questions\[0\]` must be a string, got 3"),
+        ((["a"], ["b", "c"]), [None], ValueError, "a context for each question, got 1 and 2"),
+        ([], [], ValueError, "no examples"),
+        ([("film " * 15, "good")], [None], ValueError, "question of example 0 has 15 tokens; .* `max_question_length`"),
+    ],
+)
+def test_errors_come_before_the_first_step(task, steps, x, y, error, message):
+    with pytest.raises(error, match=message):
+        task.fit(x, y, callbacks=[steps], verbose=0)
+    with pytest.raises(error, match=message):
+        task.fit(PAIRS, GOLDS, validation_data=(x, y), callbacks=[steps], verbose=0)
+    assert steps.count == 0
+    with pytest.raises(error, match=message):
+        task.evaluate(x, y, verbose=0)
+
+
+@pytest.mark.parametrize("y", [[[0, 1]], np.zeros((1, 3), int), np.array([[0.0, 1.0]]), np.array([[-1, 0]])])
+def test_labels_of_token_features(task, y):
+    features = task.features(task.encode_inputs(PAIRS[1:2]), np.arange(1), 17)
+    assert np.isfinite(task.evaluate(features, np.array([[3, 4]]), verbose=0)[0])
+    if isinstance(y, list):
+        assert np.isfinite(task.evaluate(features, y, verbose=0)[0])
+        return
+    with pytest.raises(ValueError, match=r"positions of the answer's first and last token, .* shape \(n, 2\); got"):
+        task.evaluate(features, y, verbose=0)
+
+
+@pytest.mark.parametrize("setting", ["doc_stride", "max_question_length", "max_answer_length", "n_best"])
+def test_settings_that_cannot_be(task, setting):
+    for value in (0, -1, 1.5, "3"):
+        with pytest.raises(ValueError, match=f"`{setting}` must be a positive integer, got {value!r}"):
+            QuestionAnswerer(task.backbone, **{setting: value})
+
+
+# === Training ===
+
+
+@pytest.mark.slow
+def test_fit_learns_answers_and_the_lack_of_them(tiny):
+    task = build(tiny, length=29, rate=0.01)
+    words = ["good", "bad", "fine", "dull"]
+    pairs, golds = [], []
+    for i in range(48):
+        context = f"the film was {words[i % 4]} . a plot is {words[i // 4 % 4]} !"
+        question, place = [("the film", 13), ("a plot", context.index("plot") + 8), ("very", None)][i % 3]
+        text = context[place:].split()[0] if place else None
+        pairs.append((question, context))
+        golds.append({"text": text, "answer_start": place} if place else None)
+    history = task.fit(pairs, golds, batch_size=16, epochs=60, verbose=0).history
+    assert history["loss"][-1] < 0.1 * history["loss"][0]
+    assert history["span_accuracy"][-1] > 0.95
+    task.null_score_threshold = 0.0
+    answers = task.answer(pairs)
+    assert squad_metrics(answers, golds)["exact_match"] > 95
+    assert [context[a["start"] : a["end"]] for (_, context), a in zip(pairs, answers, strict=True)] == [
+        a["text"] for a in answers
+    ]
+    task.null_score_threshold = None
+    assert all(answer["text"] for answer in task.answer(pairs))
+
+
+def test_evaluate_is_the_loss_of_the_windows(task):
+    encoded, positions, _ = task.encode_examples(PAIRS, GOLDS)
+    logits = task.predict(encoded, verbose=0)
+    log = [row[:n] - np.log(np.exp(row[:n]).sum(axis=0)) for row, n in zip(logits, encoded.lengths, strict=True)]
+    rows = np.array([-(r[a, 0] + r[b, 1]) / 2 for r, (a, b) in zip(log, positions, strict=True)])
+    assert task.evaluate(PAIRS, GOLDS, verbose=0)[0] == pytest.approx(rows.mean(), rel=1e-4)
+    weighted = task.evaluate(PAIRS, GOLDS, sample_weight=np.array([1.0, 0.0, 2.0]), verbose=0)[0]
+    assert weighted == pytest.approx((rows * [1, 1, 1, 0, 2]).mean(), rel=1e-4)
+
+
+def test_an_example_is_not_split_between_training_and_validation(task, monkeypatch):
+    seen = []
+    original = type(task).encode_examples
+
+    def encode_examples(self, x, y=None, sample_weight=None, **kwargs):
+        seen.append(x)
+        return original(self, x, y, sample_weight, **kwargs)
+
+    monkeypatch.setattr(QuestionAnswerer, "encode_examples", encode_examples)
+    pairs, golds = [PAIRS[1], PAIRS[0], PAIRS[0]], [GOLDS[1], GOLDS[0], GOLDS[0]]  # of one, three and three windows
+    task.fit(pairs, golds, validation_split=0.3, verbose=0)
+    train, held = seen[1:3]
+    assert train.examples.tolist() == [0, 1, 1, 1]
+    assert held.examples.tolist() == [2, 2, 2]
+    with pytest.raises(ValueError, match="leaves no rows"):
+        task.fit(pairs[1:2], golds[1:2], validation_split=0.3, verbose=0)
+
+
+def test_datasets_of_strings(tiny, strings_dataset):
+    task = build(tiny)
+    columns = tuple(list(column) for column in zip(*PAIRS, strict=True))
+    y = {"text": ["good", "very fine", ""], "answer_start": [13, 10, -1]}
+    dataset = strings_dataset((columns, y)).batch(2)
+    expected = task.evaluate(PAIRS, GOLDS, batch_size=99, verbose=0)[0]
+    first, rest = task.evaluate(PAIRS[:2], GOLDS[:2], verbose=0)[0], task.evaluate(PAIRS[2:], GOLDS[2:], verbose=0)[0]
+    assert expected == pytest.approx((4 * first + rest) / 5, rel=1e-4)
+    assert task.evaluate(dataset, verbose=0)[0] == pytest.approx(expected, rel=1e-4)
+    assert np.isfinite(task.fit(dataset, epochs=2, verbose=0).history["loss"]).all()
+    expected = task.predict(PAIRS, verbose=0)
+    np.testing.assert_allclose(task.predict(dataset, verbose=0), expected, rtol=1e-4, atol=1e-4)
+
+
+# === Answers ===
+
+
+def test_predictions_are_those_of_the_windows_in_order(task):
+    encoded = task.encode_inputs(PAIRS)
+    logits = task.predict(PAIRS, verbose=0)
+    assert logits.dtype == np.float32
+    assert logits.shape == (5, 14, 2)
+    for row in range(5):
+        length = int(encoded.lengths[row])
+        features = task.features(encoded, np.array([row]), length)
+        np.testing.assert_allclose(logits[row, :length], task(features)[0], rtol=1e-4, atol=1e-4)
+    assert task.predict([], verbose=0).shape[0] == 0
+
+
+def test_answers_are_parts_of_their_contexts(task):
+    for top_k in (1, 3):
+        found = task.answer(PAIRS, top_k=top_k)
+        assert len(found) == 3
+        for (_, context), answers in zip(PAIRS, found, strict=True):
+            answers = [answers] if top_k == 1 else answers
+            assert len(answers) <= top_k
+            for answer in answers:
+                assert answer["text"] == context[answer["start"] : answer["end"]]
+                assert (answer["text"] == "") == (context == "")
+    assert same(task.answer(PAIRS, top_k=3)[0][:1], task.answer(PAIRS)[:1])
+    assert without_score(task.answer(PAIRS)[2]) == NO_ANSWER
+    assert task.answer([]) == []
+
+
+def test_scores_are_probabilities_of_the_list(task):
+    for answers in task.answer(PAIRS, top_k=20):
+        scores = [answer["score"] for answer in answers]
+        assert sum(scores) == pytest.approx(1)
+        assert scores == sorted(scores, reverse=True)
+        assert len({answer["text"] for answer in answers}) == len(answers) <= 20
+
+
+def test_questions_and_contexts_apart(task):
+    questions, contexts = (list(column) for column in zip(*PAIRS, strict=True))
+    assert same(task.answer(questions, contexts), task.answer(PAIRS))
+    assert same(task.answer((questions, contexts)), task.answer(PAIRS))
+    assert same(task.answer([q.encode() for q in questions], [c.encode() for c in contexts]), task.answer(PAIRS))
+    with pytest.raises(ValueError, match="takes pairs"):
+        task.answer(questions)
+    with pytest.raises(ValueError, match="each a list of texts"):
+        task.answer("a film ?", ["good"])
+
+
+def test_answers_do_not_depend_on_the_batch(task):
+    assert same(task.answer(PAIRS, batch_size=1), task.answer(PAIRS))
+
+
+def test_the_longest_answer(tiny):
+    task = build(tiny, max_answer_length=2)
+    for answers in task.answer(PAIRS[:1], top_k=20):
+        assert {len(answer["text"].split()) for answer in answers} == {1, 2}
+
+
+def test_thresholds_decide_on_no_answer(task, tiny):
+    task = build(tiny)
+    always, score = task.answer(PAIRS), []
+    for threshold in (-1e9, 1e9):
+        task.null_score_threshold = threshold
+        found = task.answer(PAIRS)
+        if threshold < 0:
+            assert [without_score(answer) for answer in found] == [NO_ANSWER] * 3
+        else:
+            assert [without_score(answer) for answer in found] == [without_score(answer) for answer in always]
+        score.append(task.answer(PAIRS, top_k=21))
+    for low, high in zip(*score, strict=True):
+        assert same(sorted(low, key=lambda a: a["text"]), sorted(high, key=lambda a: a["text"]))
+        assert sum(answer["score"] for answer in low) == pytest.approx(1)
+        assert without_score(low[0]) == without_score(high[-1]) == NO_ANSWER
+
+
+def test_the_best_threshold_is_found_and_kept(tiny, tmp_path):
+    task = build(tiny)
+    rng = random.Random(3)
+    pairs = [(q, " ".join(rng.choices(tiny.words[:8], k=rng.randrange(1, 30)))) for q in ("a film", "the plot") * 12]
+    golds = [[] if rng.random() < 0.5 else [" ".join(c.split()[:3]), c.split()[0]] for _, c in pairs]
+    found = task.fit_null_threshold(pairs, golds)
+    assert task.null_score_threshold == found
+
+    def f1(threshold):
+        task.null_score_threshold = threshold
+        return squad_metrics(task.answer(pairs), golds)["f1"]
+
+    best = f1(found)
+    assert best == pytest.approx(max(f1(t) for t in [*np.linspace(-4, 4, 9), found]))
+    assert best > max(f1(1e9), f1(-1e9))
+    task.null_score_threshold = found
+    task.save(tmp_path / "task.keras")
+    task.save_to_preset(tmp_path / "preset")
+    for clone in (keras.saving.load_model(tmp_path / "task.keras"), QuestionAnswerer.from_preset(tmp_path / "preset")):
+        assert clone.null_score_threshold == found
+        assert clone.doc_stride == 3
+        assert same(clone.answer(pairs), task.answer(pairs))
+
+
+def test_a_threshold_needs_both_kinds(task):
+    for golds in ([None, None], [GOLDS[0], GOLDS[1]]):
+        with pytest.raises(ValueError, match="with an answer and examples without one"):
+            task.fit_null_threshold(PAIRS[:2], golds)
+    with pytest.raises(ValueError, match="Got 3 texts but 2 labels"):
+        task.fit_null_threshold(PAIRS, GOLDS[:2])
+
+
+def test_there_is_an_answer_even_if_none_is_among_the_best(tiny):
+    """With lists of one the best start is seldom before the best end."""
+    task, rng = build(tiny, n_best=1), random.Random(5)
+    pairs = [("a film", " ".join(rng.choices(tiny.words[:8], k=rng.randrange(1, 30)))) for _ in range(16)]
+    assert all(answer["text"] for answer in task.answer(pairs))
+    task.null_score_threshold = 1e9  # that of Google's code: without a candidate there is no answer
+    assert any(not answer["text"] for answer in task.answer(pairs))
+
+
+@pytest.mark.parametrize("question", ["", " ", "😀 \x00", "film " * 99])
+@pytest.mark.parametrize("context", ["", " \n", "\x00", "😀", "e\u0301 café 👩‍👧 中文 Straße", "\ud800 x", "x " * 300])
+def test_any_text_is_a_text(tiny, question, context):
+    task = build(tiny, length=37, max_question_length=5)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        (answers,) = task.answer([(question, context)], top_k=20)
+    cleaned = context.replace("\ud800", "\ufffd")
+    assert len(caught) == ("\ud800" in context) + (len(question) > 99)
+    assert {w.category for w in caught} <= {TextNotice}
+    for answer in answers:
+        assert answer["text"] == cleaned[answer["start"] : answer["end"]]
+    assert (answers[0]["text"] == "") == (cleaned.strip(" \n\x00") == "")
+
+
+FAMILIES = list(families().values())
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_family_answers_with_parts_of_the_text(family):
+    task, rng = tiny_task(QuestionAnswerer, family, doc_stride=5), random.Random(7)
+    task.preprocessor.sequence_length = 23
+    words = [
+        "Café",
+        "naïve",
+        "e\u0301t\u00e9",
+        "👩‍👧",
+        "😀😀",
+        "film",
+        "good",
+        "中文",
+        "Straße",
+        "don't",
+        "U.S.",
+        "ﬁne",
+        "x\u200dy",
+    ]
+    spaces = [" ", "  ", "\n", "\t", "\u00a0", "\u3000", ""]
+    contexts = ["".join(rng.choice(words) + rng.choice(spaces) for _ in range(rng.randrange(40))) for _ in range(12)]
+    questions = rng.choices(["what is the film ?", "", "Café ?"], k=12)
+    encoded = task.encode_inputs((questions, contexts))
+    assert len(encoded) > 20
+    found, whole = task.answer(questions, contexts, top_k=20), 0
+    for context, answers in zip(contexts, found, strict=True):
+        assert (answers[0]["text"] == "") == (context.strip() == "")
+        for answer in answers:
+            assert answer["text"] == context[answer["start"] : answer["end"]] == answer["text"].strip()
+            whole += answer["text"] in words
+    assert whole > 3
+    golds = [[answer | {"answer_start": answer["start"]} for answer in answers if answer["text"]] for answers in found]
+    # What is labelled as the model answers is what its windows point at.
+    _, positions, _ = task.encode_examples((questions, contexts), golds)
+    for row, (first, last) in enumerate(positions):
+        answers = golds[encoded.examples[row]]
+        if last:
+            at = encoded.windows[0][row] - encoded.second[row]
+            start, end = encoded.spans[at + first, 0], encoded.spans[at + last, 1]
+            text = encoded.contexts[encoded.examples[row]][start:end]
+            assert answers[0]["text"].startswith(text.strip()) or text.strip() in answers[0]["text"]
+    assert positions.any(axis=1).sum() >= sum(bool(answers) for answers in golds)
+
+
+def test_words_are_texts_of_elmo():
+    family = families()["elmo"]
+    task = tiny_task(QuestionAnswerer, family)
+    pairs = [(["what", "film", "?"], ["the", "good", "film"]), ("what film ?", "the good film")]
+    split, whole = task.answer(pairs)
+    assert same([split], [whole])
+    _, positions, _ = task.encode_examples(pairs, [{"text": "good film", "answer_start": 4}] * 2)
+    assert positions.tolist() == [[6, 7]] * 2
+    assert tiny_preprocessor(family).tokenizer.takes_words

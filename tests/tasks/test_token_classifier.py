@@ -1,0 +1,226 @@
+"""Tagging: labels on words, spans with offsets, errors before the first step."""
+
+from __future__ import annotations
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo.models  # noqa: F401 - registers the families
+from lmzoo.models import TokenClassifier
+from lmzoo.models.family import families
+from lmzoo.testing import tiny_task
+from lmzoo.text import TextNotice
+from lmzoo.training.span_metrics import IGNORED
+
+LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+# The first word is of two pieces: "film", "##s".
+WORDS = [["films", "was", "the", "plot"], ["dull", "film"], []]
+
+
+@pytest.fixture
+def task(tiny):
+    return TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+
+
+def answer(task, monkeypatch, labels, confidence=3.0):
+    """Lets the model give these labels to all tokens of the words; `labels` by token, for each text."""
+
+    def predict(encoded, *_, **__):
+        logits = np.zeros((len(encoded), int(encoded.lengths.max()), task.num_classes), "float32")
+        for i, row in enumerate(labels):
+            for k, label in enumerate(row):
+                logits[i, 1 + k, LABELS.index(label)] = confidence
+        return logits
+
+    monkeypatch.setattr(task, "predict", predict)
+
+
+def test_the_label_of_a_word_is_at_its_first_token(task):
+    encoded, labels, _ = task.encode_examples(WORDS, [["B-PER", "O", -100, "B-LOC"], ["O", "B-LOC"], []])
+    assert encoded.first.tolist() == [1, 3, 4, 5, 1, 2]
+    assert [row.tolist() for row in labels] == [
+        [IGNORED, 1, IGNORED, 0, IGNORED, 3, IGNORED],
+        [IGNORED, 0, 3, IGNORED],
+        [IGNORED, IGNORED],
+    ]
+    features, targets = task.make_batch(encoded, np.array([1, 0]), 11, labels, None, np.random.default_rng(0))
+    assert features["token_ids"].shape == targets.shape == (2, 11)
+    assert targets[0].tolist() == [IGNORED, 0, 3] + [IGNORED] * 8
+    *_, weights = task.make_batch(encoded, np.array([1, 0]), 11, labels, np.array([2.0, 3, 5]), None)
+    assert weights.tolist() == [[3.0] * 11, [2.0] * 11]
+
+
+def test_loss_is_the_mean_over_words(task):
+    rng = np.random.default_rng(2)
+    logits, labels, weights = rng.normal(size=(3, 5, 5)), rng.integers(0, 5, (3, 5)), np.array([1.0, 0.5, 2.0])
+    labels[0, 2:], labels[2, :3] = IGNORED, IGNORED
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    cost = -np.take_along_axis(log_probabilities, np.maximum(labels, 0)[..., None], axis=2)[..., 0]
+    used = labels != IGNORED
+    loss = task.default_loss()
+    assert float(loss(labels, logits)) == pytest.approx(cost[used].mean(), abs=1e-6)
+    by_row = used * weights[:, None]
+    assert float(loss(labels, logits, by_row)) == pytest.approx((cost * by_row).sum() / by_row.sum(), abs=1e-6)
+    assert float(loss(np.full((3, 5), IGNORED), logits)) == 0
+
+
+def test_fit_learns_words_and_spans(tiny):
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+    task.compile(keras.optimizers.Adam(0.01))
+    texts = [["films", "was", "bad"], "the plot was fine", ["dull"], ""] * 4
+    labels = [["B-PER", "O", "O"], [{"start": 4, "end": 8, "label": "LOC"}], ["O"], []] * 4
+    history = task.fit(texts, labels, validation_data=(texts, labels), batch_size=8, epochs=40, verbose=0).history
+    assert history["span_f1"][-1] == history["val_span_recall"][-1] == 1
+    assert history["loss"][-1] < 0.2 * history["loss"][0]
+    expected = [
+        {"text": "films", "label": "PER", "start": 0, "end": 5},
+        {"text": "plot", "label": "LOC", "start": 4, "end": 8},
+    ]
+    for tagged, wanted in zip(task.tag(texts[:2]), expected, strict=True):
+        assert [{k: v for k, v in span.items() if k != "score"} for span in tagged] == [wanted]
+        assert 0.5 < tagged[0]["score"] <= 1
+    assert task.tag(texts[2:4]) == [[], []]
+    assert task.tag([]) == []
+
+
+def test_predictions_are_per_token_in_the_order_of_the_texts(task, tiny):
+    texts = ["the plot was bad", "", *tiny.texts(9, longest=25), ["films"]]
+    logits = task.predict(texts, batch_size=4, verbose=0)
+    encoded = task.encode_inputs(texts)
+    assert logits.shape[0] == len(texts)
+    assert logits.shape[1] >= encoded.lengths.max()
+    for i, length in enumerate(encoded.lengths):
+        features = task.features(encoded, np.array([i]), int(length))
+        np.testing.assert_allclose(logits[i, :length], task.predict(features, verbose=0)[0], atol=1e-5)
+    assert task.predict([], verbose=0).shape == (0, 0, 5)
+
+
+def test_aggregations(task, monkeypatch):
+    # By token: film ##s | was | the | plot
+    answer(task, monkeypatch, [["B-PER", "I-LOC", "I-PER", "O", "B-LOC"], ["O", "I-LOC"], []])
+
+    def tag(aggregation):
+        return [
+            [(s["text"], s["label"], s["start"], s["end"]) for s in row] for row in task.tag(WORDS, 32, aggregation)
+        ]
+
+    assert tag("first") == [[("films was", "PER", 0, 9), ("plot", "LOC", 14, 18)], [("film", "LOC", 5, 9)], []]
+    assert tag("simple") == [
+        [("film", "PER", 0, 4), ("s", "LOC", 4, 5), ("was", "PER", 6, 9), ("plot", "LOC", 14, 18)],
+        [("film", "LOC", 5, 9)],
+        [],
+    ]
+    words = [("films", "B-PER", 0, 5), ("was", "I-PER", 6, 9), ("the", "O", 10, 13), ("plot", "B-LOC", 14, 18)]
+    assert tag("none")[0] == tag(None)[0] == words
+    scores = [row["score"] for row in task.tag(WORDS)[0]]
+    assert scores == pytest.approx([np.exp(3) / (np.exp(3) + 4)] * 2, abs=1e-6)
+    with pytest.raises(ValueError, match="average"):
+        task.tag(WORDS, aggregation="average")
+
+
+def test_constrained_labels_are_well_formed(task, monkeypatch):
+    answer(task, monkeypatch, [["I-PER", "O", "I-PER", "O", "I-LOC"], ["O", "I-LOC"], []])
+    for row in task.tag(WORDS, aggregation="none", constrained=True):
+        labels = ["O", *(word["label"] for word in row)]
+        for before, label in itertools.pairwise(labels):
+            assert not label.startswith("I-") or before[2:] == label[2:]
+    with pytest.raises(ValueError, match="constrained"):
+        task.tag(WORDS, aggregation="simple", constrained=True)
+
+
+def test_labels_that_mark_no_spans_stay_on_words(tiny):
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=["NOUN", "VERB"])
+    assert [row["text"] for row in task.tag([["films", "was", "the", "plot"]])[0]] == ["films", "was", "the", "plot"]
+    assert [metric.name for metric in task.default_metrics()] == ["accuracy"]
+    with pytest.raises(ValueError, match="mark any"):
+        task.fit(["films"], [[{"start": 0, "end": 5, "label": "X"}]], verbose=0)
+    numbered = TokenClassifier(tiny.backbone(), tiny.preprocessor(), num_classes=3)
+    assert {row["label"] for row in numbered.tag(["films was the plot"])[0]} <= {"0", "1", "2"}
+
+
+def test_what_is_cut_off_is_not_tagged(tiny):
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(7), labels=["NOUN", "VERB"])
+    words = ["plot", "films", "was", "films", "the"]
+    with pytest.warns(TextNotice, match="1 of 1"):
+        tagged = task.tag([words])
+    assert [word["text"] for word in tagged[0]] == ["plot", "films", "was", "films"][:4]
+    with pytest.warns(TextNotice):
+        encoded, labels, _ = task.encode_examples([words], [["NOUN"] * 5])
+    assert encoded.first.tolist() == [1, 2, 4, 5, -1]
+    assert (labels[0] >= 0).sum() == 4
+    with pytest.warns(TextNotice):
+        assert task.tag([["the", "the", "the", "the", "films", "the"]], aggregation="simple")[0][-1]["text"] == "film"
+
+
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_every_word_has_a_token_in_every_family(family):
+    task = tiny_task(TokenClassifier, family)
+    odd = ["good", "", "\u200b", "\0", "Straße", "👍🏽", "  ", "don't", "\ufffd", "film film", "한국어"]
+    encoded = task.encode_inputs([odd, [], ["film"]])
+    assert (np.diff(encoded.first[: len(odd)]) > 0).all()
+    assert encoded.first[0] == bool(family.packing.start)
+    for aggregation in ("none", "simple"):
+        for word in task.tag([odd, [], ["film"]], aggregation=aggregation)[0]:
+            assert word["text"] == " ".join(odd)[word["start"] : word["end"]]
+    assert [word["text"] for word in task.tag([odd])[0]] == odd
+
+
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_words_by_themselves_are_tokens_of_the_text(family):
+    tokenizer = tiny_task(TokenClassifier, family).preprocessor.tokenizer
+    text = "the film was very good ! bad film"
+    words = text.split()
+    joined = tokenizer.tokenize([" " * bool(tokenizer.space_of_words) + text])[0]
+    assert [token for tokens in tokenizer.tokenize_words(words) for token in tokens] == joined
+    for tokens, pieces in zip(
+        tokenizer.tokenize_words(words), tokenizer.tokenize_words_with_offsets(words), strict=True
+    ):
+        assert [piece.id for piece in pieces] == tokens
+        assert (pieces[0].start, pieces[-1].end) == (0, len(words[0])) or len(words[0]) != pieces[-1].end
+        assert all(0 <= piece.start <= piece.end for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "error", "message"),
+    [
+        ([["films", "was"]], [["O"]], ValueError, r"`y\[0\]` holds 1 labels for 2 words"),
+        ([["films"], ["was"]], [["O"], ["X"]], ValueError, r"'X' at `y\[1\]\[0\]` is not one of"),
+        ([["films", "was"]], [["O", 5]], ValueError, r"5"),
+        ([["films", "was"]], [[0, 5]], ValueError, r"5 at `y\[0\]\[1\]` is outside \[0, 5\)"),
+        ([["films"]], ["O"], TypeError, r"`y\[0\]` must be a list"),
+        ([["films", None]], [["O", "O"]], TypeError, r"texts\[0\]\[1\]"),
+        ([["films"]], None, ValueError, "needs a label"),
+        ([["films"]], [["O"], ["O"]], ValueError, "1 texts but 2 labels"),
+        (["films"], [[{"start": 7, "end": 9, "label": "PER"}]], ValueError, "no word of the text"),
+        (["films"], [[{"start": 0, "end": 5, "label": "ORG"}]], ValueError, r"'B-ORG' at `y\[0\]\[0\]`"),
+        (["films was"], [[{"start": 0, "end": 5, "label": "PER"}] * 2], ValueError, "shares a word"),
+        ("films", [["O"]], TypeError, "one string"),
+    ],
+)
+def test_errors_before_the_first_step(task, steps, texts, labels, error, message):
+    with pytest.raises(error, match=message):
+        task.fit(texts, labels, callbacks=[steps], verbose=0)
+    assert steps.count == 0
+
+
+def test_features_with_labels_of_tokens(tiny):
+    task = TokenClassifier(tiny.backbone(), num_classes=5)
+    features = tiny.preprocessor()(["films was bad", "the plot"])
+    labels = np.where(features["padding_mask"] == 1, 2, IGNORED)
+    task.fit(features, labels, epochs=1, verbose=0)
+    for wrong in (labels + 5, labels[:, 0], labels.astype("float32")):
+        with pytest.raises(ValueError, match=r"Label|Expected"):
+            task.fit(features, wrong, epochs=1, verbose=0)
+
+
+def test_bilstm_on_top(tiny):
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS, encoder="bilstm", encoder_dim=7)
+    encoded = task.encode_inputs(WORDS)
+    wide = task.features(encoded, np.arange(3), 13)
+    narrow = task.features(encoded, np.arange(3), 7)
+    np.testing.assert_allclose(task.predict(wide, verbose=0)[:, :7], task.predict(narrow, verbose=0), atol=1e-5)
+    with pytest.raises(ValueError, match="gru"):
+        TokenClassifier(tiny.backbone(), labels=LABELS, encoder="gru")

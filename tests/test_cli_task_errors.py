@@ -1,0 +1,114 @@
+"""What `lmzoo fit`, `evaluate` and `predict` say when something is wrong: one line, before the work."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+from typer.testing import CliRunner
+
+from lmzoo import models
+from lmzoo.cli import app
+from lmzoo.models.bert import FAMILY
+from lmzoo.tiny import tiny_task
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files, models and presets."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "reviews.csv").write_text("review,sentiment\n" + "good film,pos\nbad film,neg\n" * 3)
+    (folder / "other.csv").write_text("review,sentiment\ngood,pos\nbad,neutral\n")
+    (folder / "ner.conll").write_text("good B-X\nfilm O\n")
+    tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["neg", "pos"]).save(folder / "classifier.keras")
+    tiny_task(models.TextEmbedder, FAMILY).save(folder / "embedder.keras")
+    task = tiny_task(models.MaskedLM, FAMILY)
+    task.save(folder / "masked_lm.keras")
+    task.save_to_preset(folder / "preset")
+    task.backbone.save(folder / "backbone.keras")
+    task.backbone.save_to_preset(folder / "backbone")
+    return folder
+
+
+def error_of(*arguments, **options):
+    """What a command says that fails: one line."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+    assert result.exit_code == 1, (result.output, result.exception)
+    message = result.stderr
+    assert message.startswith("Error: ")
+    assert message.count("\n") == 1
+    return message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--task", "clasifier"],
+            "There is no task 'clasifier'. Did you mean classifier? Choose one of classifier, reg",
+        ),
+        (["--output", "model.h5"], "must end in .keras, got model.h5"),
+        (["--output", "classifier.keras"], "classifier.keras exists: pass --overwrite to replace it"),
+        (["--text", "reviews"], "has no column 'reviews'. Did you mean 'review'"),
+        (["--validation", "other.csv"], "other.csv, line 3: the label 'neutral' is unknown. There are: 'neg', 'pos'"),
+        (["--validation", "other.csv", "--validation-split", "0.5"], "not both"),
+        (["--validation-split", "0.01"], "--validation-split 0.01 leaves no examples"),
+        (["--preset", "bert_nanno_en_uncased"], "Unknown preset 'bert_nanno_en_uncased'"),
+        (["--task", "tagger", "--text", "0", "--label", "0"], "is that of the words"),
+        (["--task", "embedder"], "name the column of the second texts (--pair)"),
+        (["--task", "regressor"], "line 2: the label 'pos' is no number"),
+        (["--task", "regressor", "--scale", "0"], "--scale must be above 0"),
+        (["--task", "masked-lm", "--pooling", "mean"], "does not pool"),
+        (["--label", "review", "--text", "sentiment", "--encoding", "ascii2"], "There is no encoding 'ascii2'"),
+    ],
+)
+def test_errors_of_fit(folder, monkeypatch, options, message):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(keras.Model, "fit", None)
+    given = {"--task": "classifier", "--preset": "preset", "--output": "new.keras", "--text": "review"}
+    given |= {"--label": "sentiment", **dict(zip(options[::2], options[1::2], strict=True))}
+    assert message in error_of("fit", "reviews.csv", *(part for pair in given.items() for part in pair))
+    assert not (folder / "new.keras").exists()
+
+
+def test_one_label_is_none(folder):
+    path = folder / "one.csv"
+    path.write_text("text,label\ngood,x\nbad,x\n")
+    message = error_of("fit", path, "--task", "classifier", "--preset", folder / "preset", "--output", "one.keras")
+    assert "are 'x': there is nothing to tell apart" in message
+
+
+def test_an_unknown_tag(folder):
+    (folder / "dev.conll").write_text("good O\n\nfilm B-Z\n")
+    options = ["--task", "tagger", "--preset", folder / "preset", "--output", folder / "tags.keras"]
+    message = error_of("fit", folder / "ner.conll", *options, "--validation", folder / "dev.conll")
+    assert "dev.conll, line 3: the label 'B-Z' is unknown" in message
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nothing.keras", "There is no file"),
+        ("reviews.csv", "cannot be loaded"),
+        ("backbone.keras", "holds a BertBackbone, which is no task"),
+        ("backbone", "holds no head of a task, only a backbone"),
+        ("nothing", "Unknown preset"),
+    ],
+)
+def test_errors_of_models(folder, monkeypatch, model, message):
+    monkeypatch.chdir(folder)
+    for command in ("evaluate", "predict"):
+        assert message in error_of(command, model, "reviews.csv")
+
+
+def test_errors_of_evaluate_and_predict(folder):
+    model, data = folder / "classifier.keras", folder / "reviews.csv"
+    columns = ["--text", "review", "--label", "sentiment"]
+    assert "has no column 'label'" in error_of("evaluate", model, data, "--text", "review")
+    assert "pass --overwrite" in error_of("evaluate", model, data, *columns, "--json", data)
+    assert "No such file" in error_of("evaluate", model, folder / "none.csv")
+    assert "holds no examples" in error_of("predict", model, "-", input="")
+    masks = "".join(f"good {'' if i == 19 else '[MASK]'}\n" for i in range(21))
+    message = error_of("predict", folder / "masked_lm.keras", "-", "--batch-size", 1, input=masks)
+    assert "`texts[3]` holds no [MASK]" in message
+    assert "Counted from example 16." in message
+    assert "leave out --top-k" in error_of("predict", folder / "embedder.keras", data, "--text", "review", "--top-k", 2)

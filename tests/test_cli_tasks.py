@@ -1,0 +1,400 @@
+"""`lmzoo fit`, `evaluate` and `predict`: in this process, on tiny models and files written here."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shlex
+import sys
+from itertools import pairwise
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from lmzoo import models
+from lmzoo.cli import app
+from lmzoo.cli_reading import Columns, read_numbers, read_texts
+from lmzoo.cli_tasks import KINDS
+from lmzoo.cli_writing import output_to
+from lmzoo.models.bert import FAMILY
+from lmzoo.tiny import tiny_task, tiny_texts
+
+pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
+
+TEXTS = tiny_texts(13)
+SENTIMENT = ["pos" if "good" in text or "fine" in text else "neg" for text in TEXTS]
+
+
+def run(*arguments, stdin=None, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def scores_of(output):
+    """The first table with the titles "score" and "value"."""
+    lines = output.split("score\tvalue\n")[1].split("\n\n")[0].splitlines()
+    return {name: float(value) for name, value in (line.split("\t") for line in lines)}
+
+
+# === A file and the options for it, by kind ===
+
+
+class Case(NamedTuple):
+    """File, options of its columns, keys of an answer, scores that `evaluate` gives."""
+
+    name: str
+    text: str
+    options: list[str]
+    answer: set[str]
+    scores: set[str]
+
+
+def _csv(*columns):
+    return "".join(",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
+
+
+def _squad():
+    rows = [(text.split()[1], len(text.split()[0]) + 1, text) for text in TEXTS]
+    paragraphs = [
+        {
+            "context": text,
+            "qas": [{"question": "the film", "answers": [{"text": word, "answer_start": start}] * (i % 4 > 0)}],
+        }
+        for i, (word, start, text) in enumerate(rows)
+    ]
+    return json.dumps({"data": [{"paragraphs": paragraphs}]})
+
+
+SPANS = ["O", "B-X", "I-X", "B-Y"]
+CONLL = "\n".join("".join(f"{w} {SPANS[len(w) % 4]}\n" for w in text.split()) for text in TEXTS)
+SWAG = "sent1,sent2,ending0,ending1,ending2,ending3,label\n" + _csv(
+    TEXTS, TEXTS[::-1], *[[word] * 13 for word in ("good", "bad", "dull", "fine")], [i % 4 for i in range(13)]
+)
+LOSS, ANSWERABLE = {"loss"}, {"answerable_exact_match", "answerable_f1", "unanswerable_accuracy"}
+CASES = {
+    "classifier": Case(
+        "reviews.csv",
+        "review,sentiment\n" + _csv(TEXTS, SENTIMENT),
+        ["--text", "review", "--label", "sentiment"],
+        {"label", "score"},
+        LOSS | {"accuracy", "macro_f1", "mcc"},
+    ),
+    "regressor": Case(
+        "stsb.csv",
+        _csv(TEXTS, TEXTS[::-1], map(len, TEXTS)),
+        ["--no-header", "--text", "0", "--pair", "1", "--label", "-1", "--scale", "10"],
+        set(),
+        LOSS | {"pearson", "spearman"},
+    ),
+    "tagger": Case(
+        "ner.conll",
+        CONLL,
+        [],
+        {"text", "label", "score", "start", "end"},
+        LOSS | {"accuracy", "span_precision", "span_recall", "span_f1", "macro_f1"},
+    ),
+    "qa": Case(
+        "squad.json",
+        _squad(),
+        [],
+        {"text", "start", "end", "score"},
+        LOSS | {"span_accuracy", "exact_match", "f1", *ANSWERABLE},
+    ),
+    "choice": Case("swag.csv", SWAG, [], {"index", "choice", "score"}, LOSS | {"accuracy"}),
+    "masked-lm": Case("texts.txt", "\n".join(TEXTS), [], {"token", "score", "text"}, LOSS | {"accuracy", "perplexity"}),
+    "embedder": Case(
+        "pairs.tsv",
+        "one\ttwo\tscore\n" + _csv(TEXTS, TEXTS[::-1], [len(text) % 6 for text in TEXTS]).replace(",", "\t"),
+        ["--text", "one", "--pair", "two", "--label", "score", "--scale", "5"],
+        set(),
+        LOSS | {"pearson", "spearman"},
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _eager():
+    """Tracing and compiling take most of the time of so small models."""
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The files of all cases, and a preset."""
+    folder = tmp_path_factory.mktemp("cli")
+    for case in CASES.values():
+        (folder / case.name).write_text(case.text, "utf-8")
+    tiny_task(models.MaskedLM, FAMILY).save_to_preset(folder / "preset")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    """Trains a kind of task once; gives the file and what was printed."""
+    done = {}
+
+    def fit(kind):
+        if kind not in done:
+            case, output = CASES[kind], folder / f"{kind}.keras"
+            arguments = [folder / case.name, "--preset", folder / "preset", "--output", output, *case.options]
+            result = run("fit", *arguments, "--task", kind, "--epochs", 1, "--validation-split", 0.3, "--seed", 5)
+            done[kind] = (output, result)
+        return done[kind]
+
+    return fit
+
+
+# === What must work for each task ===
+
+
+def test_every_task_is_there():
+    names = {name for name in models.__all__ if "Backbone" not in name and name != "Task"}
+    assert {kind.task for kind in KINDS} == names
+    assert {kind.name for kind in KINDS} == CASES.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_fit(fitted, kind):
+    output, result = fitted(kind.name)
+    assert isinstance(keras.saving.load_model(output), getattr(models, kind.task))
+    assert scores_of(result.stdout).keys() == CASES[kind.name].scores
+    assert all(math.isfinite(score) for score in scores_of(result.stdout).values())
+    assert f"written to {output}" in " ".join(result.stderr.split("\n"))
+    assert "loss:" in result.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_evaluate(folder, fitted, kind):
+    case, (model, _) = CASES[kind.name], fitted(kind.name)
+    path = folder / f"{kind.name}.json"
+    result = run("evaluate", model, folder / case.name, *case.options, "--json", path, "--batch-size", 3)
+    written = json.loads(path.read_text("utf-8"))
+    assert written["scores"] == scores_of(result.stdout)
+    assert written["scores"].keys() == case.scores
+    assert written["examples"] == len(TEXTS)
+    if kind.name == "masked-lm":
+        assert written["scores"]["perplexity"] == pytest.approx(math.exp(written["scores"]["loss"]))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_predict(folder, fitted, kind):
+    case, (model, _) = CASES[kind.name], fitted(kind.name)
+    data, options = folder / case.name, case.options
+    if kind.name == "masked-lm":
+        data = folder / "masked.txt"
+        data.write_text("".join(f"{text} [MASK]\n" for text in TEXTS))
+    if "--label" in options:
+        options = options[: options.index("--label")]
+    result = run("predict", model, data, *options, "--batch-size", 1)  # less than all rows at a time
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(answers) == len(TEXTS)
+    task = keras.saving.load_model(model)
+    x, _ = kind.read(data, _columns(options), False, None)
+    expected = json.loads(json.dumps(getattr(task, kind.verb)(x), default=np.ndarray.tolist))
+    for answer, other in zip(answers, expected, strict=True):
+        first, second = (a[0] if isinstance(a, list) and a and isinstance(a[0], dict) else a for a in (answer, other))
+        if case.answer and answer:
+            assert first.keys() == case.answer
+            assert {k: v for k, v in first.items() if k != "score"} == {k: v for k, v in second.items() if k != "score"}
+            first, second = first["score"], second["score"]
+        np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
+    assert result.stderr == ""
+
+
+def _columns(options):
+    given = dict(pairwise(options))
+    return Columns(given.get("--text"), given.get("--pair"), header="--no-header" not in options)
+
+
+# === What is printed and read ===
+
+
+def test_labels_are_counted(fitted):
+    table = fitted("classifier")[1].stdout.split("\n\n")[0].splitlines()
+    assert table[0] == "label\ttraining\tvalidation"
+    counts = {label: (int(a), int(b)) for label, a, b in (line.split("\t") for line in table[1:])}
+    assert list(counts) == ["neg", "pos"]
+    assert {label: sum(c) for label, c in counts.items()} == {n: SENTIMENT.count(n) for n in ("neg", "pos")}
+    assert sum(held for _, held in counts.values()) == round(0.3 * len(TEXTS))
+
+
+def test_numbers_are_in_their_order(folder):
+    path = folder / "stars.csv"
+    path.write_text("text,label\n" + _csv(TEXTS[:4], [10, 9, 2, 10]))
+    common = ["fit", path, "--task", "TextClassifier", "--preset", folder / "preset", "--epochs", 1]
+    common += ["--sequence-length", 31, "--learning-rate", 0.125, "--pooling", "mean"]
+    result = run(*common, "--output", folder / "stars.keras")
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()[:4]] == ["label", "2", "9", "10"]
+    task = keras.saving.load_model(folder / "stars.keras")
+    assert task.labels == ("2", "9", "10")
+    assert task.preprocessor.sequence_length == 31
+    assert float(task.optimizer.learning_rate) == 0.125
+    assert task.pooling == "mean"
+
+
+def test_the_seed_decides(folder, fitted):
+    case, (first, _) = CASES["classifier"], fitted("classifier")
+    common = ["fit", folder / case.name, *case.options, "--task", "classifier", "--preset", folder / "preset"]
+    common += ["--epochs", 1, "--validation-split", 0.3]
+    paths = [first, folder / "same.keras", folder / "other.keras"]
+    run(*common, "--output", paths[1], "--seed", 5)
+    run(*common, "--output", paths[2], "--seed", 4)
+    weights = [keras.saving.load_model(path).head.get_weights()[0] for path in paths]
+    np.testing.assert_array_equal(weights[1], weights[0])
+    assert np.abs(weights[2] - weights[0]).max() > 1e-3
+
+
+def test_what_labels_say_of_the_model():
+    arguments, answer = {kind.name: kind.arguments for kind in KINDS}, [{"text": "a", "answer_start": 0}]
+    assert arguments["qa"]([answer, []]) == {"null_score_threshold": 0.0}
+    assert arguments["qa"]([answer, answer]) == {}
+    assert arguments["embedder"](None) == {"objective": "contrastive"}
+    assert arguments["embedder"]([0.5]) == {"objective": "cosine"}
+
+
+def test_labels_on_another_scale(folder):
+    columns = Columns("0", label="2", header=False, scale=10)
+    assert read_numbers(folder / "stsb.csv", columns, labelled=True)[1] == [len(text) / 10 for text in TEXTS]
+
+
+def test_answers_may_be_none(folder, fitted):
+    task = keras.saving.load_model(fitted("qa")[0])
+    assert task.null_score_threshold not in (None, 0.0)  # found on the validation examples
+
+
+def test_pairs_without_labels(folder):
+    model, data = folder / "contrastive.keras", folder / "pairs.tsv"
+    common = ["--task", "embedder", "--preset", folder / "preset", "--output", model, "--validation", data]
+    result = run("fit", data, *common, "--text", "one", "--pair", "two", "--epochs", 1)
+    assert scores_of(result.stdout).keys() == {"loss", "accuracy"}
+    result = run("evaluate", model, data, "--text", "one", "--pair", "two", "--label", "score")
+    assert scores_of(result.stdout).keys() == {"loss", "accuracy", "pearson", "spearman"}
+
+
+def test_lines_from_the_input(fitted):
+    model, _ = fitted("classifier")
+    result = run("predict", model, "-", "--top-k", 2, stdin="good film\n\nbad plot\n")
+    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [{answer["label"] for answer in row} for row in answers] == [{"neg", "pos"}] * 3
+    rows = "".join(json.dumps({"a": text}) + "\n" for text in TEXTS)
+    result = run("predict", model, "-", "--format", "jsonl", "--text", "a", stdin=rows)
+    assert len(result.stdout.splitlines()) == len(TEXTS)
+
+
+def test_a_tagger_takes_lines(fitted):
+    (line,) = run("predict", fitted("tagger")[0], "-", stdin="the film was good.\n").stdout.splitlines()
+    for span in json.loads(line):
+        assert "the film was good."[span["start"] : span["end"]] == span["text"]
+
+
+def test_predictions_into_a_file(folder, fitted):
+    model, data = fitted("classifier")[0], folder / CASES["classifier"].name
+    path = folder / "new" / "answers.jsonl"
+    assert run("predict", model, data, "--text", "review", "--output", path).stdout == ""
+    assert len(path.read_text("utf-8").splitlines()) == len(TEXTS)
+    before = path.read_bytes()
+    refused = run("predict", model, data, "--text", "review", "--output", path, code=1)
+    assert "pass --overwrite" in refused.stderr
+    run("predict", model, data, "--text", "review", "--output", path, "--overwrite", "--top-k", 2)
+    assert path.read_bytes() != before
+
+
+def test_a_pipe_that_is_closed(monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(typer.Exit), output_to(None) as file:
+            file.write(b"{}\n" * 9)
+    # Closing it has written the rest, and has not failed.
+
+
+@pytest.mark.filterwarnings("default::lmzoo.text.TextNotice")
+def test_text_that_is_not_ascii(folder, fitted):
+    path = folder / "foreign.jsonl"
+    path.write_text(json.dumps({"text": "Gœd élan \ud83d [MASK]"}) + "\n")
+    result = run("predict", fitted("masked-lm")[0], path)
+    assert "Gœd élan \ufffd ".encode() in result.stdout_bytes
+    assert result.stderr == "Notice: 1 of 1 texts held invalid UTF-8; it was read as U+FFFD.\n"
+
+
+def test_presets_of_tasks(folder, fitted):
+    model, _ = fitted("classifier")
+    keras.saving.load_model(model).save_to_preset(folder / "classifier")
+    case = CASES["classifier"]
+    keras.saving.load_model(model, compile=False).save(folder / "uncompiled.keras")
+    sources = [model, folder / "classifier", folder / "uncompiled.keras"]
+    expected, *others = [scores_of(run("evaluate", m, folder / case.name, *case.options).stdout) for m in sources]
+    for scores in others:
+        assert scores == pytest.approx(expected)
+
+
+def test_classes_without_names(folder):
+    path = folder / "numbers.keras"
+    tiny_task(models.TextClassifier, FAMILY, num_classes=3).save(path)
+    data = folder / "numbers.csv"
+    data.write_text("text,label\n" + _csv(TEXTS, [i % 3 for i in range(13)]))
+    result = run("evaluate", path, data)
+    table = result.stdout.split("actual \\ predicted\t0\t1\t2\n")[1].splitlines()[:3]
+    assert [sum(map(int, line.split("\t")[1:])) for line in table] == [5, 4, 4]
+    data.write_text("text,label\n" + _csv(TEXTS, [i % 4 for i in range(13)]))
+    assert "numbers.csv, line 5: the label '3' is unknown" in run("evaluate", path, data, code=1).stderr
+
+
+def test_tables_on_a_terminal(folder, fitted, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    case = CASES["classifier"]
+    result = run("evaluate", fitted("classifier")[0], folder / case.name, *case.options)
+    assert "\t" not in result.stdout
+    assert "macro_f1" in result.stdout
+    assert "actual \\ predicted" in result.stdout
+
+
+# === Documentation ===
+
+
+@pytest.mark.parametrize(
+    ("file", "count", "columns"),
+    [
+        ("cola/in_domain_dev.tsv", 527, Columns("3", label="1", header=False)),
+        ("mrpc/msr_paraphrase_train.decontam.txt.gz", 3938, Columns("#1 String", "#2 String", "Quality", format="tsv")),
+        ("qnli/dev.open.tsv.gz", 3288, Columns("question", "sentence")),
+        ("trec/TREC.train", 5452, Columns(format="labelled", encoding="latin-1")),
+    ],
+)
+def test_options_of_known_sets(shared, file, count, columns):
+    assert len(read_texts(shared(f"data/{file}"), columns, labelled=True)[1]) == count
+
+
+@pytest.mark.slow
+def test_the_guide(root, tmp_path, monkeypatch):
+    """Runs the commands that the page shows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(root / "examples", target_is_directory=True)
+    page = (root / "docs/guides/command_line.md").read_text("utf-8").replace("\\\n", "")
+    commands = re.findall(r"^\$ (.*)$", page, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        first, _, second = command.rpartition(" | ")
+        stdin = shlex.split(first)[1] if first else None
+        assert not first or first.startswith("echo ")
+        name, *arguments = shlex.split(second)
+        assert name == "lmzoo"
+        output = run(*arguments, stdin=stdin).stdout
+    assert json.loads(output).keys() == {"label", "score"}
+    assert len((tmp_path / "answers.jsonl").read_text("utf-8").splitlines()) == 400

@@ -1,0 +1,154 @@
+"""Which tokens belong to which word."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmzoo.text import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    Piece,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+)
+from lmzoo.text.alignment import pieces_of_words
+from lmzoo.text.words import split_words
+from tests.text.trained import train_albert, train_byte_pairs
+from tests.text.varied import varied_texts as generate
+
+
+def wordpiece(*tokens):
+    return WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *tokens])
+
+
+def byte_pairs(*words):
+    return BytePairTokenizer.of_words(words, 400)
+
+
+def sentencepiece(*words):
+    return SentencePieceTokenizer.of_words(words, 60)
+
+
+CASES = {
+    "an accent that goes": (
+        wordpiece("un", "caf", "##e", "!"),
+        "Un café!",
+        {"Un": ["un"], "café": ["caf", "##e"], "!": ["!"]},
+    ),
+    "a piece over the end of a word": (
+        wordpiece("don", "'", "t", "go"),
+        "Don't go",
+        {"Do": ["don"], "n't": ["'", "t"], "go": ["go"]},
+    ),
+    "several pieces, one word": (
+        wordpiece("x", "-", "ray", "u", ".", "s"),
+        "X-ray U.S.",
+        {"X-ray": ["x", "-", "ray"], "U.S.": ["u", ".", "s", "."]},
+    ),
+    "an unknown word": (wordpiece("the"), "the zzz", {"the": ["the"], "zzz": ["[UNK]"]}),
+    "parts of one character": (
+        wordpiece("\u1112", "##\u1161", "##\u11ab", "x"),
+        "한 x",
+        {"한": ["\u1112", "##\u1161", "##\u11ab"], "x": ["x"]},
+    ),
+    "ideographs in a row": (wordpiece("東", "京"), "東京", {"東京": ["東", "京"]}),
+    "nothing left of a word": (wordpiece("a", "b"), "a \u200b b", {"a": ["a"], "b": ["b"]}),
+    "spaces in front": (byte_pairs("the", "film"), "the film", {"the": ["t", "h", "e"], "film": ["Ġfilm"]}),
+    "bytes of one character": (
+        byte_pairs(),
+        "é 😀",
+        {"é": ["Ã", "©"], "😀": ["ð", "Ł", "ĺ", "Ģ"]},  # the space is a token of its own, and of no word
+    ),
+    "a clitic of both": (
+        byte_pairs("can"),
+        "I can't",
+        {"I": ["I"], "ca": ["Ġcan"], "n't": ["'", "t"]},
+    ),
+    "a space that is a piece": (sentencepiece("film"), "film x", {"film": ["▁film"], "x": ["<unk>"]}),
+    "two words, one piece": (
+        sentencepiece("can't", "i"),
+        "I can't",
+        {"I": ["▁i"], "ca": ["▁can't"], "n't": ["▁can't"]},
+    ),
+    "words as they are": (
+        CharacterTokenizer(),
+        "Don't “go”, Zoë",
+        {w: [w] for w in ["Do", "n't", "“", "go", "”", ",", "Zoë"]},
+    ),
+    "words of a vocabulary": (
+        WordTokenizer(["<S>", "</S>", "<UNK>", "go"]),
+        "go on!",
+        {w: [w] for w in ["go", "on", "!"]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("tokenizer", "text", "expected"), CASES.values(), ids=CASES)
+def test_hand_made_cases(tokenizer, text, expected):
+    words, pieces = split_words(text), tokenizer.tokenize_with_offsets([text])[0]
+    found: dict[str, list[str]] = {}
+    for word, piece in zip(*pieces_of_words(words, pieces), strict=True):
+        found.setdefault(words[word][0], []).append(pieces[piece].token)
+    assert found == expected
+
+
+def test_the_first_word_has_a_piece_on_ties_and_the_other_shares_it():
+    words = [("ab", 0, 2), ("cd", 2, 4), ("ef", 4, 6)]
+    pieces = [Piece(0, "bc", 1, 3), Piece(0, "def", 3, 6), Piece(0, "", 4, 4)]
+    found = [array.tolist() for array in pieces_of_words(words, pieces)]
+    assert found == [[0, 1, 1, 2], [0, 0, 1, 1]]
+
+
+def test_nothing():
+    for words, pieces in (([], []), ([("a", 0, 1)], []), ([], [Piece(0, "a", 0, 1)])):
+        assert [array.tolist() for array in pieces_of_words(words, pieces)] == [[], []]
+
+
+def by_counting(text, words, pieces):
+    """The same, from sets of characters."""
+    inside = [set(range(start, end)) for _, start, end in words]
+    covered = [set(range(piece.start, piece.end)) for piece in pieces]
+    shares = np.array([[len(w & p) for p in covered] for w in inside]).reshape(len(words), len(pieces))
+    expected = []
+    for w in range(len(words)):
+        own = [p for p in range(len(pieces)) if shares[w, p] and shares[:, p].argmax() == w]
+        expected += [(w, p) for p in own or np.flatnonzero(shares[w])]
+    return expected
+
+
+@pytest.fixture(scope="module")
+def texts():
+    parts = ["[MASK]", "<mask>", "can't", "don’t", "'tis", "U.S.", "x-ray", "1,000.5", "…", " "]
+    made = generate(2003, 7, parts)
+    return [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in made]
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "byte pairs", "sentencepiece", "characters"])
+def tokenizer(request, root, texts, tmp_path_factory):
+    if request.param == "wordpiece":
+        letters = sorted({c for text in texts[::2] for c in text.lower() if not c.isspace()})
+        return wordpiece(*[c for c in letters if c.isalnum()], *[f"##{c}" for c in letters if c.isalnum()], "'", ".")
+    if request.param == "byte pairs":
+        folder, loaded = tmp_path_factory.mktemp("trained"), BytePairTokenizer()
+        train_byte_pairs(root, texts).save_model(str(folder))
+        (folder / "vocab.json").rename(folder / "vocabulary.json")
+        loaded.load_assets(folder)
+        return loaded
+    return SentencePieceTokenizer(train_albert(root)) if request.param == "sentencepiece" else CharacterTokenizer()
+
+
+def test_varied_texts(texts, tokenizer):
+    assert len(texts) > 2000
+    rows, several = tokenizer.tokenize_with_offsets(texts), 0
+    for text, pieces in zip(texts, rows, strict=True):
+        words = split_words(text)
+        found = [*zip(*(array.tolist() for array in pieces_of_words(words, pieces)), strict=True)]
+        assert found == by_counting(text, words, pieces), (text, words, pieces)
+        for word, piece in found:
+            (_, start, end), token = words[word], pieces[piece]
+            assert token.start < end, (text, word, token)
+            assert token.end > start, (text, word, token)
+        several += len({word for word, _ in found}) < len(found)
+    assert several > 300 or isinstance(tokenizer, CharacterTokenizer)

@@ -1,0 +1,103 @@
+"""Spans that labels mark, against a plain reading of conlleval's rules; well-formed paths against all paths."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lmzoo.text.spans import allowed_transitions, best_path, marks_spans, spans_of
+
+LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
+
+
+def conlleval(labels):
+    """Chunks as the script of CoNLL-2000 counts them: the tests of its endOfChunk and startOfChunk, in a row."""
+    chunks, begin, before = [], None, ("O", "")
+    for i, label in enumerate([*labels, "O"]):
+        mark, _, type_ = label.partition("-")
+        mark_before, type_before = before
+        ends = (
+            (mark_before in ("B", "I") and mark in ("B", "S", "O"))
+            or mark_before in ("E", "S")
+            or (mark_before != "O" and type_before != type_)
+        )
+        starts = (
+            mark in ("B", "S")
+            or (mark_before in ("E", "S", "O") and mark in ("E", "I"))
+            or (mark != "O" and type_before != type_)
+        )
+        if ends and begin is not None:
+            chunks.append((type_before, begin, i))
+            begin = None
+        if starts:
+            begin = i
+        before = (mark, type_)
+    return chunks
+
+
+def test_spans_follow_conlleval():
+    rng = np.random.default_rng(3)
+    for length in (0, 1, 2, 3, 7, 13):
+        for _ in range(200):
+            labels = [LABELS[k] for k in rng.integers(0, len(LABELS), length)]
+            assert spans_of(labels) == conlleval(labels), labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["B-PER", "I-PER", "I-PER"], [("PER", 0, 3)]),
+        (["I-PER", "I-LOC", "B-LOC"], [("PER", 0, 1), ("LOC", 1, 2), ("LOC", 2, 3)]),
+        (["O", "S-PER", "I-PER", "O"], [("PER", 1, 2), ("PER", 2, 3)]),
+        (["B-work of art", "E-work of art"], [("work of art", 0, 2)]),
+        (["B-a-b", "I-a-b"], [("a-b", 0, 2)]),
+    ],
+)
+def test_spans_by_hand(labels, expected):
+    assert spans_of(labels) == expected
+
+
+def test_which_labels_mark_spans():
+    assert marks_spans(LABELS)
+    assert not marks_spans(["NOUN", "VERB"])
+    assert not marks_spans(["O", "B-PER", "PER"])
+    assert not marks_spans(["O"])
+    assert not marks_spans(None)
+
+
+@pytest.mark.parametrize("marks", ["BI", "BIES"])
+def test_the_best_path_is_the_best_of_all_well_formed_ones(marks):
+    labels = ["O", *(f"{mark}-{type_}" for mark in marks for type_ in ("PER", "LOC"))]
+    transitions, at_start, at_end = allowed_transitions(labels)
+    rng = np.random.default_rng(5)
+    for length in (1, 2, 3):
+        scores = rng.normal(size=(length, len(labels)))
+        well_formed = [
+            path
+            for path in itertools.product(range(len(labels)), repeat=length)
+            if at_start[path[0]] and at_end[path[-1]] and all(transitions[a, b] for a, b in itertools.pairwise(path))
+        ]
+        expected = max(well_formed, key=lambda path: sum(scores[i, k] for i, k in enumerate(path)))
+        assert best_path(scores, transitions, at_start, at_end).tolist() == list(expected)
+    assert best_path(np.zeros((0, len(labels))), transitions, at_start, at_end).tolist() == []
+
+
+def test_what_may_follow():
+    def may(labels, *path):
+        transitions, at_start, at_end = allowed_transitions(labels)
+        ids = [labels.index(label) for label in path]
+        return bool(at_start[ids[0]] and at_end[ids[-1]] and all(transitions[a, b] for a, b in itertools.pairwise(ids)))
+
+    two, four = LABELS[:5], LABELS
+    assert may(two, "B-PER", "I-PER", "O")
+    assert may(two, "B-PER", "B-PER")
+    assert not may(two, "I-PER")
+    assert not may(two, "O", "I-PER")
+    assert not may(two, "B-PER", "I-LOC")
+    assert may(four, "S-PER", "B-LOC", "I-LOC", "E-LOC")
+    assert not may(four, "B-PER")
+    assert not may(four, "B-PER", "O")
+    assert not may(four, "E-PER")
+    assert not may(four, "B-PER", "E-PER", "E-PER")

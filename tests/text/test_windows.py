@@ -1,0 +1,248 @@
+"""Windows over contexts: compared with `tests/reference/squad.py`, and cases made by hand."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import numpy as np
+import pytest
+
+from lmzoo.models.family import families
+from lmzoo.readers import read_squad
+from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, TextNotice, WordPieceTokenizer
+from lmzoo.text.windows import encode_windows
+from tests.reference import squad as reference
+
+LETTERS = "abcdefghijklm"
+SPECIAL = WordPieceTokenizer.special_tokens
+
+
+@pytest.fixture(scope="module")
+def preprocessor_of():
+    tokenizer = WordPieceTokenizer([*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "?", "é"], strip_accents=False)
+
+    def make(length, between=("[SEP]",), segments=True):
+        return Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", between, segments), length)
+
+    return make
+
+
+def letters(rng, count):
+    return " ".join(rng.choices(LETTERS, k=count))
+
+
+@pytest.mark.parametrize("between", [("[SEP]",), ("[SEP]", "[SEP]")])
+def test_rows_are_those_of_the_reference(preprocessor_of, between):
+    rng = random.Random(3)
+    ids = preprocessor_of(29).tokenizer.token_to_id
+    for _ in range(60):
+        length, stride, most = rng.randrange(9, 31), rng.randrange(1, 12), rng.randrange(1, 5)
+        preprocessor = preprocessor_of(length, between, segments=len(between) == 1)
+        texts = [letters(rng, rng.randrange(1, 67)) for _ in range(3)]
+        examples = [(letters(rng, rng.randrange(most + 1)), rng.choice(texts)) for _ in range(5)]
+        encoded = encode_windows(preprocessor, *zip(*examples, strict=True), stride, most)
+        expected = []
+        for i, (question, context) in enumerate(examples):
+            asked, pieces = question.split(), context.split()
+            for start, count in reference.windows(len(pieces), length - len(asked) - 2 - len(between), stride):
+                front = ["[CLS]", *asked, *between]
+                expected.append((i, [*front, *pieces[start : start + count], "[SEP]"], len(front)))
+        assert encoded.examples.tolist() == [i for i, _, _ in expected]
+        assert encoded.second.tolist() == [second for _, _, second in expected]
+        packed = encoded.packed(np.arange(len(encoded)))
+        rows = np.split(packed.token_ids, packed.row_splits[1:-1])
+        assert [row.tolist() for row in rows] == [[ids(token) for token in row] for _, row, _ in expected]
+        assert encoded.lengths.tolist() == [len(row) for row in rows]
+        features = preprocessor.features(packed, np.arange(len(encoded)), length)
+        if preprocessor.packing.segments:
+            seconds = [len(row) - second for _, row, second in expected]
+            assert features["segment_ids"].sum(axis=1).tolist() == seconds
+
+
+def test_every_token_has_most_context_in_the_window_of_the_reference(preprocessor_of):
+    rng, several = random.Random(5), 0
+    for attempt in range(70):
+        # From a difference of 100 tokens on, the length of a window outweighs a token to its left or right.
+        length, stride = (rng.randrange(5, 31), rng.randrange(1, 9)) if attempt < 60 else (311, 157)
+        texts = [letters(rng, rng.randrange(67) if attempt < 60 else rng.randrange(320, 640)) for _ in range(3)]
+        questions, contexts = [letters(rng, rng.randrange(2)) for _ in range(5)], rng.choices(texts, k=5)
+        encoded = encode_windows(preprocessor_of(length), questions, contexts, stride)
+        expected = []
+        for question, context in zip(questions, contexts, strict=True):
+            spans = reference.windows(len(context.split()), length - len(question.split()) - 3, stride)
+            for w, (start, count) in enumerate(spans):
+                expected += [reference.has_max_context(spans, w, piece) for piece in range(start, start + count)]
+            several += len(spans) > 1
+        assert encoded.max_context().tolist() == expected
+    assert several > 50
+
+
+def test_rows_that_are_chosen(preprocessor_of):
+    encoded = encode_windows(preprocessor_of(7), ["a b", "c"], ["d e f g", "h i j k l"], doc_stride=1)
+    assert encoded.examples.tolist() == [0, 0, 0, 1, 1, 1]
+    assert [encoded.cut_before(row) for row in range(6)] == [0, 0, 0, 3, 3, 3]
+    rows, alone = encoded.of_example(1)
+    assert rows.tolist() == [3, 4, 5]
+    assert alone.contexts == ("h i j k l",)
+    assert alone.examples.tolist() == [0, 0, 0]
+    np.testing.assert_array_equal(alone.packed(np.arange(3)).token_ids, encoded.packed(rows).token_ids)
+    np.testing.assert_array_equal(alone.max_context(), encoded.max_context()[-9:])
+    np.testing.assert_array_equal(encoded[4:].lengths, encoded.lengths[4:])
+
+
+def label(preprocessor, question, context, answer, stride=128):
+    """Each window's tokens from the first to the last of the answer; [CLS] for a window without it."""
+    encoded = encode_windows(preprocessor, [question], [context], stride)
+    start = context.index(answer)
+    positions = encoded.positions(np.array([[start, start + len(answer)]]))
+    packed = encoded.packed(np.arange(len(encoded)))
+    rows = np.split(packed.token_ids, packed.row_splits[1:-1])
+    name = preprocessor.tokenizer.id_to_token
+    return [[name(i) for i in row[a : b + 1]] for row, (a, b) in zip(rows, positions, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "expected"),
+    [
+        ("a b c d", "b c", [["b", "c"]]),
+        ("a bcd e", "bcd", [["b", "##c", "##d"]]),
+        ("a bcd e", "c", [["##c"]]),  # a part of a word
+        ("a b b c", "b c", [["b", "c"]]),  # the second of two
+        ("a éb c", "éb", [["é", "##b"]]),
+        ("a xyz c", "y", [["[UNK]"]]),  # the token around it
+        ("a 😀 c", "😀", [["[UNK]"]]),
+        ("a  b\t\nc", "b\t\nc", [["b", "c"]]),
+        ("a b?", "b?", [["b", "?"]]),
+    ],
+)
+def test_answers_become_tokens(preprocessor_of, context, answer, expected):
+    assert label(preprocessor_of(29), "d", context, answer) == expected
+
+
+def test_an_answer_across_windows_is_in_those_that_hold_all_of_it(preprocessor_of):
+    # Windows of five tokens: "abcde", "cdefg", "efghi".
+    context, none = "a b c d e f g h i", ["[CLS]"]
+    preprocessor = preprocessor_of(9)
+    assert label(preprocessor, "m", context, "a", stride=2) == [["a"], none, none]
+    assert label(preprocessor, "m", context, "c d", stride=2) == [["c", "d"], ["c", "d"], none]
+    assert label(preprocessor, "m", context, "b c d e f", stride=2) == [none, none, none]
+    assert label(preprocessor, "m", context, "e f g", stride=2) == [none, ["e", "f", "g"], ["e", "f", "g"]]
+    assert label(preprocessor, "m", context, "e", stride=2) == [["e"]] * 3
+    assert label(preprocessor, "m", context, "i", stride=2) == [none, none, ["i"]]
+
+
+def test_no_answer_points_at_the_first_token(preprocessor_of):
+    encoded = encode_windows(preprocessor_of(9), ["a", "b"], ["c d e f g h i", "c"], 3)
+    assert encoded.positions(np.zeros((2, 2), "int64")).tolist() == [[0, 0]] * len(encoded)
+
+
+def test_an_answer_that_the_tokenizer_drops(preprocessor_of):
+    encoded = encode_windows(preprocessor_of(9), ["a", "b"], ["c", "c \x00 d"])
+    with pytest.raises(ValueError, match=r"The answer of example 1, '\\x00', holds nothing that the tokenizer keeps"):
+        encoded.positions(np.array([[0, 1], [2, 3]]))
+
+
+def test_empty_questions_and_contexts(preprocessor_of):
+    encoded = encode_windows(preprocessor_of(9), ["", "a b", ""], ["c d", "", ""])
+    packed = encoded.packed(np.arange(3))
+    name = preprocessor_of(9).tokenizer.id_to_token
+    rows = [[name(i) for i in row] for row in np.split(packed.token_ids, packed.row_splits[1:-1])]
+    assert rows == [
+        ["[CLS]", "[SEP]", "c", "d", "[SEP]"],
+        ["[CLS]", "a", "b", "[SEP]", "[SEP]"],
+        ["[CLS]", *["[SEP]"] * 2],
+    ]
+    nothing = encode_windows(preprocessor_of(9), [], [])
+    assert len(nothing) == 0
+    assert nothing.max_context().tolist() == []
+
+
+def test_long_questions_are_cut_with_one_notice(preprocessor_of):
+    with pytest.warns(TextNotice, match=r"2 of 3 questions were cut to 2 tokens \(`max_question_length`\)") as notices:
+        encoded = encode_windows(preprocessor_of(9), ["a b c", "a b", "c b a"], ["d"] * 3, max_question_length=2)
+    assert len(notices) == 1
+    assert encoded.second.tolist() == [4, 4, 4]
+
+
+def test_a_question_that_leaves_no_room(preprocessor_of):
+    encode_windows(preprocessor_of(6), ["a b"], ["c d"])
+    with pytest.raises(
+        ValueError, match=r"question of example 1 has 3 tokens; with 3 special tokens it leaves no room"
+    ):
+        encode_windows(preprocessor_of(6), ["a", "a b c"], ["c d", "d"])
+
+
+@pytest.mark.parametrize(
+    ("questions", "contexts", "error", "message"),
+    [
+        (["a", "b"], ["c"], ValueError, "a context for each question, got 2 and 1"),
+        (["a", None], ["c", "d"], TypeError, r"`questions\[1\]` must be a string, got None"),
+        (["a"], [7], TypeError, r"`contexts\[0\]` must be a string, got 7"),
+        ("a", "c", TypeError, "`questions` must be a list of strings, got one string"),
+        ([["a"]], ["c"], TypeError, r"`questions\[0\]` must be a string"),
+    ],
+)
+def test_what_is_no_pair(preprocessor_of, questions, contexts, error, message):
+    with pytest.raises(error, match=message):
+        encode_windows(preprocessor_of(9), questions, contexts)
+
+
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_spans_are_the_offsets_of_the_pieces(family):
+    tokenizer = family.tokenizer.of_words(["film", "cafe"], family.tiny.vocabulary_size)
+    texts = ["a film,  café e\u0301\n", "", "👩‍👧 中文 [MASK]<mask>", " \t", "Straße's 1,000"]
+    ids, spans = tokenizer.tokenize_with_spans(texts)
+    pieces = tokenizer.tokenize_with_offsets(texts)
+    assert ids == [[piece.id for piece in row] for row in pieces]
+    assert spans.tolist() == [[piece.start, piece.end] for row in pieces for piece in row]
+    assert tokenizer.tokenize_with_spans([])[1].shape == (0, 2)
+
+
+def test_words_of_elmo():
+    preprocessor = Preprocessor(CharacterTokenizer(), Packing("", "", ("</S>", "<S>"), False), 9)
+    encoded = encode_windows(
+        preprocessor, ["Who met Bob?", ["Who", "?"]], ["Ada met Bob, Eve too.", ["Ada", "met", "him"]]
+    )
+    assert encoded.contexts == ("Ada met Bob, Eve too.", "Ada met him")
+    assert encoded.examples.tolist() == [0, 0, 0, 1]
+    packed = encoded.packed(np.array([0, 3]))
+    assert packed.token_ids.shape == (9 + 7, 50)
+    assert packed.second.tolist() == [6, 4]
+    np.testing.assert_array_equal(
+        packed.token_ids[9:], preprocessor.encode([["Who", "?"]], [["Ada", "met", "him"]]).token_ids
+    )
+    spans = encoded.spans[slice(*encoded.pieces[1])]
+    assert spans.tolist() == [[0, 3], [4, 7], [8, 11]]
+
+
+def test_real_answers_are_those_of_the_reference(shared):
+    """The reference goes by words: where an answer is a part of one, it may keep the whole word, and this does not."""
+    path = shared("data/tokenizers/bert-base-uncased/vocab.txt")
+    tokenizer = WordPieceTokenizer(path.read_text("utf-8").split("\n")[:-1])
+    preprocessor = Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", ("[SEP]",), True), 97)
+    (questions, contexts), answers = read_squad(shared("data/squad/train-v1.1.first12.json.gz"))
+    questions, contexts, answers = questions[::7], contexts[::7], [golds[0] for golds in answers[::7]]
+    encoded = encode_windows(preprocessor, questions, contexts, 31)
+    spans = np.array([[a["answer_start"], a["answer_start"] + len(a["text"])] for a in answers])
+    found, several, parts = encoded.positions(spans), 0, 0
+
+    @functools.cache
+    def tokenize(text):
+        return [tokenizer.id_to_token(i) for i in tokenizer.tokenize([text])[0]]
+
+    for i, (question, context, answer) in enumerate(zip(questions, contexts, answers, strict=True)):
+        rows, asked = np.flatnonzero(encoded.examples == i), len(tokenize(question))
+        (low, high), pieces = reference.label_pieces(context, answer["text"], answer["answer_start"], tokenize)
+        if pieces[low : high + 1] != tokenize(answer["text"]):
+            places = encoded.spans[slice(*encoded.pieces[i])]
+            touched = [k for k, (start, end) in enumerate(places) if end > spans[i, 0] and start < spans[i, 1]]
+            assert low <= touched[0]
+            assert touched[-1] <= high
+            low, high, parts = touched[0], touched[-1], parts + 1
+        windows = reference.windows(len(pieces), 97 - asked - 3, 31)
+        several += len(windows) > 1
+        expected = [list(reference.window_label((low, high), window, asked + 2)) for window in windows]
+        assert found[rows].tolist() == expected, (context, answer)
+    assert several > 300
+    assert parts < 5

@@ -1,0 +1,102 @@
+"""Correlations: over all examples however they are batched, and of ranks with ties."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.training import PearsonCorrelation, spearman
+
+rng = np.random.default_rng(7)
+X = rng.normal(3.0, 1.3, 61)
+Y = 0.4 * X + rng.normal(size=61)
+
+
+def pearson_of(*batches, metric=None):
+    metric = metric or PearsonCorrelation()
+    for batch in batches:
+        metric.update_state(*batch)
+    return float(metric.result())
+
+
+def weighted(x, y, w):
+    """Pearson's correlation from its definition."""
+    x, y = x - np.average(x, weights=w), y - np.average(y, weights=w)
+    return np.sum(w * x * y) / np.sqrt(np.sum(w * x * x) * np.sum(w * y * y))
+
+
+@pytest.mark.parametrize("size", [1, 7, 32, 61])
+def test_pearson_does_not_depend_on_the_batches(size):
+    found = pearson_of(*((X[i : i + size], Y[i : i + size]) for i in range(0, 61, size)))
+    assert found == pytest.approx(np.corrcoef(X, Y)[0, 1], abs=1e-6)
+
+
+def test_keras_own_metric_does():
+    """Why there is another: a mean of correlations is none."""
+    metric, order = keras.metrics.PearsonCorrelation(axis=0), np.argsort(X)  # examples of a batch are alike
+    parts = [order[i : i + 7] for i in range(0, 56, 7)]
+    found = pearson_of(*((X[part], Y[part]) for part in parts), metric=metric)
+    assert abs(found - np.corrcoef(X[order[:56]], Y[order[:56]])[0, 1]) > 0.1
+    assert pearson_of(*((X[part], Y[part]) for part in [*parts, order[56:]])) == pytest.approx(np.corrcoef(X, Y)[0, 1])
+
+
+def test_pearson_takes_weights_and_columns():
+    weights = rng.random(61)
+    expected = weighted(X, Y, weights)
+    parts = [slice(0, 20), slice(20, 61)]
+    assert pearson_of(*((X[p], Y[p, None], weights[p]) for p in parts)) == pytest.approx(expected, abs=1e-6)
+    zeros = (100 * X[:5], Y[:5], np.zeros(5))
+    assert pearson_of(zeros, (X, Y[:, None], weights[:, None]), zeros) == pytest.approx(expected, abs=1e-6)
+
+
+def test_pearson_keeps_its_precision_far_from_zero():
+    """Sums of squares in float32 would lose all digits here."""
+    x, y = X.astype("float32") + 4096, Y.astype("float32") + 4096
+    found = pearson_of(*((x[i : i + 8], y[i : i + 8]) for i in range(0, 61, 8)))
+    assert found == pytest.approx(np.corrcoef(x.astype("float64"), y.astype("float64"))[0, 1], abs=1e-4)
+
+
+def test_pearson_of_nothing_that_varies():
+    assert np.isnan(pearson_of((X[:4], np.zeros(4))))
+    assert np.isnan(pearson_of((X[:1], Y[:1])))
+    assert pearson_of((X[:9], 2 * X[:9])) == pytest.approx(1)
+    assert pearson_of((X[:9], -X[:9])) == pytest.approx(-1)
+
+
+def test_pearson_starts_again_and_is_saved():
+    metric = keras.metrics.deserialize(keras.metrics.serialize(PearsonCorrelation(name="r")))
+    assert isinstance(metric, PearsonCorrelation)
+    assert metric.name == "r"
+    metric.update_state(X, -X)
+    metric.reset_state()
+    assert pearson_of((X, Y), metric=metric) == pytest.approx(np.corrcoef(X, Y)[0, 1], abs=1e-6)
+
+
+def test_spearman_by_hand():
+    # Ranks 1.5 1.5 3 4 and 1 2 3.5 3.5: deviations -1 -1 .5 1.5 and -1.5 -.5 1 1, products 1.5 .5 .5 1.5.
+    assert spearman([1, 1, 2, 3], [0.0, 0.5, 7.0, 7.0]) == pytest.approx(4 / np.sqrt(4.5 * 4.5))
+    assert spearman([1, 2, 3], [1, 100, 101]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [3, 2, -9]) == pytest.approx(-1)
+    assert np.isnan(spearman([1, 2], [5, 5]))
+
+
+def test_spearman_is_scipys():
+    stats = pytest.importorskip("scipy.stats")
+    for decimals in (0, 1, 9):  # with many ties, with some, without
+        x, y = X.round(decimals), Y.round(decimals)
+        assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ([1, 2, 3], [1, 2], r"got \(3,\) and \(2,\)"),
+        ([1], [1], "n > 1"),
+        ([[1, 2]], [[1, 2]], r"got \(1, 2\)"),
+        ([1, np.nan], [1, 2], "NaN has no rank"),
+    ],
+)
+def test_spearman_of_what_it_cannot_rank(a, b, message):
+    with pytest.raises(ValueError, match=message):
+        spearman(a, b)

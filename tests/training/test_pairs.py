@@ -1,0 +1,135 @@
+"""Objectives on vectors of pairs, against numpy."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.training import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.training.pairs import pair_cosines
+
+PAIRS, WIDTH, TEMPERATURE = 5, 7, 0.13
+
+
+@pytest.fixture
+def vectors():
+    return np.random.default_rng(3).normal(size=(2 * PAIRS, WIDTH)).astype("float32")
+
+
+def cosine(a, b):
+    return float(np.dot(a.astype("float64"), b) / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def candidates(row, vectors, texts):
+    """The partner's cosine, and those of what is wrong: the other sides of other pairs, unless texts are the same."""
+    partner = row ^ 1
+    others = [
+        other
+        for other in range(1 - row % 2, len(vectors), 2)
+        if other != partner and texts[other] not in (texts[row], texts[partner]) and texts[other ^ 1] != texts[row]
+    ]
+    return cosine(vectors[row], vectors[partner]), [cosine(vectors[row], vectors[other]) for other in others]
+
+
+def ranking(vectors, texts):
+    losses = []
+    for row in range(len(vectors)):
+        found, wrong = candidates(row, vectors, texts)
+        scores = np.array([found, *wrong]) / TEMPERATURE
+        losses.append(-np.log(np.exp(scores[0]) / np.exp(scores).sum()))
+    return np.array(losses)
+
+
+TEXTS = {
+    "all different": np.arange(10),
+    "a text twice on one side": np.array([0, 1, 2, 1, 4, 5, 6, 7, 2, 9]),
+    "a text on both sides": np.array([0, 1, 1, 3, 4, 0, 6, 7, 8, 9]),
+    "each with itself": np.repeat(np.arange(5), 2),
+    "one text alone": np.zeros(10, int),
+}
+
+
+@pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
+def test_ranking_is_that_of_loops(vectors, texts):
+    loss = MultipleNegativesRanking(TEMPERATURE, reduction="none")
+    found = keras.ops.convert_to_numpy(loss(texts.astype("int32"), vectors))
+    np.testing.assert_allclose(found, ranking(vectors, texts), rtol=1e-5, atol=1e-6)
+    assert found.shape == (2 * PAIRS,)
+
+
+def test_the_mean_is_that_of_both_directions_of_the_papers_formula(vectors):
+    firsts, seconds = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (vectors[::2], vectors[1::2]))
+    scores = np.exp(firsts @ seconds.T / TEMPERATURE)  # (B, B)
+    there = -np.log(np.diag(scores) / scores.sum(axis=1)).mean()
+    back = -np.log(np.diag(scores) / scores.sum(axis=0)).mean()
+    found = float(MultipleNegativesRanking(TEMPERATURE)(np.arange(2 * PAIRS), vectors))
+    assert found == pytest.approx((there + back) / 2, rel=1e-5)
+
+
+def test_weights_scale_the_pairs_own_terms(vectors):
+    weights = np.repeat([0.0, 1.0, 0.5, 3.0, 0.0], 2).astype("float32")
+    texts = np.arange(2 * PAIRS)
+    expected = (weights * ranking(vectors, texts)).sum() / (2 * PAIRS)
+    assert float(MultipleNegativesRanking(TEMPERATURE)(texts, vectors, weights)) == pytest.approx(expected, rel=1e-5)
+    labels = np.repeat([0.1, -0.7, 1.0, 0.3, 0.0], 2)
+    errors = np.array([(cosine(vectors[r], vectors[r ^ 1]) - labels[r]) ** 2 for r in range(2 * PAIRS)])
+    found = float(PairCosineError()(labels, vectors, weights))
+    assert found == pytest.approx((weights * errors).sum() / (2 * PAIRS), rel=1e-5)
+
+
+def test_found_partners_leave_a_small_loss_and_not_rounding_errors():
+    vectors = np.repeat(np.eye(3, 7), 2, axis=0).astype("float32")
+    found = keras.ops.convert_to_numpy(MultipleNegativesRanking(0.05, reduction="none")(np.arange(6), vectors))
+    np.testing.assert_allclose(found, np.log1p(2 * np.exp(-1 / 0.05)), rtol=1e-4)
+
+
+def test_one_pair_alone_has_nothing_to_learn(vectors):
+    assert float(MultipleNegativesRanking()(np.arange(2), vectors[:2])) == 0
+    assert float(MultipleNegativesRanking()(np.arange(2), np.zeros((2, 7), "float32"))) == 0
+
+
+def test_cosines_do_not_see_lengths(vectors):
+    lengths = np.linspace(0.1, 40, 2 * PAIRS, dtype="float32")[:, None]
+    found = keras.ops.convert_to_numpy(pair_cosines(vectors * lengths))
+    expected = [[cosine(a, b) for b in vectors[1::2]] for a in vectors[::2]]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
+def test_accuracy_is_that_of_loops(vectors, texts):
+    metric, weights = PairAccuracy(), np.repeat([2.0, 0.0, 1.0, 0.5, 4.0], 2).astype("float32")
+    vectors[1::2] += 0.8 * vectors[::2]  # some partners are found, and some are not
+    right = [found > max(wrong, default=-2) for found, wrong in (candidates(r, vectors, texts) for r in range(10))]
+    metric.update_state(texts, vectors, weights)
+    assert float(metric.result()) == pytest.approx((weights * right).sum() / weights.sum(), rel=1e-6)
+    if texts is TEXTS["all different"]:
+        assert 0 < np.mean(right) < 1
+
+
+def test_accuracy_is_a_mean_over_batches(vectors):
+    metric = PairAccuracy()
+    metric.update_state(np.arange(2), vectors[:2])  # one pair: found
+    metric.update_state(np.arange(4), np.eye(4, 7))  # nothing is near anything: the first is taken
+    assert float(metric.result()) == pytest.approx((2 + 2) / 6)
+
+
+def test_correlation_is_numpys_over_all_pairs(vectors):
+    labels = np.array([0.1, -0.7, 1.0, 0.3, 0.0])
+    cosines = [cosine(a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+    metric = PairCorrelation()
+    for part in (slice(0, 4), slice(4, 10)):
+        metric.update_state(np.repeat(labels, 2)[part], vectors[part])
+    assert float(metric.result()) == pytest.approx(np.corrcoef(labels, cosines)[0, 1], rel=1e-5)
+    weighted, counts = PairCorrelation(), np.array([3, 1, 2, 0, 1])
+    weighted.update_state(np.repeat(labels, 2), vectors, np.repeat(counts, 2))
+    expected = np.corrcoef(np.repeat(labels, counts), np.repeat(cosines, counts))[0, 1]
+    assert float(weighted.result()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [MultipleNegativesRanking(0.3, name="a"), PairCosineError(reduction="sum")])
+def test_losses_survive_serialisation(kind, vectors):
+    clone = keras.losses.deserialize(keras.losses.serialize(kind))
+    assert clone.get_config() == kind.get_config()
+    labels = np.repeat([0.1, -0.7, 1.0, 0.3, 0.0], 2).astype("float32")
+    assert float(clone(labels, vectors)) == float(kind(labels, vectors))

@@ -1,0 +1,83 @@
+"""Metrics of taggers against counting in Python."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.text.spans import spans_of
+from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
+
+LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
+
+
+def batches(count=5, rows=7, length=13):
+    """Labels with ignored positions anywhere, and logits that are right for most of them."""
+    rng = np.random.default_rng(11)
+    for _ in range(count):
+        labels = rng.integers(-3, len(LABELS), (rows, length))
+        labels[labels < 0] = IGNORED
+        right = (labels >= 0) & (rng.random(labels.shape) < 0.7)
+        chosen = np.where(right, labels, rng.integers(0, len(LABELS), labels.shape))
+        yield labels, rng.normal(scale=0.1, size=(*labels.shape, len(LABELS))) + 5 * np.eye(len(LABELS))[chosen], chosen
+
+
+def count_spans(labels, chosen):
+    used = labels != IGNORED
+    actual = {*spans_of([LABELS[k] for k in labels[used]])}
+    predicted = {*spans_of([LABELS[k] for k in chosen[used]])}
+    return np.array([len(actual & predicted), len(predicted), len(actual)])
+
+
+@pytest.mark.parametrize("score", ["precision", "recall", "f1"])
+def test_span_scores(score):
+    metric, counts = SpanScore(LABELS, score), np.zeros(3)
+    for labels, logits, chosen in batches():
+        metric.update_state(labels, logits)
+        counts += sum(map(count_spans, labels, chosen))
+    right, predicted, actual = counts
+    expected = {"precision": right / predicted, "recall": right / actual, "f1": 2 * right / (predicted + actual)}
+    assert 0.2 < expected[score] < 0.9
+    assert float(metric.result()) == pytest.approx(expected[score], abs=1e-6)
+    assert metric.name == f"span_{score}"
+    clone = SpanScore.from_config(metric.get_config())
+    assert float(clone.result()) == 0
+    metric.reset_state()
+    assert float(metric.result()) == 0
+
+
+def test_rows_of_weight_0_are_left_out():
+    labels, logits, chosen = next(batches())
+    weights = np.arange(7) % 2 * 0.5
+    metric = SpanScore(LABELS, "recall")
+    metric.update_state(labels, logits, weights)
+    right, _, actual = sum(map(count_spans, labels[1::2], chosen[1::2]))
+    assert float(metric.result()) == pytest.approx(right / actual, abs=1e-6)
+
+
+def test_token_accuracy():
+    metric, right, used = TokenAccuracy(), 0.0, 0.0
+    weights = np.array([0.0, 1, 2, 3, 1, 1, 1])[:, None]
+    for labels, logits, chosen in batches():
+        metric.update_state(labels, logits, weights[:, 0])
+        valid = labels != IGNORED
+        right, used = right + np.sum(weights * valid * (labels == chosen)), used + np.sum(weights * valid)
+    assert float(metric.result()) == pytest.approx(right / used, abs=1e-6)
+
+
+def test_an_unknown_score():
+    with pytest.raises(ValueError, match="accuracy"):
+        SpanScore(LABELS, "accuracy")
+
+
+def test_in_a_compiled_step():
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(len(LABELS))])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=IGNORED)
+    model.compile(loss=loss, weighted_metrics=[TokenAccuracy(), SpanScore(LABELS)])
+    labels, _, _ = next(batches())
+    metric = SpanScore(LABELS)
+    inputs = np.ones((7, 13, 3), "float32")
+    metric.update_state(labels, model.predict(inputs, verbose=0))
+    results = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert results["span_f1"] == pytest.approx(float(metric.result()), abs=1e-6)
