@@ -37,6 +37,7 @@ def read_texts(
     labelled: bool,
     labels: Any = None,
     label_type: Callable[[str], Any] = str,
+    separator: str | None = None,
 ) -> tuple[Any, Any]:
     """Texts or pairs, and names of classes."""
     return read_table(
@@ -49,7 +50,13 @@ def read_texts(
         columns.header,
         columns.format,
         columns.encoding,
+        separator,
     )
+
+
+def read_label_sets(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
+    """Texts or pairs, and for each a list of names of classes."""
+    return read_texts(source, columns, labelled, labels, separator="|")
 
 
 def read_numbers(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:

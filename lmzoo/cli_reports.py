@@ -65,6 +65,28 @@ def compare_classes(actual: Sequence[int], predicted: Sequence[int], names: Sequ
     return Report(scores, tables)
 
 
+def report_label_sets(
+    task: Any, x: Any, y: Sequence[Sequence[str]], chunks: Chunks, batch_size: int, **_: Any
+) -> Report:
+    """Micro and macro F1, the share of examples whose labels are all right, and scores by class.
+
+    Macro F1 is the mean over classes that occur in either; scores are 0 where they are undefined.
+    """
+    answers = [row for part in chunks(x) for row in task.classify(part, batch_size)]
+    predicted = {(i, answer["label"]) for i, row in enumerate(answers) for answer in row}
+    actual = {(i, name) for i, names in enumerate(y) for name in names}
+    right, said, there = (Counter(name for _, name in pairs) for pairs in (actual & predicted, predicted, actual))
+    rows = [_prf(name, right[name], said[name], there[name]) for name in task.class_names]
+    used = [row[3] for row in rows if said[row[0]] or there[row[0]]]
+    wrong = {i for i, _ in actual ^ predicted}
+    scores = {
+        "micro_f1": _prf("", right.total(), said.total(), there.total())[3],
+        "macro_f1": float(np.mean(used)) if used else 0.0,
+        "exact": _ratio(len(y) - len(wrong), len(y)),
+    }
+    return Report(scores, {"classes": (["class", "precision", "recall", "f1", "count"], rows)})
+
+
 def report_numbers(task: Any, x: Any, y: Sequence[float], chunks: Chunks, batch_size: int, **_: Any) -> Report:
     """Pearson's and Spearman's correlation of labels and predictions."""
     predicted = np.concatenate([task.predict(part, batch_size, verbose=0)[:, 0] for part in chunks(x)])  # (n,)

@@ -19,6 +19,7 @@ from lmzoo.cli import _messages, app
 from lmzoo.cli_reading import (
     Columns,
     Reader,
+    read_label_sets,
     read_numbers,
     read_pairs,
     read_prompts,
@@ -55,6 +56,7 @@ class Kind:
         report: name of the function of `lmzoo.cli_reports` that `evaluate` calls.
         names: from labels, of examples or of their words, to the names in them; None if labels have no names.
         arguments: from labels to the constructor's arguments that depend on them.
+        fits: whether a model of the class is of this kind.
     """
 
     name: str
@@ -64,9 +66,10 @@ class Kind:
     report: str
     names: Callable[[Any], Iterable[str]] | None = None
     arguments: Callable[[Any], dict[str, Any]] = lambda y: {}
+    fits: Callable[[Any], bool] = lambda task: True
 
 
-def _of_words(y: list[list[str]]) -> Iterable[str]:
+def _of_lists(y: list[list[str]]) -> Iterable[str]:
     return (label for labels in y for label in labels)
 
 
@@ -78,20 +81,43 @@ def _objective(y: Any) -> dict[str, Any]:
     return {"objective": "contrastive" if y is None else "cosine"}
 
 
+def _many(y: Any) -> dict[str, Any]:
+    return {"multi_label": True}
+
+
+def _has_one(task: Any) -> bool:
+    return not task.multi_label
+
+
+def _has_many(task: Any) -> bool:
+    return bool(task.multi_label)
+
+
 KINDS = (
-    Kind("classifier", "TextClassifier", read_texts, "classify", "report_classes", names=iter),
+    Kind("classifier", "TextClassifier", read_texts, "classify", "report_classes", names=iter, fits=_has_one),
     Kind("regressor", "TextRegressor", read_numbers, "score", "report_numbers"),
-    Kind("tagger", "TokenClassifier", read_words, "tag", "report_tags", names=_of_words),
+    Kind("tagger", "TokenClassifier", read_words, "tag", "report_tags", names=_of_lists),
     Kind("qa", "QuestionAnswerer", read_questions, "answer", "report_answers", arguments=_threshold),
     Kind("choice", "MultipleChoice", read_prompts, "choose", "report_choices"),
     Kind("masked-lm", "MaskedLM", read_texts_alone, "fill", "report_masked"),
     Kind("embedder", "TextEmbedder", read_pairs, "embed", "report_pairs", arguments=_objective),
+    Kind(
+        "multi-label",
+        "TextClassifier",
+        read_label_sets,
+        "classify",
+        "report_label_sets",
+        names=_of_lists,
+        arguments=_many,
+        fits=_has_many,
+    ),
 )
 
 
 def _kind_called(name: str) -> Kind:
     wanted = re.sub("[-_ ]", "", name.lower())
-    known = {re.sub("-", "", key.lower()): kind for kind in KINDS for key in (kind.name, kind.task)}
+    # Of two kinds of a class the first one has its name.
+    known = {re.sub("-", "", key.lower()): kind for kind in reversed(KINDS) for key in (kind.name, kind.task)}
     if wanted not in known:
         near = difflib.get_close_matches(wanted, known, n=1)
         hint = f" Did you mean {known[near[0]].name}?" if near else ""
@@ -105,7 +131,7 @@ _DATA = "CSV, TSV (no quotes), JSON lines, text lines, CoNLL, CoNLL-U, SQuAD's J
 _MODEL = "A .keras file, or a preset with the task's head."
 _TEXT = 'Column of the texts, by name or by number from 0 on. Default: "text"; the words, the question, the prompt.'
 _PAIR = "Column of the second texts of pairs; the context; the words that every choice begins with."
-_LABEL = 'Column of the labels. Default: "label", the last one of CoNLL, UPOS of CoNLL-U.'
+_LABEL = 'Column of the labels. Default: "label", the last one of CoNLL, UPOS of CoNLL-U. "|" parts several.'
 _CHOICES = "Columns of the choices, with commas between them, or one that holds lists. Default: ending0 to ending3."
 _FORMAT = "csv, tsv, jsonl, txt, labelled (a label, a space, a text), conll, conllu, squad. Default: as the name says."
 _SCALE = "Divide labels that are numbers by this, as 5 for similarities of 0 to 5."
@@ -292,6 +318,8 @@ def _split(x: Any, y: Any, share: float, seed: int) -> tuple[tuple[Any, Any], tu
 def _sorted_labels(names: Iterable[str], data: Path) -> list[str]:
     """All labels in the order of the alphabet or, if they are numbers, in theirs."""
     labels = sorted(set(names))
+    if not labels:
+        raise ValueError(f"No example of {data} has a label.")
     if len(labels) < 2:
         raise ValueError(f"All labels of {data} are {labels[0]!r}: there is nothing to tell apart.")
     return sorted(labels, key=float) if all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels) else labels
@@ -327,7 +355,7 @@ def _load(source: str) -> tuple[Kind, Any]:
             raise ValueError(f"{path} cannot be loaded: {reason}") from None
     else:
         task = _head_of(source).from_preset(source)
-    kind = next((kind for kind in KINDS if isinstance(task, getattr(models, kind.task))), None)
+    kind = next((kind for kind in KINDS if isinstance(task, getattr(models, kind.task)) and kind.fits(task)), None)
     if kind is None:
         raise ValueError(f"{source} holds a {type(task).__name__}, which is no task. See `lmzoo fit`.")
     return kind, task

@@ -216,14 +216,16 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
     x, y = tiny_examples(task, 8)
     task.compile(keras.optimizers.Adam(0.002))
     task.optimizer.build(task.trainable_variables)
+    x, y = 4 * list(x), None if y is None else 4 * list(y)
     variables = [*task.variables, *task.optimizer.variables]
     start, losses = [np.array(ops.convert_to_numpy(variable)) for variable in variables], []
     for _ in range(2):
         for variable, value in zip(variables, start, strict=True):
             variable.assign(value)
-        losses.append(task.fit(x, y, batch_size=8, epochs=12, verbose=0).history["loss"])
+        keras.utils.set_random_seed(SEED)
+        losses.append(task.fit(x, y, batch_size=8, epochs=3, verbose=0).history["loss"])
     _close(losses[1], losses[0], "two runs of fit")
-    assert np.mean(losses[0][-3:]) < np.mean(losses[0][:3])
+    assert losses[0][-1] < losses[0][0]
 
 
 def check_task_files(task_class: type[Task], family: Family) -> None:
@@ -243,6 +245,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
 def check_task_resume(task_class: type[Task], family: Family) -> None:
     """A `.keras` file brings back the optimizer, so that training goes on as if nothing had been."""
     task, batch = tiny_task(task_class, family), _task_batch(tiny_task(task_class, family))
+    task.compile(run_eagerly=True)  # quicker for two steps
     task.train_on_batch(*batch)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
@@ -258,7 +261,6 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
     if importlib.util.find_spec(other) is None:
         return
     task = tiny_task(task_class, family)
-    task.compile(keras.optimizers.SGD(0.5))
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
         ask_elsewhere(other, [folder, task_class.__module__, family.backbone.__module__])
@@ -267,7 +269,11 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
 
 
 def _train_and_predict(task: Task) -> list[np.ndarray]:
-    """Predictions, the loss of a step, and the predictions after it."""
+    """Predictions, the loss of a step, and the predictions after it.
+
+    `check_task_training` compares compiled with eager steps; here each backend takes what starts sooner.
+    """
+    task.compile(keras.optimizers.SGD(0.5), run_eagerly=keras.backend.backend() == "tensorflow")
     x, y = tiny_examples(task, 8)
     before = task.predict(x, verbose=0)
     history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history

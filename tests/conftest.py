@@ -6,11 +6,14 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import pytest
+
+from lmzoo.tasks.compiling import CompiledModel
 
 ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
@@ -32,6 +35,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     keras.utils.set_random_seed(1301)
+
+
+@pytest.fixture
+def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On TensorFlow, tasks run eagerly unless the test is marked `compiled` or says how to compile.
+
+    To trace and compile a tiny model takes seconds, to run it milliseconds.
+    """
+    compile_task = CompiledModel.compile
+
+    def compile_eagerly(self: CompiledModel, *args: Any, **kwargs: Any) -> None:
+        eagerly = {} if kwargs.keys() & {"jit_compile", "run_eagerly"} else {"run_eagerly": True}
+        compile_task(self, *args, **kwargs, **eagerly)
+
+    if BACKEND == "tensorflow" and not request.node.get_closest_marker("compiled"):
+        monkeypatch.setattr(CompiledModel, "compile", compile_eagerly)
 
 
 @pytest.fixture(autouse=True, scope="module")

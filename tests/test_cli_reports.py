@@ -12,6 +12,7 @@ from lmzoo.cli_reports import (
     compare_classes,
     report_answers,
     report_choices,
+    report_label_sets,
     report_numbers,
     report_pairs,
     report_tags,
@@ -43,6 +44,30 @@ def test_classes_are_compared_as_scikit_learn_does(classes):
         assert report.scores["mcc"] == pytest.approx(sklearn_metrics.matthews_corrcoef(actual, predicted))
     else:
         assert "mcc" not in report.scores
+
+
+def test_label_sets_are_compared_as_scikit_learn_does():
+    rng = np.random.default_rng(19)
+    names = ["art", "sport", "war", "sea"]  # the last one never occurs
+    actual, predicted = rng.integers(0, 2, (2, 31, 4))
+    actual[:, 3] = predicted[:, 3] = 0
+    actual[5:11], predicted[5:11] = actual[:6], actual[:6]
+
+    def classify(x, batch_size):
+        return [[{"label": names[i]} for i in np.flatnonzero(predicted[row])] for row in x]
+
+    y = [[names[i] for i in np.flatnonzero(row)] for row in actual]
+    task = SimpleNamespace(classify=classify, class_names=names)
+    report = report_label_sets(task, range(31), y, lambda x: [x[:17], x[17:]], batch_size=4)
+    assert report.scores == {
+        "micro_f1": pytest.approx(sklearn_metrics.f1_score(actual, predicted, average="micro")),
+        "macro_f1": pytest.approx(sklearn_metrics.f1_score(actual[:, :3], predicted[:, :3], average="macro")),
+        "exact": pytest.approx(sklearn_metrics.accuracy_score(actual, predicted)),
+    }
+    expected = sklearn_metrics.precision_recall_fscore_support(actual, predicted, zero_division=0)
+    rows = report.tables["classes"][1]
+    assert [row[0] for row in rows] == names
+    np.testing.assert_allclose([row[1:] for row in rows], np.transpose(expected), rtol=1e-12)
 
 
 def test_one_answer_for_all_has_no_correlation():

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config.exper
 TEXTS = tiny_texts(13)
 SENTIMENT = ["pos" if "good" in text or "fine" in text else "neg" for text in TEXTS]
 
+TOPICS = [[name for name in ("film", "good", "dull") if name in text] for text in TEXTS]
+
 
 def run(*arguments, stdin=None, code=0):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
@@ -85,6 +87,13 @@ CASES = {
         ["--text", "review", "--label", "sentiment"],
         {"label", "score"},
         LOSS | {"accuracy", "macro_f1", "mcc"},
+    ),
+    "multi-label": Case(
+        "topics.jsonl",
+        "".join(json.dumps({"text": text, "label": row}) + "\n" for text, row in zip(TEXTS, TOPICS, strict=True)),
+        [],
+        {"label", "score"},
+        LOSS | {"micro_f1", "macro_f1", "exact"},
     ),
     "regressor": Case(
         "stsb.csv",
@@ -230,6 +239,24 @@ def test_labels_are_counted(fitted):
     assert list(counts) == ["neg", "pos"]
     assert {label: sum(c) for label, c in counts.items()} == {n: SENTIMENT.count(n) for n in ("neg", "pos")}
     assert sum(held for _, held in counts.values()) == round(0.3 * len(TEXTS))
+
+
+def test_several_labels_in_a_cell(folder, fitted):
+    data = folder / "topics.csv"
+    data.write_text("text,label\n" + _csv(TEXTS, ["|".join(row) for row in TOPICS]))
+    results = [run("evaluate", fitted("multi-label")[0], path) for path in (data, folder / "topics.jsonl")]
+    assert scores_of(results[0].stdout) == scores_of(results[1].stdout)
+    table = results[0].stdout.split("class\tprecision\trecall\tf1\tcount\n")[1].split("\n\n")[0].splitlines()
+    counts = {line.split("\t")[0]: int(line.split("\t")[-1]) for line in table}
+    assert counts == {name: sum(name in row for row in TOPICS) for name in ("dull", "film", "good")}
+    data.write_text("text,label\n" + _csv(TEXTS[:2], ["film", "film | war"]))
+    assert (
+        "topics.csv, line 3: the label 'war' is unknown"
+        in run("evaluate", fitted("multi-label")[0], data, code=1).stderr
+    )
+    data.write_text("text,label\n" + _csv(TEXTS[:2], ["", ""]))
+    arguments = [data, "--task", "multi-label", "--preset", folder / "preset", "--output", folder / "no.keras"]
+    assert "No example of" in run("fit", *arguments, code=1).stderr
 
 
 def test_numbers_are_in_their_order(folder):

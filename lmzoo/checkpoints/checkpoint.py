@@ -67,11 +67,13 @@ class Checkpoint:
         Raises:
             PresetError: if there are no tokenizer files, or ones that our tokenizers cannot follow.
         """
+        from lmzoo.checkpoints.tokenizer_settings import longest_row
         from lmzoo.checkpoints.tokenizers import read_tokenizer
 
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
         tokenizer = read_tokenizer(self.directory, self.family.tokenizer, size, characters)
-        return Preprocessor(tokenizer, self.family.packing, self.arguments.get("max_sequence_length", 512))
+        length = longest_row(self.directory, self.arguments.get("max_sequence_length", 512))
+        return Preprocessor(tokenizer, self.family.packing, length)
 
     def plan(self, model: Any) -> Plan:
         """What loading will do, checked, without reading a tensor.

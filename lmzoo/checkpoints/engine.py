@@ -201,16 +201,13 @@ def plan(format: Format, tensors: TensorFile, weights: Mapping[str, Any], head: 
     return Plan(tensors, assignments, copies, left_out, missing)
 
 
-def tensors_of(
-    format: Format, weights: Mapping[str, Any], head: str | None = None, prefix: str = ""
-) -> Iterator[tuple[str, np.ndarray]]:
+def tensors_of(format: Format, weights: Mapping[str, Any], head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
     """The tensors that a file of a format holds of these weights: pairs of a name and an array.
 
     Args:
         format: the tables.
         weights: path -> variable.
         head: name of the class of the task whose head is among them, or None.
-        prefix: to put before the names of the backbone's tensors.
     """
     for path, weight in weights.items():
         if path.startswith(format.absent):
@@ -218,7 +215,7 @@ def tensors_of(
         in_head = head is not None and _matching(format.heads[head], path) is not None
         row = lookup(format, format.heads[head] if in_head else format.backbone, path)
         array = keras.ops.convert_to_numpy(weight)
-        yield row.name if in_head else prefix + row.name, np.ascontiguousarray(row.transform.store(array))
+        yield row.name, np.ascontiguousarray(row.transform.store(array))
 
 
 def lookup(format: Format, table: Table, path: str) -> Row:
@@ -269,10 +266,9 @@ def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
 
 def _reason(format: Format, canonical: str, head: str | None) -> str | None:
     """Why a tensor is not read; None if there is no reason not to."""
+    if reason := next((why for pattern, why in format.ignored.items() if re.fullmatch(pattern, canonical)), None):
+        return reason
     for task, table in format.heads.items():
         if task != head and any(_pattern(row.name).fullmatch(canonical) for row in table.values()):
             return f"the head of a {task}"
-    for copy, original in format.copies.items():
-        if canonical == copy:
-            return f"a copy of {original}"
-    return next((why for pattern, why in format.ignored.items() if re.fullmatch(pattern, canonical)), None)
+    return f"a copy of {format.copies[canonical]}" if canonical in format.copies else None

@@ -75,7 +75,12 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Format:
         name="TensorFlow checkpoint of Google's code",
         config=config,
         backbone=tensorflow_modules(modules),
-        heads={"MaskedLM": masked_lm, "TextClassifier": CLASSIFIER, "QuestionAnswerer": QUESTION_ANSWERER},
+        heads={
+            "MaskedLM": masked_lm,
+            "TextClassifier": CLASSIFIER,
+            "TextRegressor": CLASSIFIER,
+            "QuestionAnswerer": QUESTION_ANSWERER,
+        },
         aliases={r"^module/": ""},
         optional=("pooler/",),
         ignored={
@@ -119,5 +124,6 @@ def _head(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:
     names = {re.sub(r"^module/", "", name): name for name in tensors.names()}
     task = next((task for name, task in _HEADS.items() if name in names), None)
     if task == "TextClassifier":
-        return task, {"num_classes": tensors.shape(names["output_weights"])[0]}
+        outputs = tensors.shape(names["output_weights"])[0]
+        return (task, {"num_classes": outputs}) if outputs > 1 else ("TextRegressor", {})
     return task, {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ ACTIVATIONS = {
     "relu": "relu",
     "tanh": "tanh",
 }
-# What follows "For" in a class name of transformers, and our task.
+# What follows "For" in a class name of transformers, and our task; a SequenceClassification may be a `TextRegressor`.
 TASKS = {
     "MaskedLM": "MaskedLM",
     "PreTraining": "MaskedLM",
@@ -31,6 +32,8 @@ TASKS = {
     "QuestionAnswering": "QuestionAnswerer",
     "MultipleChoice": "MultipleChoice",
 }
+# The part of a model with a head that is a model without one: the family's name stands before its tensors.
+_BASE = r"(embeddings|encoder|transformer|pooler)\."
 # Keys of every configuration that do not change what the model computes, or that only a head needs.
 _IGNORED = {
     "_attn_implementation_autoset", "_name_or_path", "_num_labels", "architectures", "bos_token_id",
@@ -105,7 +108,10 @@ def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def hugging_face_format(
-    masked_lm: tuple[str, str, str], classifier: Mapping[str, str] | None = None, **fields: Any
+    masked_lm: tuple[str, str, str],
+    classifier: Mapping[str, str] | None = None,
+    choice: Mapping[str, str] | None = None,
+    **fields: Any,
 ) -> Format:
     """A `Format` with what holds for all of transformers' families.
 
@@ -113,25 +119,33 @@ def hugging_face_format(
         masked_lm: of the head of a masked language model the modules of the dense layer and of LayerNorm, and the
             tensor of the output's bias.
         classifier: layers of the classification head and their modules, if it is more than `classifier`.
+        choice: the same of the head of multiple choice, if it is not that of classification.
         **fields: of `Format`.
     """
     dense, layer_norm, bias = masked_lm
     modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
+    classifier = classifier or {"classifier/logits": "classifier"}
     heads = {
         "MaskedLM": {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)},
-        "TextClassifier": torch_modules(classifier or {"classifier/logits": "classifier"}),
+        "TextClassifier": torch_modules(classifier),
+        "TextRegressor": torch_modules(classifier),
+        "MultipleChoice": torch_modules(choice or classifier),
         "TokenClassifier": torch_modules({"classifier/logits": "classifier"}),
         "QuestionAnswerer": torch_modules({"span_head/logits": "qa_outputs"}),
     }
-    # A model with a head has the family's name before the tensors of its backbone.
     aliases = {
-        r"^\w+\.(?=(embeddings|encoder|transformer|pooler)\.)": "",
+        rf"^\w+\.(?={_BASE})": "",
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
     }
     ignored = {r"(.*\.)?position_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
     return Format(name, heads=heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
+
+
+def with_base(name: str, family: str) -> str:
+    """A tensor's name in a model with a head, as opposed to one without."""
+    return f"{family}.{name}" if re.match(_BASE, name) else name
 
 
 def find_hugging_face(directory: Path) -> Checkpoint | None:
@@ -169,8 +183,23 @@ def _head(directory: Path, config: Mapping[str, Any]) -> tuple[str | None, dict[
     """Our task for the head that `config.json` names, and its constructor's arguments; (None, {}) for none."""
     architecture = (config.get("architectures") or [""])[0]
     task = TASKS.get(architecture.partition("For")[2])
-    if task not in ("TextClassifier", "TokenClassifier"):
-        return task, {}
+    arguments: dict[str, Any] = {}
+    if task in ("TextClassifier", "TokenClassifier"):
+        arguments = _classes(directory, config)
+    if task == "TextClassifier":
+        problem = config.get("problem_type")
+        if problem == "regression" or (problem is None and arguments["num_classes"] == 1):
+            task, arguments = "TextRegressor", {}
+        elif problem == "multi_label_classification":
+            arguments["multi_label"] = True
+    rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
+    if rates and task in ("TextClassifier", "TextRegressor", "TokenClassifier", "MultipleChoice"):
+        arguments["dropout"] = rates[0]
+    return task, arguments
+
+
+def _classes(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """`num_classes`, and `labels` if the classes have names."""
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     try:
         labels = [names[key] for key in sorted(names, key=int)]
@@ -181,9 +210,6 @@ def _head(directory: Path, config: Mapping[str, Any]) -> tuple[str | None, dict[
         raise PresetError(
             f"{directory / CONFIG_FILE}: `id2label` must map the numbers from 0 to names, got {names!r:.80}."
         )
-    arguments: dict[str, Any] = {"num_classes": len(labels)}
-    if labels != [f"LABEL_{i}" for i in range(len(labels))]:  # transformers' way to say that there are no names
-        arguments["labels"] = labels
-    if rates := [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]:
-        arguments["dropout"] = rates[0]
-    return task, arguments
+    if labels == [f"LABEL_{i}" for i in range(len(labels))]:  # transformers' way to say that there are no names
+        return {"num_classes": len(labels)}
+    return {"num_classes": len(labels), "labels": labels}

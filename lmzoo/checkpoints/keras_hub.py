@@ -1,4 +1,4 @@
-"""Presets of KerasHub's own BERT, RoBERTa, ALBERT and DistilBERT, read and written without it."""
+"""Presets of KerasHub's own BERT, RoBERTa, ALBERT and DistilBERT, read without it; backbones are written, too."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import Format, Row, Transform
 from lmzoo.checkpoints.hdf5_files import Hdf5File
 from lmzoo.checkpoints.heads import JoinedHeads, split_heads
+from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, HeadFile, head_in, head_tables
+from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.models.family import families
-from lmzoo.presets.store import CONFIG_FILE, MODEL_WEIGHTS_FILE, PresetError, read_json
+from lmzoo.presets.store import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, PresetError, read_json
 
 _PREFIX = "keras_hub>"
 _KEYS = (
@@ -52,6 +54,7 @@ def keras_hub_format(
     only: Mapping[str, tuple[Any, ...]] | None = None,
     untold: tuple[str, ...] = (),
     transforms: Mapping[str, Transform] | None = None,
+    dense_in_head: bool = False,
     **constants: Any,
 ) -> Format:
     """The format of a family.
@@ -63,6 +66,7 @@ def keras_hub_format(
         only: see `ConfigTable`.
         untold: see there, too.
         transforms: of weights that are laid out otherwise, by path.
+        dense_in_head: whether the classification head has a layer before its last.
         **constants: our arguments that KerasHub's classes fix.
     """
     places = {**layers, **{f"{block}/{ours}": f"transformer_encoder_{{i}}/{theirs}" for ours, theirs in _BLOCK.items()}}
@@ -83,6 +87,8 @@ def keras_hub_format(
             ignored=("dtype", "name", "trainable"),
         ),
         backbone=rows,
+        heads=head_tables(dense_in_head),
+        ignored=HEAD_IGNORED,
         # The first of several layers of one class has no number.
         aliases={r"^layers/transformer_encoder/": "layers/transformer_encoder_0/"},
     )
@@ -117,7 +123,10 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
         raise PresetError(f"{file}: {name!r} is not known; known are {', '.join(known)}.")
     arguments = read_arguments(known[name], "keras_hub", config["config"], file)
 
-    def open_tensors() -> JoinedHeads:
-        return JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)
+    head, head_arguments = head_in(directory, known[name], arguments["hidden_dim"])
 
-    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors)
+    def open_tensors() -> TensorFile:
+        backbone = JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)
+        return HeadFile(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if head else backbone
+
+    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors, head, head_arguments)

@@ -111,6 +111,26 @@ def read_settings(directory: Path, cls: type[Tokenizer], pipeline: Mapping[str, 
     return found
 
 
+def longest_row(directory: Path, positions: int) -> int:
+    """How many tokens a row may have: the tokenizer's `model_max_length`, or all positions of the model.
+
+    Args:
+        directory: the checkpoint's.
+        positions: how many rows the model's table of positions has.
+
+    Raises:
+        PresetError: if `model_max_length` is no positive number.
+    """
+    length = _read(directory, SETTINGS_FILE).get("model_max_length")
+    if length is None:
+        return positions
+    if isinstance(length, bool) or not isinstance(length, (int, float)) or not length >= 1:
+        raise PresetError(
+            f"{directory / SETTINGS_FILE}: `model_max_length` must be a positive number, got {length!r:.60}."
+        )
+    return int(min(length, positions))  # transformers writes 1e30 where there is no limit
+
+
 def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: Mapping[str, Any] | None) -> None:
     """Holds the special and added tokens that the files name against the tokenizer's.
 

@@ -12,7 +12,7 @@ import keras
 
 from lmzoo.checkpoints.engine import Format, tensors_of, weights_of
 from lmzoo.checkpoints.hdf5_files import write_hdf5
-from lmzoo.checkpoints.hugging_face import TASKS
+from lmzoo.checkpoints.hugging_face import TASKS, with_base
 from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.safetensors_files import write_safetensors
@@ -79,15 +79,32 @@ def save_checkpoint(
     if not getattr(model, "uses_pooler", True):
         weights = {path: weight for path, weight in weights.items() if not path.startswith(format.optional)}
     head = type(model).__name__ if model is not backbone else None
-    if head is not None and head not in format.heads:
+    if head is not None and (head not in format.heads or to == "keras_hub"):
         raise PresetError(f"The format {to!r} has no place for the head of a {head}. Save `task.backbone`.")
+    _check_head(model, backbone, to)
     marker = writer.marker.format(family=family.name)
     with atomic_directory(directory, marker=marker, owns=writer.owns | {marker}, overwrite=overwrite) as target:
-        prefix = f"{family.name}." if head and to == "hf" else ""
-        added = ((prefix + name, array) for name, array in more.items())
-        writer.model(target, model, head, config, itertools.chain(tensors_of(format, weights, head, prefix), added))
+        tensors = itertools.chain(tensors_of(format, weights, head), more.items())
+        writer.model(target, model, head, config, tensors)
         if preprocessor is not None:
             writer.tokenizer(target, backbone, preprocessor)
+
+
+def _check_head(model: Any, backbone: Any, to: str) -> None:
+    """Checks that other libraries compute what the head does: they have no word for its arguments."""
+    if type(model).__name__ == "MaskedLM":
+        names = ("activation", "layer_norm_epsilon")
+        told = {name: (getattr(model.head, name), getattr(backbone.config, name)) for name in names}
+    else:
+        told = {"pooling": (getattr(model, "pooling", "first"), "first")}
+        if to != "hf":
+            told["multi_label"] = (getattr(model, "multi_label", False), False)
+    for name, (found, expected) in told.items():
+        if found != expected:
+            raise PresetError(
+                f"The format {to!r} cannot say `{name}={found!r}` of a {type(model).__name__}: it means {expected!r} "
+                "there. Save `task.backbone`."
+            )
 
 
 def _config(format: Format, config: Any) -> dict[str, Any]:
@@ -106,6 +123,13 @@ def _config(format: Format, config: Any) -> dict[str, Any]:
 def _write_hugging_face(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
     family = family_of(getattr(model, "backbone", model))
     kind = next((theirs for theirs, ours in TASKS.items() if ours == head), None)
+    if head == "TextRegressor":
+        kind = "SequenceClassification"
+        config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    elif getattr(model, "multi_label", False):
+        config["problem_type"] = "multi_label_classification"
+    if head is not None:
+        tensors = ((with_base(name, family.name), array) for name, array in tensors)
     prefix = family.backbone.__name__.removesuffix("Backbone")
     config = {
         "architectures": [f"{prefix}For{kind}" if kind else f"{prefix}Model"],

@@ -14,7 +14,10 @@ _skipped = ContextVar("skipped", default=False)
 
 @contextmanager
 def skip_initial_values() -> Iterator[None]:
-    """Weights that are made in here are zero: drawing millions of values takes longer than loading others over them."""
+    """Weights that are made in here hold anything, and must be assigned before they are used.
+
+    To draw millions of values takes longer than to load others over them.
+    """
     token = _skipped.set(True)
     try:
         yield
@@ -31,4 +34,13 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         """Draws the values."""
-        return keras.ops.zeros(shape, dtype) if _skipped.get() else super().__call__(shape, dtype)
+        return _unset(shape, dtype) if _skipped.get() else super().__call__(shape, dtype)
+
+
+def _unset(shape: Any, dtype: Any) -> Any:
+    """A tensor of any values. On TensorFlow it takes no memory before it is written to, as one of zeros would."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.raw_ops.Empty(shape=shape, dtype=keras.backend.standardize_dtype(dtype), init=False)
+    return keras.ops.zeros(shape, dtype)

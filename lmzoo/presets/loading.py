@@ -31,7 +31,7 @@ from lmzoo.presets.store import (
     read_json,
     write_json,
 )
-from lmzoo.text import Preprocessor
+from lmzoo.text import Preprocessor, Tokenizer
 
 if TYPE_CHECKING:
     from lmzoo.models.backbone import Backbone
@@ -119,11 +119,19 @@ class _KerasPreset:
             raise MissingTokenizerError(
                 f"{self.directory} holds no tokenizer files ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
             )
-        stored = read_json(self.directory, PREPROCESSOR_FILE)
-        # Nothing but this class is built from the file, whatever class it names.
+        stored, file = read_json(self.directory, PREPROCESSOR_FILE), self.directory / PREPROCESSOR_FILE
         if stored.get("registered_name") != keras.saving.get_registered_name(Preprocessor):
-            raise PresetError(f"{self.directory / PREPROCESSOR_FILE} names no preprocessor of lmzoo.")
-        preprocessor = keras.saving.deserialize_keras_object(stored)
+            raise PresetError(f"{file} names no preprocessor of lmzoo.")
+        # Nothing but this class and a tokenizer is built from the file, whatever it names: Keras might call a function.
+        try:
+            config = stored["config"]
+            name, settings = (config["tokenizer"][key] for key in ("registered_name", "config"))
+            found = keras.saving.get_registered_object(name)
+            if not (isinstance(found, type) and issubclass(found, Tokenizer)):
+                raise PresetError(f"{file} names no tokenizer of lmzoo: {name!r:.60}.")
+            preprocessor = Preprocessor(**{**config, "tokenizer": found.from_config(settings)})
+        except (AttributeError, KeyError, TypeError) as error:
+            raise PresetError(f"{file} does not describe a preprocessor of lmzoo: {error!r:.200}.") from error
         preprocessor.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
         return preprocessor
 
@@ -173,6 +181,8 @@ def load_task(
         preprocessor.sequence_length = sequence_length
     config = source.head_of(cls)
     has_head = config is not None
+    if load_weights and not has_head and not _new_classes({}, task_kwargs):
+        _check_kind(source.head, cls, preset)
     config = config or {}
     if "dropout" in backbone_overrides:
         config.pop("dropout", None)  # The head follows the backbone.
@@ -191,6 +201,17 @@ def load_task(
     if load_weights:
         source.load(task if has_head else backbone)
     return task
+
+
+def _check_kind(stored: str | None, cls: type[Task], preset: Any) -> None:
+    """Numbers and classes are easily taken for each other: other libraries have one class for both."""
+    if (cls.__name__, stored) not in (("TextClassifier", "TextRegressor"), ("TextRegressor", "TextClassifier")):
+        return
+    new = " Or pass `num_classes` or `labels` for a new head." if stored == "TextRegressor" else ""
+    raise PresetError(
+        f"{str(preset)!r} holds the head of a {stored}, not of a {cls.__name__}. Call `{stored}.from_preset`; its "
+        f"result's `backbone` and `preprocessor` make a {cls.__name__} that starts anew.{new}"
+    )
 
 
 def _new_classes(stored: dict[str, Any], asked: dict[str, Any]) -> bool:

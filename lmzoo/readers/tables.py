@@ -27,6 +27,7 @@ def read_table(
     header: bool = True,
     format: str | None = None,
     encoding: str = "utf-8",
+    separator: str | None = None,
 ) -> tuple[list[str] | tuple[list[str], list[str]], list[Any] | None]:
     r"""Texts, or pairs of texts, and labels from the columns of a table.
 
@@ -48,9 +49,12 @@ def read_table(
         header: whether the first line of CSV and TSV names the columns. Without, they only have numbers.
         format: one of the above; by default the file's suffix says it.
         encoding: of the file.
+        separator: what stands between the labels of a text that may have any number of them; in JSON lines they may
+            also be a list. None for one label each.
 
     Returns:
-        `x, y` as `fit` takes them: a list of texts, or `(firsts, seconds)`, and a list of labels, or None.
+        `x, y` as `fit` takes them: a list of texts, or `(firsts, seconds)`, and a list of labels, with `separator` of
+        lists of labels, or None.
 
     Raises:
         ValueError: naming the file, and the line where there is one: a column that is not there, a row of other than
@@ -71,7 +75,7 @@ def read_table(
     table = open_table(path, header, format, encoding)
     firsts = table.texts(text)
     x = firsts if pair is None else (firsts, table.texts(pair))
-    return x, None if label is None else table.labels(label, label_type, labels)
+    return x, None if label is None else table.labels(label, label_type, labels, separator)
 
 
 @dataclass(frozen=True)
@@ -141,25 +145,44 @@ class Table:
         return cells
 
     def labels(
-        self, column: Column, label_type: Callable[[str], Any] = str, labels: Sequence[str] | None = None
+        self,
+        column: Column,
+        label_type: Callable[[str], Any] = str,
+        labels: Sequence[str] | None = None,
+        separator: str | None = None,
     ) -> list[Any]:
         """The cells of a column as labels; see `read_table`.
 
         Raises:
             ValueError: if there is no such column, or naming the line where a label is missing or none.
         """
-        values = []
-        for i, cell in enumerate(self.column(column)):
-            if isinstance(cell, (dict, list)):
-                raise ValueError(f"{self.where(i)}: {column!r} must be one label, got {json.dumps(cell)[:60]}.")
-            label = cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell)
-            check_label(label, labels, self.where(i))
-            try:
-                values.append(label_type(label))
-            except ValueError:
-                name = getattr(label_type, "__name__", "label")
-                raise ValueError(f"{self.where(i)}: the label {label!r} is no {name}.") from None
-        return values
+        cells = self.column(column)
+        if separator is None:
+            return [self._label(i, column, cell, label_type, labels) for i, cell in enumerate(cells)]
+        return [
+            [self._label(i, column, part, label_type, labels) for part in _parts(cell, separator)]
+            for i, cell in enumerate(cells)
+        ]
+
+    def _label(
+        self, row: int, column: Column, cell: Any, label_type: Callable[[str], Any], labels: Sequence[str] | None
+    ) -> Any:
+        if isinstance(cell, (dict, list)):
+            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {json.dumps(cell)[:60]}.")
+        label = cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell)
+        check_label(label, labels, self.where(row))
+        try:
+            return label_type(label)
+        except ValueError:
+            name = getattr(label_type, "__name__", "label")
+            raise ValueError(f"{self.where(row)}: the label {label!r} is no {name}.") from None
+
+
+def _parts(cell: Any, separator: str) -> list[Any]:
+    """The labels in a cell."""
+    if isinstance(cell, str):
+        return [part.strip() for part in cell.split(separator)] if cell.strip() else []
+    return cell if isinstance(cell, list) else [] if cell is None else [cell]
 
 
 def open_table(path: Source, header: bool = True, format: str | None = None, encoding: str = "utf-8") -> Table:

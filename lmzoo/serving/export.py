@@ -95,10 +95,18 @@ def _write_with_tensorflow(task: Task, target: Path) -> None:
             shutil.move(entry, target / entry.name)  # may lie on another file system
 
 
-def class_answers(logits: Any, names: list[str]) -> dict[str, Any]:
-    """What a classifier serves for logits (B, C): `label` string (B,), `score` (B,), `probabilities` (B, C)."""
+def class_answers(logits: Any, names: list[str], multi_label: bool = False) -> dict[str, Any]:
+    """What a classifier serves for logits (B, C): `label` string (B,), `score` (B,), `probabilities` (B, C).
+
+    With `multi_label`, `label` and `score` are (B, C), all classes from the most probable one on, and `probabilities`
+    are sigmoids. A number of labels that differs from row to row would not fit into a tensor.
+    """
     import tensorflow as tf
 
+    if multi_label:
+        probabilities = tf.sigmoid(logits)  # (B, C)
+        score, best = tf.math.top_k(probabilities, len(names))  # (B, C)
+        return {"label": tf.gather(tf.constant(names), best), "score": score, "probabilities": probabilities}
     probabilities = tf.nn.softmax(logits)  # (B, C)
     return {
         "label": tf.gather(tf.constant(names), tf.argmax(logits, axis=-1)),

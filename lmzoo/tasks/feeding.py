@@ -54,7 +54,8 @@ def training_input(
         return _labelled_stream(task, x, batch_size, seed, redraw), y, sample_weight
     if not is_raw(x):
         check_features(task, x)
-        return x, task.encode_labels(y), as_array(sample_weight)
+        y = task.encode_labels(y)
+        return x, y, task.encode_weights(sample_weight, y)
     encoded, y, sample_weight = task.encode_examples(x, y, sample_weight)
 
     def make_batch(rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
@@ -213,6 +214,8 @@ def _stream(
     if leading_spec(dataset).shape.rank == 0:
         dataset = dataset.batch(batch_size)
     buckets = ladder_buckets(task.preprocessor.sequence_length if task.preprocessor else 1)
+    spec = dataset.element_spec
+    ragged = isinstance(spec, tuple) and len(spec) > 1 and hasattr(spec[1], "ragged_rank")
     passes = itertools.count(-1)  # The first pass only looks at the first batch.
     said: list[str] = []
 
@@ -225,6 +228,7 @@ def _stream(
         epoch, index = max(0, next(passes)) if redraw else 0, -1
         for index, element in enumerate(dataset.as_numpy_iterator()):
             x, y, weight, *_ = (*element, None, None) if isinstance(element, tuple) else (element, None, None)
+            y = list(y) if ragged else y  # where all rows are as long, their array looks like that of a dense tensor
             encoded, y, weight = encode(x, y, weight, notify_once)
             width = buckets[int(np.searchsorted(buckets, encoded.lengths.max()))]
             rng = np.random.default_rng((*seed, epoch, index))

@@ -72,6 +72,56 @@ def encode_classes(
     return array.astype("int32")
 
 
+def encode_label_sets(y: Any, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
+    """Any number of classes for each example as float32 (n, C), 1 where an example has the class and 0 elsewhere.
+
+    Args:
+        y: for each example a list, tuple or set of classes, by number or by name, which may be empty; or an array (n,
+            C) of 0 and 1.
+        num_classes: int, C.
+        labels: names of the classes, or None.
+
+    Raises:
+        TypeError: naming the position of what is no collection of classes.
+        ValueError: naming the position of a class that the model does not have, or that an example has twice; for an
+            array of another shape or of other numbers.
+    """
+    y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or pandas' series
+    if getattr(y, "ndim", 1) == 2:
+        y = np.asarray(y)
+        if y.dtype.kind in "fiub":
+            return _check_indicators(y, num_classes)
+    rows, classes = [], []
+    for position, row in enumerate(y):
+        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
+            raise TypeError(
+                f"Label {row!r:.60} at position {position} is no collection: with `multi_label` an example has a list, "
+                "tuple or set of classes."
+            )
+        for label in row:
+            if isinstance(label, bool) or not isinstance(label, (str, bytes, numbers.Integral)):
+                raise TypeError(f"Label {label!r:.60} at position {position} is neither a class's name nor its number.")
+        rows.extend([position] * len(row))
+        classes.extend(row)
+    found = encode_classes(classes, num_classes, labels, lambda k: f"at position {rows[k]}")  # of all examples
+    counts = np.zeros((len(y), num_classes), "float32")
+    np.add.at(counts, (np.array(rows, "int64"), found), 1)
+    if twice := np.argwhere(counts > 1).tolist():
+        raise ValueError(
+            f"The labels at position {twice[0][0]} hold class {twice[0][1]} twice. (Rows of 0s and 1s, one for each "
+            "class, are passed as an array.)"
+        )
+    return counts
+
+
+def _check_indicators(array: np.ndarray, num_classes: int) -> np.ndarray:
+    if array.shape[1] != num_classes:
+        raise ValueError(f"Expected 0s and 1s of shape (n, {num_classes}), got labels of shape {array.shape}.")
+    for row, column in np.argwhere((array != 0) & (array != 1))[:1]:
+        raise ValueError(f"Label {array[row, column]} at position {row} is neither 0 nor 1.")
+    return array.astype("float32")
+
+
 def encode_numbers(y: Any) -> np.ndarray:
     """Numbers as float32 (n,), each checked to be finite.
 

@@ -31,6 +31,8 @@ class MaskedLM(Task):
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         masking: `lmzoo.text.Masking`, how `fit` corrupts text; by default as the family was pre-trained.
+        activation: str, of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
+        layer_norm_epsilon: float, of the head's LayerNorm; the backbone's by default.
         name: name of the model.
 
     Example:
@@ -52,6 +54,8 @@ class MaskedLM(Task):
         preprocessor: Preprocessor | None = None,
         masking: Masking | dict[str, Any] | None = None,
         labels: None = None,
+        activation: str | None = None,
+        layer_norm_epsilon: float | None = None,
         name: str = "masked_lm",
     ) -> None:
         if not self.supports(family_of(backbone)):
@@ -59,8 +63,8 @@ class MaskedLM(Task):
         config = backbone.config
         head = MaskedLMHead(
             backbone.embeddings.token_embedding,
-            config.activation,
-            config.layer_norm_epsilon,
+            activation or config.activation,
+            config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon,
             config.initializer_range,
             dtype=backbone.dtype_policy,
             name="masked_lm_head",
@@ -122,18 +126,24 @@ class MaskedLM(Task):
         row = np.searchsorted(encoded.row_splits, flat, side="right") - 1
         return row, flat - encoded.row_splits[row]
 
-    def fill(self, texts: Any, top_k: int = 5, batch_size: int = 32) -> list[Any]:
+    def fill(self, texts: Any, top_k: int = 5, batch_size: int = 32, whole_words: bool = False) -> list[Any]:
         """The likeliest tokens behind each mask.
+
+        With `whole_words` parts of words are left out: of WordPiece's tokens those that go on with a word, of
+        byte-level BPE's and SentencePiece's, after a space, those that do not begin with one. Without a space in front
+        of the mask, as after a bracket and, for BPE, at the beginning of a text, theirs do not tell, and all of them
+        are candidates. Punctuation marks are words.
 
         Args:
             texts: a list of strings (or pairs), each holding the mask token at least once.
             top_k: int, candidates for each mask.
             batch_size: int.
+            whole_words: whether a candidate has to be a word by itself.
 
         Returns:
-            For each text a list of candidates, best first: `{"token": str, "score": float, "text": str}`, the text
-            being the input with the mask replaced. For a text with several masks, one such list for each of them, as
-            transformers' fill-mask does.
+            For each text a list of candidates, best first: `{"token": str, "score": float, "text": str}`, the score
+            being the token's probability among all tokens, and the text the input with the mask replaced. For a
+            text with several masks, one such list for each of them, as transformers' fill-mask does.
 
         Raises:
             ValueError: naming the first text without a mask.
@@ -147,26 +157,46 @@ class MaskedLM(Task):
                 f"`texts[{int(np.argmin(counts))}]` holds no {self.preprocessor.tokenizer.mask_token} within its first "
                 f"{self.preprocessor.sequence_length} tokens."
             )
-        lines = [" ".join(segments) for segments in zip(*columns, strict=True)]
-        filled = []
+        lines, filled = list(zip(*columns, strict=True)), []
+        words = self._words() if whole_words else None
         size = max(1, _COPIES // counts.max(initial=1))
         for start in range(0, len(encoded), size):
             part = slice(start, start + size)
             logits = self.predict(encoded[part], batch_size, verbose=0)  # (n, M, V)
             filled += [
-                self._candidates(line, log_softmax(row[:count]), top_k)
+                self._candidates(line, log_softmax(row[:count]), top_k, words)
                 for line, row, count in zip(lines[part], logits, counts[part], strict=True)
             ]
         return filled
 
-    def _candidates(self, text: str, log_probabilities: np.ndarray, top_k: int) -> list[Any]:
+    def _words(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens that are words by themselves, bool (V,): after a space, and after anything else."""
+        tokenizer = self.preprocessor.tokenizer
+        texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
+        whole = np.array([bool(text.strip()) and "\ufffd" not in text for text in texts])  # bytes may be half a letter
+        whole &= ~np.isin(tokenizer.vocabulary, tokenizer.special_tokens)
+        spaced = np.array([text.startswith(" ") for text in texts])
+        return (whole & spaced, whole) if spaced.any() else (whole & tokenizer.word_starts(),) * 2
+
+    def _candidates(
+        self,
+        segments: tuple[str, ...],
+        log_probabilities: np.ndarray,
+        top_k: int,
+        words: tuple[np.ndarray, np.ndarray] | None,
+    ) -> list[Any]:
         tokenizer = self.preprocessor.tokenizer
         mask, results = tokenizer.mask_token, []
-        pieces = text.split(mask)
+        pieces = " ".join(segments).split(mask)
+        first = "" if tokenizer.space_of_words else " "  # what the tokenizer itself puts in front of a text
+        spaced = [piece[-1:].isspace() for segment in segments for piece in (first + segment).split(mask)[:-1]]
         for k, row in enumerate(log_probabilities):  # (V,)
             before, after = mask.join(pieces[: k + 1]), mask.join(pieces[k + 1 :])
+            order = np.argsort(-row, kind="stable")
+            if words:
+                order = order[words[0 if spaced[k] else 1][order]]
             candidates = []
-            for i in np.argsort(-row, kind="stable")[:top_k]:
+            for i in order[:top_k]:
                 token = tokenizer.id_to_token(int(i))
                 piece = tokenizer.text_of(token)
                 # A piece that brings its space takes the place of the one before the mask; a text begins without one.
@@ -237,4 +267,9 @@ class MaskedLM(Task):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "masking": dataclasses.asdict(self.masking)}
+        return {
+            **super().get_config(),
+            "masking": dataclasses.asdict(self.masking),
+            "activation": self.head.activation,
+            "layer_norm_epsilon": self.head.layer_norm_epsilon,
+        }

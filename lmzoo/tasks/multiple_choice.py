@@ -64,7 +64,7 @@ class MultipleChoice(Task):
         labels: None = None,
         name: str = "multiple_choice",
     ) -> None:
-        vector = TextVector(dropout, pooling, encoder, encoder_dim)
+        vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1)
         merge = MergeChoices(name="merge_choices")
         inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in backbone.input.items()}

@@ -9,3 +9,8 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Logarithms of the probabilities over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Sigmoid, in the logits' shape."""
+    return np.exp(-np.logaddexp(0, -logits))

@@ -47,6 +47,7 @@ class Task(CompiledModel):
 
     needs_labels: bool = True
     takes_no_labels: str = "learns from texts alone: `fit` takes no labels (`y`)."  # why, where it needs none
+    weighs_no_classes: str = "has no classes to weight"  # why, where `class_weight` is refused
     independent_rows: bool = True  # whether Keras may shuffle the rows of token features
     per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
 
@@ -140,13 +141,17 @@ class Task(CompiledModel):
         if isinstance(validation_data, (tuple, list)):
             held_x, held_y, held_weight = (*validation_data, None, None)[:3]
             held_order = "given" if kwargs.get("validation_steps") else "sorted"
-            held_x, *rest = training_input(self, held_x, held_y, held_weight, batch_size, held_order)
+            try:
+                held_x, *rest = training_input(self, held_x, held_y, held_weight, batch_size, held_order)
+            except (TypeError, ValueError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError  # some of their kinds take no message
+                raise kind(f"In `validation_data`: {error}") from error
             validation_data = (keras_input(held_x), *rest)
         elif is_text_stream(validation_data):
             validation_data, *_ = training_input(self, validation_data, batch_size=batch_size)
         if class_weight is not None:
-            if not hasattr(self, "num_classes"):
-                raise ValueError(f"{type(self).__name__} has no classes to weight: pass `sample_weight`.")
+            if self.weighs_no_classes:
+                raise ValueError(f"{type(self).__name__} {self.weighs_no_classes}: pass `sample_weight`.")
             if not isinstance(class_weight, dict):
                 raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
             # TensorFlow's datasets need a weight for every class.
@@ -279,6 +284,10 @@ class Task(CompiledModel):
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Labels as the array that the loss takes, each checked to be one; None stays None."""
         return as_array(y)
+
+    def encode_weights(self, sample_weight: Any, y: np.ndarray | None) -> np.ndarray | None:
+        """Weights of token features as the loss takes them; `y` is what `encode_labels` returned."""
+        return as_array(sample_weight)
 
     def make_batch(
         self,

@@ -1,4 +1,4 @@
-"""One label for a text or a pair of texts."""
+"""One label, or any number of labels, for a text or a pair of texts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import keras
 import numpy as np
 
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.labels import check_classes, encode_classes
-from lmzoo.tasks.outputs import log_softmax
+from lmzoo.tasks.labels import check_classes, encode_classes, encode_label_sets
+from lmzoo.tasks.outputs import log_softmax, sigmoid
 from lmzoo.tasks.task import Task
 from lmzoo.tasks.text_vector import TextVector
 from lmzoo.text import Preprocessor
+from lmzoo.training import MicroF1
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextClassifier(Task):
     """Assigns one of several classes to a text or a pair of texts (Devlin et al., 2019, section 4.1).
 
-    The model's output is logits, float32 (B, num_classes).
+    The model's output is logits, float32 (B, num_classes). With `multi_label` a text has any number of classes, none
+    included, and each logit decides on its class alone; `fit` takes for each text a list, tuple or set of classes, by
+    name or number, or for all texts an array (n, num_classes) of 0 and 1.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -34,6 +37,7 @@ class TextClassifier(Task):
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
             as on ELMo in Peters et al. (2018), whose outputs' mean is then classified; None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
+        multi_label: whether a text may have any number of classes instead of exactly one.
         name: name of the model.
 
     Raises:
@@ -48,6 +52,12 @@ class TextClassifier(Task):
     classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
     classifier.fit(["A fine film.", "Dull and slow."], ["good", "bad"], epochs=1, verbose=0)
     classifier.classify(["Lovely."])  # [{"label": ..., "score": ...}]
+
+    tagger = lmzoo.models.TextClassifier.from_preset(
+        "bert_nano_en_uncased", labels=["art", "sport", "war"], multi_label=True
+    )
+    tagger.fit(["A painter at the front.", "Rain."], [["art", "war"], []], epochs=1, verbose=0)
+    tagger.classify(["They play in the cup final."])  # [[{"label": ..., "score": ...}, ...]], of any number
     ```
     """
 
@@ -61,22 +71,29 @@ class TextClassifier(Task):
         pooling: str = "first",
         encoder: str | None = None,
         encoder_dim: int = 256,
+        multi_label: bool = False,
         name: str = "text_classifier",
     ) -> None:
         num_classes, labels = check_classes(num_classes, labels)
-        vector = TextVector(dropout, pooling, encoder, encoder_dim)
+        vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, num_classes)
         inputs = backbone.input
+        self.multi_label = multi_label  # `compile`, which the base calls, asks for it
+        self.weighs_no_classes = "with `multi_label` has no one class of a text to weight" if multi_label else ""
         super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), labels, name)
         self.uses_pooler, self.pooling = vector.uses_pooler, pooling
         self.vector, self.head = vector, head
 
     def default_loss(self) -> Any:
-        """Cross-entropy of the logits."""
+        """Cross-entropy of the logits; with `multi_label` binary cross-entropy, its mean over classes."""
+        if self.multi_label:
+            return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[Any]:
-        """Accuracy."""
+        """Accuracy; with `multi_label` micro F1."""
+        if self.multi_label:
+            return [MicroF1()]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     @property
@@ -85,27 +102,40 @@ class TextClassifier(Task):
         return self.head.num_classes
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
-        """Labels as int32, each checked to be a class of this model."""
-        return None if y is None else encode_classes(y, self.num_classes, self.labels)
+        """Labels as int32 (n,), with `multi_label` as float32 (n, C); each checked to be a class of this model."""
+        encode = encode_label_sets if self.multi_label else encode_classes
+        return None if y is None else encode(y, self.num_classes, self.labels)
 
-    def classify(self, texts: Any, batch_size: int = 32, top_k: int = 1) -> list[Any]:
-        """The most probable class of each text.
+    def classify(self, texts: Any, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5) -> list[Any]:
+        """The most probable class of each text; with `multi_label` all probable ones.
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
             batch_size: int.
-            top_k: int, how many classes to return for each text.
+            top_k: int, how many classes to return for each text; not with `multi_label`.
+            threshold: float, the lowest probability of a class that is returned; with `multi_label` only.
 
         Returns:
             For each text `{"label": str, "score": float}`, the score being the softmax probability; with `top_k` above
-            1, a list of them, best first. A class without a name is called by its number.
+            1, a list of them, best first. With `multi_label` a list of the classes from `threshold` on, best first,
+            which may be empty; the score is the sigmoid. A class without a name is called by its number.
+
+        Raises:
+            ValueError: for `top_k` with `multi_label`, or `threshold` without.
         """
-        probabilities = np.exp(log_softmax(self.predict(texts, batch_size=batch_size, verbose=0)))  # (n, C)
-        names = self.class_names
+        if self.multi_label and top_k != 1:
+            raise ValueError("With `multi_label` all classes from `threshold` on are returned: leave out `top_k`.")
+        if not self.multi_label and threshold != 0.5:
+            raise ValueError("`threshold` is for `multi_label`; the most probable classes are returned by `top_k`.")
+        logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
+        scores = sigmoid(logits) if self.multi_label else np.exp(log_softmax(logits))
+        names, count = self.class_names, None if self.multi_label else top_k
         ranked = [
-            [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:top_k]]
-            for row in probabilities
+            [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:count]]
+            for row in scores
         ]
+        if self.multi_label:
+            return [[answer for answer in row if answer["score"] >= threshold] for row in ranked]
         return [row[0] for row in ranked] if top_k == 1 else ranked
 
     @property
@@ -116,15 +146,20 @@ class TextClassifier(Task):
     served_outputs = ("label", "score", "probabilities")
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:
-        """The exported model's answers, as TensorFlow ops."""
+        """The exported model's answers, as TensorFlow ops: `label`, `score` and `probabilities`.
+
+        With `multi_label` the first two are (B, C): all classes, the most probable first, for the client to cut at a
+        threshold.
+        """
         from lmzoo.serving.export import class_answers
 
-        return class_answers(self(features, training=False), self.class_names)
+        return class_answers(self(features, training=False), self.class_names, self.multi_label)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
+            "multi_label": self.multi_label,
             **dataclasses.asdict(self.vector),
         }

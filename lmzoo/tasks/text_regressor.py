@@ -61,7 +61,7 @@ class TextRegressor(Task):
         labels: None = None,
         name: str = "text_regressor",
     ) -> None:
-        vector = TextVector(dropout, pooling, encoder, encoder_dim)
+        vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1)
         inputs = backbone.input
         super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), None, name)

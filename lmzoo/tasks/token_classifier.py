@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.layers import BiLSTMEncoder, ClassificationHead
+from lmzoo.layers import ClassificationHead
 from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.feeding import as_array
 from lmzoo.tasks.labels import check_classes, encode_classes
 from lmzoo.tasks.outputs import log_softmax
 from lmzoo.tasks.task import Task
+from lmzoo.tasks.text_vector import TokenVectors
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.policy import is_text, notify
 from lmzoo.text.spans import OUTSIDE, allowed_transitions, best_path, marks_spans, spans_of
@@ -62,6 +64,7 @@ class TokenClassifier(Task):
 
     per_token = True
     uses_pooler = False
+    weighs_no_classes = "has no one class of a text to weight"
 
     def __init__(
         self,
@@ -75,22 +78,14 @@ class TokenClassifier(Task):
         name: str = "token_classifier",
     ) -> None:
         num_classes, labels = check_classes(num_classes, labels)
-        if encoder not in (None, "bilstm"):
-            raise ValueError(f'`encoder` must be "bilstm" or None, got {encoder!r}.')
-        rate = backbone.config.dropout if dropout is None else dropout
+        vectors = TokenVectors(dropout, encoder, encoder_dim)
+        head = ClassificationHead(num_classes, vectors.rate(backbone), dtype=backbone.dtype_policy, name="classifier")
         inputs = backbone.input
-        sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
-        if encoder:
-            layer = BiLSTMEncoder(encoder_dim, dropout=rate, dtype=backbone.dtype_policy, name="encoder")
-            ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
-            sequence = layer(sequence, ids, backbone.padding_mask(inputs))  # (B, T, 2 encoder_dim)
-        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier")
-        outputs = head(sequence)  # (B, T, C)
+        outputs = head(vectors.sequence(backbone, inputs))  # (B, T, C)
         # `compile` is called while the base is built, and its metrics depend on the classes.
         self.head = head
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
-        self.encoder, self.encoder_dim = encoder, encoder_dim
-        self._dropout = dropout
+        self.vectors = vectors
 
     def default_loss(self) -> Any:
         """Cross-entropy of the logits, its mean over words."""
@@ -128,6 +123,8 @@ class TokenClassifier(Task):
         """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
         encoded, sample_weight = self.encode_inputs(x, notify), as_array(sample_weight)
         self.check_counts(len(encoded), y, sample_weight)
+        if sample_weight is not None and sample_weight.ndim != 1:
+            raise ValueError(f"Expected a weight for each text, got weights of shape {sample_weight.shape}.")
         if isinstance(x, EncodedTexts):  # so are the labels
             return encoded, y, sample_weight
         counts = [len(words) for words in encoded.words]
@@ -197,6 +194,22 @@ class TokenClassifier(Task):
         if len(wrong):
             raise ValueError(f"Label {wrong[0]} is outside [0, {self.num_classes}), the classes of this model.")
         return array.astype("int32")
+
+    def encode_weights(self, sample_weight: Any, y: np.ndarray | None) -> np.ndarray | None:
+        """Weights of tokens, (n, T), from those or from one for each text.
+
+        Raises:
+            ValueError: for weights of another shape.
+        """
+        weights = as_array(sample_weight)
+        if weights is None or y is None:
+            return weights
+        if weights.shape not in (y.shape, y.shape[:1]):
+            raise ValueError(
+                f"Expected a weight for each text, of shape ({len(y)},), or for each token, {y.shape}; got weights of "
+                f"shape {weights.shape}."
+            )
+        return weights if weights.ndim == 2 else np.repeat(weights[:, None], y.shape[1], axis=1)
 
     def make_batch(
         self,
@@ -282,10 +295,4 @@ class TokenClassifier(Task):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "dropout": self._dropout,
-            "encoder": self.encoder,
-            "encoder_dim": self.encoder_dim,
-        }
+        return {**super().get_config(), "num_classes": self.num_classes, **dataclasses.asdict(self.vectors)}

@@ -1,4 +1,4 @@
-"""How well scores follow those of people: correlations."""
+"""Correlations, how well scores follow those of people; F1 of any number of labels."""
 
 from __future__ import annotations
 
@@ -71,6 +71,46 @@ class PearsonCorrelation(keras.metrics.Metric):
         """The correlation so far, between -1 and 1."""
         correlation = self.sum_xy / (ops.sqrt(self.sum_xx) * ops.sqrt(self.sum_yy))
         return ops.clip(correlation, -1, 1)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MicroF1(keras.metrics.F1Score):
+    """F1 of all labels of all examples together, where an example may have any number of them.
+
+    Keras' own takes probabilities; this one takes logits, and a label is predicted where its probability is at least
+    one half.
+
+    Args:
+        name: str.
+        dtype: dtype of the result.
+
+    `update_state` takes labels (B, C), 0 or 1, logits float (B, C) and weights (B,).
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.training import MicroF1
+
+    metric = MicroF1()
+    metric.update_state(np.array([[1, 0, 1], [0, 0, 0]]), np.array([[2.0, -1.0, -3.0], [-2.0, -1.0, -4.0]]))
+    metric.result()  # 0.67: the one label that was predicted is right, and one of two was found
+    ```
+    """
+
+    def __init__(self, name: str = "micro_f1", dtype: Any = None) -> None:
+        super().__init__(average="micro", threshold=0.5, name=name, dtype=dtype)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Counts a batch."""
+        y_pred = ops.convert_to_tensor(y_pred)
+        y_true = ops.reshape(y_true, (-1, y_pred.shape[-1]))  # batches made in Python do not say how many classes
+        super().update_state(y_true, ops.cast(y_pred >= 0, self.dtype), sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        config = super().get_config()
+        return {"name": config["name"], "dtype": config["dtype"]}
 
 
 def spearman(a: Any, b: Any) -> float:

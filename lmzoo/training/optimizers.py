@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
+
+_WORTH_COMPILING = 1_000_000  # weights; XLA takes seconds to compile what saves less than a millisecond below it
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -14,7 +17,8 @@ class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a linear warm-up and decay that can be re-sized.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: `ReduceLROnPlateau` and its kin can set
-    it, and a second `fit` can start a new ramp without recompiling. On TensorFlow the update is compiled with XLA.
+    it, and a second `fit` can start a new ramp without recompiling. On TensorFlow the update of a model of a million
+    weights or more is compiled with XLA.
 
     Args:
         learning_rate: float, the peak.
@@ -105,7 +109,7 @@ class AdamW(keras.optimizers.Optimizer):
             trainable_variables is None
             or list(map(id, trainable_variables)) == list(map(id, self._trainable_variables))
         )
-        if not whole or tf.distribute.has_strategy():
+        if not (whole and tf.inside_function() and self._is_large()) or tf.distribute.has_strategy():
             self._update(grads, trainable_variables)
             return
         if self._compiled is None:
@@ -113,6 +117,9 @@ class AdamW(keras.optimizers.Optimizer):
             # the weights', so this compiles once, whatever the batches look like.
             self._compiled = tf.function(self._update, jit_compile=True, autograph=False)
         self._compiled(grads)
+
+    def _is_large(self) -> bool:
+        return sum(math.prod(v.shape) for v in self._trainable_variables) >= _WORTH_COMPILING
 
     def _update(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         if not self.built:

@@ -78,12 +78,13 @@ def test_a_damaged_head(case, tmp_path):
 def test_a_head_that_is_not_loaded(tmp_path):
     backbone = tiny_backbone(families()["bert"])
     save_checkpoint(backbone, tmp_path, to="hf")
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMultipleChoice"]}))
     rewrite(tmp_path, lambda s: {**s, "qa_outputs.bias": s["pooler.dense.bias"][:2]})
-    found = verify(tmp_path)
-    assert found["head"] == "of a MultipleChoice, which is not loaded"
-    assert found["not read: the head of a QuestionAnswerer"] == "1: qa_outputs.bias"
+    assert verify(tmp_path)["not read: the head of a QuestionAnswerer"] == "1: qa_outputs.bias"
+    tiny_task(TextClassifier, families()["bert"]).save_to_preset(tmp_path / "ours")
+    (tmp_path / "ours/manifest.json").unlink()
+    stored = json.loads((tmp_path / "ours/task.json").read_text())
+    (tmp_path / "ours/task.json").write_text(json.dumps({**stored, "class_name": "Paraphraser"}))
+    assert verify(tmp_path / "ours")["head"] == "of a Paraphraser, which is not loaded"
 
 
 def test_vocabularies_that_disagree(tmp_path):

@@ -81,6 +81,21 @@ def test_byte_order_mark_and_other_encodings(write):
     assert read_table(write("text\nsœur\n", encoding="cp1252"), encoding="cp1252")[0] == ["sœur"]
 
 
+def test_several_labels(write):
+    x, y = read_table(write("text,label\na,x|y\nb,\nc, z | x \n", "a.csv"), label="label", separator="|")
+    assert (x, y) == (["a", "b", "c"], [["x", "y"], [], ["z", "x"]])
+    rows = ['["x", "y"]', "[]", "null", '"x;z"', "3"]
+    lines = "".join(f'{{"text": "a", "label": {row}}}\n' for row in rows)
+    _, y = read_table(write(lines, "a.jsonl"), label="label", separator=";")
+    assert y == [["x", "y"], [], [], ["x", "z"], ["3"]]
+    _, y = read_table(write("text,label\na,1|2\n", "a.csv"), label="label", label_type=int, separator="|")
+    assert y == [[1, 2]]
+    for cell, message in (("x|w", "line 3: the label 'w' is unknown"), ("x||y", "line 3: the label is missing")):
+        path = write(f"text,label\na,x\nb,{cell}\n", "a.csv")
+        with pytest.raises(ValueError, match=message):
+            read_table(path, label="label", labels=["x", "y", "z"], separator="|")
+
+
 def test_long_cells(write):
     long = "word " * 40_000
     assert read_table(write(f'text\n"{long}"\nb\n'))[0] == [long, "b"]

@@ -155,3 +155,18 @@ def test_masks_are_filled_as_in_memory(exported, tmp_path):
         np.testing.assert_allclose(
             scores[: len(got)], [[answer["score"] for answer in answers] for answers in expected], atol=1e-5
         )
+
+
+def test_all_labels_are_served_best_first(tmp_path):
+    model = classifier(labels=["art", "sport", "war", "sea", "law"], multi_label=True)
+    model.export(tmp_path / "1", verbose=False)
+    texts = ["good film", "bad", ""]
+    served = serve(tmp_path / "1", "serving_default", text=hexed(texts))
+    probabilities = 1 / (1 + np.exp(-model.predict(texts, verbose=0)))
+    np.testing.assert_allclose(served["probabilities"], probabilities, atol=1e-5)
+    for answers, labels, scores in zip(
+        model.classify(texts, threshold=0.0), served["label"], served["score"], strict=True
+    ):
+        assert labels == [answer["label"] for answer in answers]
+        np.testing.assert_allclose(scores, [answer["score"] for answer in answers], atol=1e-5)
+    assert len({tuple(labels) for labels in served["label"]}) > 1

@@ -64,6 +64,11 @@ class Tiny:
         return texts, self.labels(texts)
 
 
+@pytest.fixture(autouse=True)
+def _eager(eager):
+    """All tests of tasks."""
+
+
 @pytest.fixture(scope="session")
 def tiny():
     return Tiny()

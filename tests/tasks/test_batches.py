@@ -39,6 +39,7 @@ def rows_of(epoch):
     return [row for rows, _ in epoch for row in rows]
 
 
+@pytest.mark.compiled
 def test_every_row_once_and_a_new_order_each_epoch(tiny, watched):
     data = tiny.data(18)
     epochs = one_epoch(watched, epochs=3, data=data)
@@ -87,6 +88,7 @@ def test_predictions_in_the_order_given(tiny, count):
         np.testing.assert_allclose(together[i], task.predict([texts[i]], verbose=0)[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.compiled
 def test_repeated_calls_compile_a_bounded_number_of_times(tiny):
     task = tiny.classifier()
     traced, head = [], task.head.call

@@ -91,6 +91,7 @@ def test_a_second_fit_goes_on(tiny, weights_of):
 
 
 # Keras says so of every dataset whose length it does not know.
+@pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 def test_schedule_of_each_kind_of_training(tiny, strings_dataset):
     texts, labels = tiny.data()
@@ -110,6 +111,7 @@ def test_schedule_of_each_kind_of_training(tiny, strings_dataset):
     assert schedule(texts, labels, callbacks=keras.callbacks.ReduceLROnPlateau(monitor="loss"))[2] == 0
 
 
+@pytest.mark.compiled
 def test_loss_goes_down_and_the_default_optimizer_suffices(tiny):
     texts, labels = tiny.data()
     history = tiny.classifier().fit(texts, labels, batch_size=8, epochs=12, verbose=0).history
@@ -164,6 +166,7 @@ def test_some_steps_take_the_first_texts_not_the_shortest(tiny):
     )
 
 
+@pytest.mark.compiled
 def test_schedule_counts_updates_not_batches(tiny):
     texts, labels = tiny.data()
     task = tiny.classifier(optimizer=AdamW(0.01, gradient_accumulation_steps=2))

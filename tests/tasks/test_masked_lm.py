@@ -28,6 +28,7 @@ def record_batches(task, monkeypatch):
     return made
 
 
+@pytest.mark.compiled
 def test_fit_needs_no_labels_and_learns(tiny, weights_of):
     task = tiny.masked_lm(rate=0.01)
     before = weights_of(task)
@@ -43,6 +44,7 @@ def test_fit_needs_no_labels_and_learns(tiny, weights_of):
     assert len(task.weights) == len(before)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["list", "dataset"])
 def test_masking_is_drawn_anew_each_epoch_by_the_seed(tiny, task, strings_dataset, monkeypatch, kind):
     texts = tiny.texts(8)
@@ -126,6 +128,44 @@ def test_fill_several_masks_and_pairs(tiny, task):
     assert pair[0]["text"].startswith("the film was ")
     (pair,) = task.fill(([b"the film"], [b"was [MASK]"]), top_k=1)
     assert pair[0]["text"].startswith("the film was ")
+
+
+def test_whole_words_of_wordpiece(task):
+    texts = ["the film was [MASK] .", "[MASK] film was [MASK] ."]
+    everything, words = (task.fill(texts, top_k=20, whole_words=whole) for whole in (False, True))
+    for found, kept in zip([everything[0], *everything[1]], [words[0], *words[1]], strict=True):
+        special = task.preprocessor.tokenizer.special_tokens
+        assert kept == [c for c in found if not c["token"].startswith("##") and c["token"] not in special]
+        assert len(kept) == 13
+    one, two = task.fill(texts, top_k=3, whole_words=True)
+    assert (one, two) == (words[0][:3], [words[1][0][:3], words[1][1][:3]])
+
+
+@pytest.mark.parametrize("family", ["albert", "roberta"])
+def test_whole_words_begin_with_a_space_where_one_stands(family):
+    task = tiny_task(MaskedLM, families()[family])
+    tokenizer = task.preprocessor.tokenizer
+    mask, size = tokenizer.mask_token, tokenizer.vocabulary_size
+    if family == "albert":
+        tokenizer._tokens[-1] = "ing"  # its tiny vocabulary holds no parts of words
+    texts_of = {token: tokenizer.text_of(token) for token in tokenizer.vocabulary}
+    real = {token for token, text in texts_of.items() if text.strip() and "\ufffd" not in text}
+    real -= set(tokenizer.special_tokens)
+    spaced = {token for token in real if token[0] in "Ġ▁"}
+    assert 0 < len(spaced) < len(real)
+    first = real if family == "roberta" else spaced  # SentencePiece puts a space in front of every text
+    texts = [f"the {mask} film", f"{mask} film", f"({mask})", f"the\n{mask}", f"{mask} {mask}{mask}"]
+    found = task.fill(texts, top_k=size, whole_words=True)
+    for answers, expected in zip(
+        [*found[:4], *found[4]], [spaced, first, real, spaced, first, spaced, real], strict=True
+    ):
+        assert {answer["token"] for answer in answers} == expected
+        scores = [answer["score"] for answer in answers]
+        assert scores == sorted(scores, reverse=True)
+        assert sum(scores) < 1
+    ((before, behind),) = task.fill(([f"the {mask}"], [f"{mask} film"]), top_k=size, whole_words=True)
+    assert {answer["token"] for answer in before} == spaced
+    assert {answer["token"] for answer in behind} == first
 
 
 def test_fill_needs_a_mask(task):

@@ -12,6 +12,8 @@ import pytest
 from lmzoo.models import Backbone, BertBackbone, MaskedLM, TextClassifier
 from lmzoo.presets import PresetError
 
+pytestmark = pytest.mark.compiled  # what is saved and what is loaded must be equal to the last bit
+
 
 @pytest.fixture(scope="module")
 def classifier(tiny):

@@ -135,6 +135,7 @@ def test_without_preprocessor(tiny, tmp_path):
         loaded.predict(["good"])
 
 
+@pytest.mark.compiled
 def test_a_task_loaded_without_compiling_is_saved_again(trained, file, tmp_path):
     loaded = keras.saving.load_model(file, compile=False)
     loaded.save(tmp_path / "again.keras")

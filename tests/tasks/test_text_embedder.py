@@ -107,7 +107,8 @@ def test_lists_and_pairs_as_one_text():
 # === Training ===
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", NAMES)
 def test_contrastive_training_lets_partners_find_each_other(name):
     task = make(name)
     task.compile(keras.optimizers.Adam(1e-3))
@@ -117,6 +118,7 @@ def test_contrastive_training_lets_partners_find_each_other(name):
     assert history["accuracy"][-1] > history["accuracy"][0]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", NAMES)
 def test_cosine_training_fits_the_labels(name):
     task = make(name, objective="cosine")

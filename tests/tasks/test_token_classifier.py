@@ -53,6 +53,33 @@ def test_the_label_of_a_word_is_at_its_first_token(task):
     assert weights.tolist() == [[3.0] * 11, [2.0] * 11]
 
 
+@pytest.mark.parametrize(
+    "y",
+    [
+        [[-100, 1], [0, -100]],
+        [["O", -100], [-100, "B-PER"]],
+        np.array([[3, -100], [-100, -100]]),
+        np.array([["O", -100], [-100, "I-LOC"]], object),
+        [np.array([-100, 2]), (np.int64(-100), 4)],
+    ],
+    ids=["numbers", "names", "array", "objects", "rows"],
+)
+def test_words_that_do_not_count(task, y):
+    texts = [["films", "was"], ["dull", "plot"]]
+    _, rows, _ = task.encode_examples(texts, y)
+    numbers = [[LABELS.index(label) if isinstance(label, str) else int(label) for label in labels] for labels in y]
+    assert [row.tolist() for row in rows] == [
+        [IGNORED, numbers[0][0], IGNORED, numbers[0][1], IGNORED],  # "films" is of two pieces
+        [IGNORED, *numbers[1], IGNORED],
+    ]
+    counted = [(i, k) for i, labels in enumerate(numbers) for k, label in enumerate(labels) if label != IGNORED]
+    logits = task.predict(texts, verbose=0)
+    columns = [[1, 3], [1, 2]]
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = -np.mean([log_probabilities[i, columns[i][k], numbers[i][k]] for i, k in counted])
+    assert task.evaluate(texts, y, return_dict=True, verbose=0)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
 def test_loss_is_the_mean_over_words(task):
     rng = np.random.default_rng(2)
     logits, labels, weights = rng.normal(size=(3, 5, 5)), rng.integers(0, 5, (3, 5)), np.array([1.0, 0.5, 2.0])
@@ -203,6 +230,8 @@ def test_words_by_themselves_are_tokens_of_the_text(family):
 def test_errors_before_the_first_step(task, steps, texts, labels, error, message):
     with pytest.raises(error, match=message):
         task.fit(texts, labels, callbacks=[steps], verbose=0)
+    with pytest.raises(error, match=f"In `validation_data`: .*{message}"):
+        task.fit([["dull"]], [["O"]], validation_data=(texts, labels), callbacks=[steps], verbose=0)
     assert steps.count == 0
 
 
@@ -214,6 +243,40 @@ def test_features_with_labels_of_tokens(tiny):
     for wrong in (labels + 5, labels[:, 0], labels.astype("float32")):
         with pytest.raises(ValueError, match=r"Label|Expected"):
             task.fit(features, wrong, epochs=1, verbose=0)
+
+
+def test_features_with_weights_of_texts(tiny):
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+    texts, y = [["films", "was", "bad"], ["the", "plot"], ["dull"]], [["B-PER", "O", -100], ["O", "B-LOC"], ["O"]]
+    encoded, labels, _ = task.encode_examples(texts, y)
+    features, targets = task.make_batch(encoded, np.arange(3), 7, labels, None, None)
+    weights = np.array([0.5, 3.0, 0.0], "float32")
+    expected = task.evaluate(texts, y, sample_weight=weights, verbose=0)
+    of_tokens = np.repeat(weights[:, None], 7, axis=1)
+    for given in (weights, weights.tolist(), of_tokens):
+        assert task.evaluate(features, targets, sample_weight=given, verbose=0) == pytest.approx(expected, rel=1e-5)
+    assert expected[0] != pytest.approx(task.evaluate(features, targets, verbose=0)[0], rel=1e-3)
+    history = task.fit(
+        features, targets, sample_weight=weights, validation_data=(features, targets, weights), epochs=1, verbose=0
+    ).history
+    assert history["loss"][0] == pytest.approx(expected[0], rel=1e-5)
+    assert np.isfinite(history["val_loss"][0])
+
+
+def test_weights_of_other_shapes(task, steps, tiny):
+    features, labels = tiny.preprocessor()(["films was bad", "the plot"]), np.full((2, 6), 1)
+    for x, y, weights, message in (
+        (features, labels, np.ones(3), r"for each text, of shape \(2,\), or for each token, \(2, 6\); got .* \(3,\)"),
+        (features, labels, np.ones((2, 5)), r"got weights of shape \(2, 5\)"),
+        ([["films"]], [["O"]], np.ones((1, 1)), r"a weight for each text, got weights of shape \(1, 1\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            task.fit(x, y, sample_weight=weights, callbacks=[steps], verbose=0)
+        with pytest.raises(ValueError, match=message):
+            task.evaluate(x, y, sample_weight=weights, verbose=0)
+    with pytest.raises(ValueError, match="has no one class of a text to weight: pass `sample_weight`"):
+        task.fit([["films"]], [["O"]], class_weight={"O": 2.0}, callbacks=[steps], verbose=0)
+    assert steps.count == 0
 
 
 def test_bilstm_on_top(tiny):

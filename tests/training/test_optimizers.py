@@ -157,8 +157,12 @@ def test_slices_with_repeated_rows_count_as_their_sum():
     np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)  # clipped by the same norm
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_compiled_steps_equal_eager_ones(jit_compile):
+def test_compiled_steps_equal_eager_ones(jit_compile, large, monkeypatch):
+    if large:
+        monkeypatch.setattr("lmzoo.training.optimizers._WORTH_COMPILING", 0)
+
     def on_tensorflow(optimizer, variables):
         import tensorflow as tf
 
@@ -179,7 +183,9 @@ def test_compiled_steps_equal_eager_ones(jit_compile):
     wrap = {"tensorflow": on_tensorflow, "jax": on_jax}.get(keras.backend.backend())
     if wrap is None:
         pytest.skip("nothing to compile with")
-    assert_equal(train(AdamW(**ARGUMENTS), wrap=wrap), train(AdamW(**ARGUMENTS)), tolerance=1e-6)
+    optimizer = AdamW(**ARGUMENTS)
+    assert_equal(train(optimizer, wrap=wrap), train(AdamW(**ARGUMENTS)), tolerance=1e-6)
+    assert (optimizer._compiled is not None) == (large and keras.backend.backend() == "tensorflow")
 
 
 def test_bfloat16_weights_are_trained():

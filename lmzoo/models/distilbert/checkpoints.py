@@ -39,4 +39,4 @@ HUGGING_FACE = hugging_face_format(
     copies={"vocab_projector.weight": WORD_TABLE},
 )
 
-KERAS_HUB = keras_hub_format(JOINED_EMBEDDINGS)
+KERAS_HUB = keras_hub_format(JOINED_EMBEDDINGS, dense_in_head=True)

@@ -30,8 +30,9 @@ HUGGING_FACE = hugging_face_format(
     backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK)}),
     masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
     classifier={"classifier/dense": "classifier.dense", "classifier/logits": "classifier.out_proj"},
+    choice={"classifier/dense": "pooler.dense", "classifier/logits": "classifier"},
     copies={"lm_head.decoder.weight": WORD_TABLE, "lm_head.decoder.bias": "lm_head.bias"},
-    ignored={r"pooler\..*": "a pooler that nobody trained"},
+    ignored={r"pooler\..*": "a pooler, which multiple choice alone uses"},
     complete=_with_segments,
 )
 
@@ -95,4 +96,5 @@ KERAS_HUB = keras_hub_format(
     JOINED_EMBEDDINGS,
     # KerasHub counts positions from 0.
     transforms={"embeddings/position_embedding/embeddings": without_rows(2)},
+    dense_in_head=True,
 )

@@ -1,0 +1,419 @@
+"""(h) What fine-tuning gives: presets, the same networks with random weights, and baselines without any network.
+
+    python -m benchmarks.quality --data DATA [--presets NAME ...] [--only sst2 ewt ...]
+
+Every preset and its random twin get the same search: one run for each learning rate, the best chosen on a tenth of the
+training examples that no run trains on, then two more seeds at that rate. What is reported are the examples of the
+development set, which choose nothing. Runs are kept in `results/quality.json`: a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import csv
+import gzip
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from rich.progress import Progress
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, matthews_corrcoef
+
+import lmzoo
+from benchmarks.common import RESULTS, SHARED, console, save
+from lmzoo.readers import read_choices, read_conll, read_squad, read_table
+from lmzoo.tasks.squad import squad_metrics
+from lmzoo.text.spans import spans_of
+from lmzoo.training import AdamW
+from lmzoo.training.metrics import spearman
+
+RATES = (3e-4, 1e-3)
+SEEDS = (0, 1, 2)
+VALIDATION = 500  # at most, and a tenth of the training examples at most
+WEIGHTS = {"pre-trained": True, "random weights": False}
+
+Examples = tuple[Any, Any]  # x and y as `fit` takes them
+Scores = dict[str, float]
+
+
+class Dataset(NamedTuple):
+    """A set of examples, the task for it, and how it is trained and scored; the first score is what is compared."""
+
+    title: str
+    task: str
+    read: Callable[[Path], tuple[Examples, Examples]]
+    score: Callable[[Any, Any, Any], Scores]  # of a task, x and y
+    baseline: Callable[[Examples, Examples], tuple[str, Scores]]
+    arguments: dict[str, Any] = {}  # noqa: RUF012 - of the task
+    epochs: int = 4
+    batch_size: int = 32
+
+
+# === Examples ===
+
+
+def take(examples: Examples, rows: Sequence[int]) -> Examples:
+    """Some of the examples."""
+    x, y = examples
+    if isinstance(x, tuple):
+        return tuple([part[i] for i in rows] for part in x), [y[i] for i in rows]
+    return [x[i] for i in rows], [y[i] for i in rows]
+
+
+def some(examples: Examples, count: int) -> Examples:
+    """`count` examples at random, always the same."""
+    return take(examples, np.random.default_rng(0).permutation(len(examples[1]))[:count])
+
+
+def read_rte(folder: Path) -> tuple[Examples, Examples]:
+    """RTE; the file of its development set has no header."""
+    result = []
+    for name, header in (("train.tsv.gz", True), ("val.tsv", False)):
+        x, y = read_table(folder / "rte" / name, text=1, pair=2, label=3, header=header)
+        result.append((x, [int(label == "entailment") for label in y]))
+    return tuple(result)
+
+
+def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
+    """Cosmos QA's open part, split by its contexts: every fourth context tests."""
+    names = {"prompt": ("context", "question"), "start": None, "choices": [f"answer{i}" for i in range(4)]}
+    path = folder / "mc_cosmosqa/valid.open.csv.gz"
+    examples = read_choices(path, **names)
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        contexts = [row["context"] for row in csv.DictReader(file)]
+    number = {context: i for i, context in enumerate(dict.fromkeys(contexts))}
+    tests = np.array([number[context] % 4 == 0 for context in contexts])
+    return take(examples, np.flatnonzero(~tests)), take(examples, np.flatnonzero(tests))
+
+
+def tables(train: str, dev: str, **arguments: Any) -> Callable[[Path], tuple[Examples, Examples]]:
+    """Reads two tables of the same columns."""
+    return lambda folder: tuple(read_table(folder / name, **arguments) for name in (train, dev))
+
+
+# === Scores ===
+
+
+def classes(task: Any, x: Any) -> np.ndarray:
+    """The most probable class of each example, int (N,)."""
+    return task.predict(x, verbose=0).argmax(-1)
+
+
+def accuracy(task: Any, x: Any, y: Any) -> Scores:
+    return {"accuracy": float(np.mean(classes(task, x) == np.array(y)))}
+
+
+def matthews(task: Any, x: Any, y: Any) -> Scores:
+    found = classes(task, x)
+    return {"Matthews": float(matthews_corrcoef(y, found)), "accuracy": float(np.mean(found == np.array(y)))}
+
+
+def accuracy_f1(task: Any, x: Any, y: Any) -> Scores:
+    found = classes(task, x)
+    return {"accuracy": float(np.mean(found == np.array(y))), "F1": float(f1_score(y, found))}
+
+
+def correlations(task: Any, x: Any, y: Any) -> Scores:
+    return correlation(task.score(x), y)
+
+
+def correlation(found: Sequence[float], y: Any) -> Scores:
+    return {"Pearson": float(np.corrcoef(found, y)[0, 1]), "Spearman": float(spearman(found, y))}
+
+
+def evaluated(*names: str) -> Callable[[Any, Any, Any], Scores]:
+    """Takes metrics from `evaluate`."""
+
+    def score(task: Any, x: Any, y: Any) -> Scores:
+        found = task.evaluate(x, y, verbose=0, return_dict=True)
+        return {name: float(found[name]) for name in names}
+
+    return score
+
+
+def answers(task: Any, x: Any, y: Any) -> Scores:
+    return exact_f1(task.answer(x), y)
+
+
+def exact_f1(found: Sequence[Any], y: Any) -> Scores:
+    metrics = squad_metrics(found, y)
+    return {"F1": metrics["f1"] / 100, "exact": metrics["exact_match"] / 100}
+
+
+# === Baselines ===
+
+
+def joined(x: Any) -> list[str]:
+    return [" ".join(pair) for pair in zip(*x, strict=True)] if isinstance(x, tuple) else list(x)
+
+
+def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Examples, Examples], tuple[str, Scores]]:
+    """Logistic regression on TF-IDF of one- and two-word terms; of pairs, on what both have and on what one has."""
+
+    def baseline(train: Examples, dev: Examples) -> tuple[str, Scores]:
+        vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(joined(train[0]))
+
+        def features(x: Any) -> Any:
+            if not isinstance(x, tuple):
+                return vectorizer.transform(x)
+            first, second = map(vectorizer.transform, x)
+            both = first.multiply(second)
+            return sparse.hstack([both, abs(first - second), sparse.csr_matrix(both.sum(axis=1))]).tocsr()
+
+        model = LogisticRegression(C=10, max_iter=2000).fit(features(train[0]), train[1])
+        found = model.predict(features(dev[0]))
+        task = type("Fixed", (), {"predict": lambda self, x, verbose: np.eye(found.max() + 1)[found]})()
+        return "bag of words, logistic regression", score(task, *dev)
+
+    return baseline
+
+
+def cosine(train: Examples, dev: Examples) -> tuple[str, Scores]:
+    """The cosine of the two texts' TF-IDF vectors."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True).fit(joined(train[0]))
+    first, second = map(vectorizer.transform, dev[0])
+    found = np.asarray(first.multiply(second).sum(axis=1)).ravel()
+    return "cosine of bags of words", correlation(found, dev[1])
+
+
+def usual_tags(train: Examples, dev: Examples) -> list[list[str]]:
+    """Each word's most frequent tag, and the most frequent of all for a word that is new."""
+    counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for words, tags in zip(*train, strict=True):
+        for word, tag in zip(words, tags, strict=True):
+            counts[word][tag] += 1
+    usual = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+    rest = collections.Counter(tag for tags in train[1] for tag in tags).most_common(1)[0][0]
+    return [[usual.get(word, rest) for word in words] for words in dev[0]]
+
+
+def tags_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
+    pairs = zip(usual_tags(train, dev), dev[1], strict=True)
+    right = [a == b for found, tags in pairs for a, b in zip(found, tags, strict=True)]
+    return "each word's usual tag", {"accuracy": float(np.mean(right))}
+
+
+def spans_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
+    pairs = [({*spans_of(a)}, {*spans_of(b)}) for a, b in zip(usual_tags(train, dev), dev[1], strict=True)]
+    right, found, there = (sum(map(len, sets)) for sets in ([a & b for a, b in pairs], *zip(*pairs, strict=True)))
+    return "each word's usual tag", {"span_f1": 2 * right / (found + there)}
+
+
+def nearest_sentence(train: Examples, dev: Examples) -> tuple[str, Scores]:
+    """The context's sentence that shares most words with the question."""
+
+    def words(text: str) -> set[str]:
+        return {word.strip(".,;:?!\"'()") for word in text.lower().split()}
+
+    pairs = zip(*dev[0], strict=True)
+    found = [max(context.split(". "), key=lambda s: len(words(s) & words(q)), default="") for q, context in pairs]
+    return "the sentence most like the question", exact_f1(found, dev[1])
+
+
+def likest_choice(train: Examples, dev: Examples) -> tuple[str, Scores]:
+    """The choice whose TF-IDF vector is nearest to the prompt's."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True).fit([text for prompt, c in train[0] for text in (prompt, *c)])
+    found = [
+        np.argmax((vectorizer.transform(choices) @ vectorizer.transform([prompt]).T).toarray())
+        for prompt, choices in dev[0]
+    ]
+    return "the choice most like the prompt", {"accuracy": float(np.mean(np.array(found) == np.array(dev[1])))}
+
+
+# === The sets ===
+
+MEAN = {"pooling": "mean"}  # nothing has trained the first token of the nano presets
+DATASETS = {
+    "sst2": Dataset(
+        "SST-2, sentiment",
+        "TextClassifier",
+        tables("sst2/stsa.binary.train", "sst2/stsa.binary.dev", format="labelled", label="label", label_type=int),
+        accuracy,
+        words_classifier(accuracy),
+        {"num_classes": 2, **MEAN},
+    ),
+    "cola": Dataset(
+        "CoLA, acceptability",
+        "TextClassifier",
+        tables("cola/in_domain_train.tsv", "cola/in_domain_dev.tsv", text=3, label=1, label_type=int, header=False),
+        matthews,
+        words_classifier(matthews),
+        {"num_classes": 2, **MEAN},
+    ),
+    "rte": Dataset(
+        "RTE, entailment",
+        "TextClassifier",
+        read_rte,
+        accuracy,
+        words_classifier(accuracy),
+        {"num_classes": 2, **MEAN},
+    ),
+    "stsb": Dataset(
+        "STS-B, similarity",
+        "TextRegressor",
+        tables(
+            "stsb/stsb-en-train.decontam.csv.gz",
+            "stsb/stsb-en-dev.decontam.csv",
+            text=0,
+            pair=1,
+            label=2,
+            label_type=float,
+            header=False,
+        ),
+        correlations,
+        cosine,
+        MEAN,
+    ),
+    "ewt": Dataset(
+        "UD English-EWT, parts of speech",
+        "TokenClassifier",
+        lambda folder: tuple(read_conll(folder / f"pos_ewt/en_ewt-ud-{part}.conllu.gz") for part in ("train", "dev")),
+        evaluated("accuracy"),
+        tags_of_words,
+        epochs=3,
+    ),
+    "wnut": Dataset(
+        "WNUT-17, emerging entities",
+        "TokenClassifier",
+        lambda folder: tuple(
+            read_conll(folder / f"ner_wnut17/{name}.conll") for name in ("wnut17train", "emerging.dev")
+        ),
+        evaluated("span_f1"),
+        spans_of_words,
+        epochs=8,
+    ),
+    "squad": Dataset(
+        "SQuAD 1.1, first 12 articles; 1,000 questions of dev",
+        "QuestionAnswerer",
+        lambda folder: (
+            read_squad(folder / "squad/train-v1.1.first12.json.gz"),
+            some(read_squad(folder / "squad/dev-v1.1.open.json.gz"), 1000),
+        ),
+        answers,
+        nearest_sentence,
+        {"sequence_length": 256},
+        epochs=2,
+    ),
+    "cosmos": Dataset(
+        "Cosmos QA, 3/4 of the open part; the rest",
+        "MultipleChoice",
+        read_cosmos,
+        evaluated("accuracy"),
+        likest_choice,
+        {"sequence_length": 192, **MEAN},
+        epochs=2,
+        batch_size=16,
+    ),
+}
+
+
+# === Runs ===
+
+
+def run(preset: str, pretrained: bool, dataset: Dataset, rate: float, seed: int, parts: list[Examples]) -> dict:
+    """Scores on the validation and the development examples after training on the first part."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    train, validation, dev = parts
+    arguments = dict(dataset.arguments)
+    if dataset.task == "TokenClassifier":
+        arguments["labels"] = sorted({tag for _, y in parts for tags in y for tag in tags})
+    if dataset.task in ("TextClassifier", "TextRegressor", "MultipleChoice") and "elmo" in preset:
+        arguments.pop("pooling", None)  # the mean is all that ELMo has
+    task = getattr(lmzoo.models, dataset.task).from_preset(preset, load_weights=pretrained, **arguments)
+    task.compile(optimizer=AdamW(rate, global_clipnorm=1.0))
+    start = time.perf_counter()
+    task.fit(*train, epochs=dataset.epochs, batch_size=dataset.batch_size, seed=seed, verbose=0)
+    seconds = time.perf_counter() - start
+    checked, scores = (dataset.score(task, *part) for part in (validation, dev))
+    return {"rate": rate, "seed": seed, "validation": next(iter(checked.values())), **scores, "fit seconds": seconds}
+
+
+def split(examples: Examples) -> list[Examples]:
+    """The examples that train, and those that choose the rate."""
+    order = np.random.default_rng(0).permutation(len(examples[1]))
+    count = min(VALIDATION, len(order) // 10)
+    return [take(examples, np.sort(order[count:])), take(examples, np.sort(order[:count]))]
+
+
+def compare(name: str, presets: list[str], folder: Path, rows: dict[str, list[dict]], keep: Callable[[], None]) -> None:
+    """Adds the runs that are missing for a data set."""
+    dataset = DATASETS[name]
+    train, dev = dataset.read(folder)
+    parts = [*split(train), dev]
+    if (key := f"{name} baseline") not in rows:
+        kind, scores = dataset.baseline(train, dev)
+        rows[key] = [{"kind": kind, "examples": len(train[1]), "tested": len(dev[1]), **scores}]
+        keep()
+    with Progress(console=console, transient=True) as progress:
+        for preset in presets:
+            for weights, pretrained in WEIGHTS.items():
+                done = rows.setdefault(f"{name} {preset} {weights}", [])
+                bar = progress.add_task(f"{name}, {preset}, {weights}", total=len(RATES) + len(SEEDS) - 1)
+
+                def once(rate: float, seed: int, done: list = done, bar: Any = bar, **how: Any) -> None:
+                    if not any((row["rate"], row["seed"]) == (rate, seed) for row in done):
+                        done.append(run(rate=rate, seed=seed, dataset=dataset, parts=parts, **how))
+                        keep()
+                    progress.advance(bar)
+
+                for rate in RATES:
+                    once(rate, SEEDS[0], preset=preset, pretrained=pretrained)
+                for seed in SEEDS[1:]:
+                    once(best_rate(done), seed, preset=preset, pretrained=pretrained)
+
+
+def best_rate(rows: list[dict]) -> float:
+    """The rate whose first run is best on the validation examples."""
+    return max((row for row in rows if row["seed"] == SEEDS[0]), key=lambda row: row["validation"])["rate"]
+
+
+def markdown(rows: dict[str, list[dict]]) -> str:
+    """The table of the documentation: mean and standard deviation over the seeds, in per cent."""
+    skip = {"rate", "seed", "validation", "fit seconds", "kind", "examples", "tested"}
+    lines = ["| set | examples | model | rate | score |", "|---|---|---|---|---|"]
+    for key, runs in rows.items():
+        name, *model = key.split(" ", 1)
+        title, label, rate = DATASETS[name].title, model[0], ""
+        examples = ""
+        if label == "baseline":
+            label, examples = runs[0]["kind"], f"{runs[0]['examples']:,} / {runs[0]['tested']:,}"
+        else:
+            title, best = "", best_rate(runs)
+            runs, rate = [row for row in runs if row["rate"] == best], f"{best:g}"
+        scores = []
+        for measure in (m for m in runs[0] if m not in skip):
+            values = [100 * row[measure] for row in runs]
+            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            scores.append(f"{measure} {statistics.mean(values):.1f}{spread}")
+        lines.append(f"| {title} | {examples} | {label} | {rate} | {', '.join(scores)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Runs what is missing and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each set")
+    parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])
+    parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="SET")
+    args = parser.parse_args()
+    path = RESULTS / "quality.json"
+    rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
+    options = {"rates": RATES, "seeds": SEEDS, "backend": keras.backend.backend()}
+    for name in args.only:
+        compare(name, args.presets, args.data, rows, lambda: save("quality", options, rows=rows))
+    order = [*DATASETS]
+    console.print(markdown(dict(sorted(rows.items(), key=lambda item: order.index(item[0].split(" ")[0])))))
+
+
+if __name__ == "__main__":
+    main()

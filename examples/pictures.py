@@ -1,0 +1,174 @@
+"""Draws the pictures of the guides: what each task gives after a minute or two of training on real examples.
+
+    python examples/pictures.py DATA [--output docs/assets] [--only classify tag ...]
+
+DATA holds `sst2/stsa.binary.{train,dev}`, `ner_wnut17/{wnut17train,emerging.dev}.conll`, `stsb/stsb-en-*.csv`,
+`squad/*.json.gz` and `mc_cosmosqa/valid.open.csv.gz`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+
+import lmzoo
+from lmzoo.readers import read_choices, read_conll, read_squad, read_table
+from lmzoo.training import AdamW
+
+mpl.use("Agg")
+mpl.rcParams["svg.hashsalt"] = "pictures"  # the same file from the same numbers
+
+PRESET = "bert_nano_en_uncased"
+COLOURS = {"person": "#cfe3ff", "location": "#d5f2d0", "corporation": "#ffe2b8", "group": "#f3d3f7"}
+
+
+def fitted(name: str, train: tuple[Any, Any], epochs: int, held_out: Any = None, **arguments: Any) -> tuple[Any, Any]:
+    """A task after training, and the history of it."""
+    task = getattr(lmzoo.models, name).from_preset(PRESET, **arguments)
+    task.compile(optimizer=AdamW(1e-3, global_clipnorm=1.0))
+    history = task.fit(*train, validation_data=held_out, epochs=epochs, batch_size=32, seed=0, verbose=2).history
+    return task, history
+
+
+def classify(data: Path, path: Path) -> None:
+    """Learning curve and confusion matrix of sentiments."""
+    names = ["negative", "positive"]
+    (x, y), (dev, expected) = (
+        read_table(data / f"sst2/stsa.binary.{part}", label="label", label_type=int, format="labelled")
+        for part in ("train", "dev")
+    )
+    task, history = fitted("TextClassifier", (x, y), 4, (dev, expected), labels=names, pooling="mean")
+    counts = np.zeros((2, 2), int)
+    np.add.at(counts, (np.array(expected), task.predict(dev, verbose=0).argmax(-1)), 1)
+    figure, (curve, matrix) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    epochs = range(1, 1 + len(history["loss"]))
+    curve.plot(epochs, history["accuracy"], "o-", label="training")
+    curve.plot(epochs, history["val_accuracy"], "o-", label="held out")
+    curve.set(xlabel="epoch", ylabel="accuracy", xticks=epochs, title="Learning curve")
+    curve.grid(alpha=0.3)
+    curve.legend()
+    matrix.imshow(counts, cmap="Blues", vmin=0)
+    for (row, column), count in np.ndenumerate(counts):
+        matrix.text(column, row, count, ha="center", va="center", color="w" if count > counts.max() / 2 else "k")
+    matrix.set(xticks=(0, 1), xticklabels=names, yticks=(0, 1), yticklabels=names, title="Held-out sentences")
+    matrix.set(xlabel="predicted", ylabel="labelled")
+    keep(figure, path)
+
+
+def tag(data: Path, path: Path) -> None:
+    """Names in sentences, with the colours of their types."""
+    train, held_out = (read_conll(data / f"ner_wnut17/{name}.conll") for name in ("wnut17train", "emerging.dev"))
+    labels = sorted({label for part in (train, held_out) for labels in part[1] for label in labels})
+    task, _ = fitted("TokenClassifier", train, 8, held_out, labels=labels)
+    texts = [
+        "Ada Byron met Charles Babbage in London before she wrote about his engine.",
+        "Justin Bieber is playing in Boston on Friday, and Taylor Swift in New York.",
+        "I saw Toy Story in Chicago with Anna last night and bought an iPhone at Apple.",
+    ]
+    highlight(texts, task.tag(texts), path)
+
+
+def highlight(texts: list[str], spans: list[list[dict[str, Any]]], path: Path) -> None:
+    """Texts with coloured spans, each with its label below it."""
+    figure, axes = plt.subplots(figsize=(8.6, 0.75 * len(texts)), layout="constrained")
+    axes.set_axis_off()
+    width = max(map(len, texts)) + 1
+    axes.set(xlim=(0, width), ylim=(0, 2 * len(texts)))
+    for row, (text, found) in enumerate(zip(texts, spans, strict=True)):
+        height = 2 * (len(texts) - row) - 0.7
+        for place, letter in enumerate(text):  # a letter to a column, so that spans know where they are
+            axes.text(place + 0.5, height, letter, family="monospace", ha="center", va="center", fontsize=10)
+        for span in found:
+            start, length, label = span["start"], span["end"] - span["start"], span.get("label", "")
+            colour = COLOURS.get(label, "#eeeeee")
+            axes.add_patch(plt.Rectangle((start, height - 0.55), length, 1.1, color=colour, zorder=0))
+            text_of = f"{label} {span['score']:.2f}".strip()
+            axes.text(start + length / 2, height - 0.95, text_of, ha="center", va="center", fontsize=7, color="#555555")
+    keep(figure, path)
+
+
+def answer(data: Path, path: Path) -> None:
+    """Where two questions find their answers."""
+    train = read_squad(data / "squad/train-v1.1.first12.json.gz")
+    task, _ = fitted("QuestionAnswerer", train, 2, sequence_length=256)
+    context = "Ada Byron met Charles Babbage in London in 1833, and wrote about his engine."
+    questions = ["Who did Ada Byron meet in London?", "When did Ada Byron meet Charles Babbage?"]
+    found = task.answer([(question, context) for question in questions])
+    rows = [row for question in questions for row in (question, context)]
+    highlight(rows, [spans for one in found for spans in ([], [one])], path)
+
+
+def score(data: Path, path: Path) -> None:
+    """Scores of held-out pairs against the annotators'."""
+    columns = {"text": 0, "pair": 1, "label": 2, "label_type": float, "header": False}
+    train, (pairs, expected) = (
+        read_table(data / f"stsb/stsb-en-{name}", **columns) for name in ("train.decontam.csv.gz", "dev.decontam.csv")
+    )
+    task, _ = fitted("TextRegressor", train, 4, (pairs, expected), pooling="mean")
+    found = task.score(pairs)
+    figure, axes = plt.subplots(figsize=(4.2, 3.6), layout="constrained")
+    axes.plot((0, 5), (0, 5), color="#999999", linewidth=1)
+    axes.scatter(expected, found, s=6, alpha=0.35)
+    axes.set(xlabel="score of the annotators", ylabel="score of the model")
+    axes.set(title=f"{len(found):,} held-out pairs, Pearson {np.corrcoef(found, expected)[0, 1]:.2f}")
+    keep(figure, path)
+
+
+def choose(data: Path, path: Path) -> None:
+    """Probabilities of the choices of one question."""
+    columns = {"prompt": ("context", "question"), "start": None, "choices": [f"answer{i}" for i in range(4)]}
+    train = read_choices(data / "mc_cosmosqa/valid.open.csv.gz", **columns)
+    task, _ = fitted("MultipleChoice", train, 2, sequence_length=192, pooling="mean")
+    prompt = "It had rained all night, and the path was under water. Why did she put on her boots?"
+    choices = [
+        "To keep her feet dry.",
+        "To go to sleep.",
+        "Because the sun was hot.",
+        "None of the above choices.",
+    ]
+    (ranked,) = task.choose([(prompt, choices)], top_k=len(choices))
+    figure, axes = plt.subplots(figsize=(7, 2.2), layout="constrained")
+    axes.barh([one["choice"] for one in ranked][::-1], [one["score"] for one in ranked][::-1], color="#7aa6d8")
+    axes.set(xlim=(0, 1), xlabel="probability", title=prompt)
+    axes.title.set_fontsize(9)
+    keep(figure, path)
+
+
+def fill(data: Path, path: Path) -> None:
+    """The most probable words at a mask."""
+    task = lmzoo.models.MaskedLM.from_preset(PRESET)
+    texts = ["She opened the [MASK] and went in.", "They sailed across the [MASK] ."]
+    figure, panels = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
+    for axes, text, found in zip(panels, texts, task.fill(texts, top_k=7), strict=True):
+        axes.barh([one["token"] for one in found][::-1], [one["score"] for one in found][::-1], color="#7aa6d8")
+        axes.set(title=text, xlabel="probability")
+    keep(figure, path)
+
+
+def keep(figure: Any, path: Path) -> None:
+    """Writes a figure without the date, which would make each file a new one."""
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    print(f"written to {path}")
+
+
+PICTURES = {draw.__name__: draw for draw in (classify, tag, answer, score, choose, fill)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--output", type=Path, default=Path("docs/assets"))
+    parser.add_argument("--only", nargs="+", choices=PICTURES, default=list(PICTURES))
+    args = parser.parse_args()
+    for name in args.only:
+        PICTURES[name](args.data, args.output / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main()

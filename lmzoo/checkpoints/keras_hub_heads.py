@@ -1,0 +1,118 @@
+"""Heads in KerasHub's presets: `task.json` beside `task.weights.h5`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmzoo.checkpoints.config import ConfigTable
+from lmzoo.checkpoints.engine import Row, Table
+from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.models.family import Family
+from lmzoo.presets.store import TASK_FILE, PresetError, read_json
+
+_HEAD = "head/"  # before the names of the head's tensors; both files number their layers alike
+_TASKS = ("TextClassifier", "MaskedLM")
+_IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
+# Softmax is what `classify` takes of the logits.
+_CLASSIFIER = ConfigTable(
+    keys={"num_classes": "num_classes", "dropout": "dropout", "hidden_dim": "hidden_dim"},
+    defaults={"hidden_dim": None},
+    only={"activation": (None, "linear", "softmax")},
+    ignored=_IGNORED,
+)
+_MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
+# Whatever the backbone computes: its classes do not set the layer's epsilon, and only ALBERT's sets its own activation.
+_EPSILON, _ACTIVATIONS = 1e-5, {"albert": "gelu_tanh"}
+
+HEAD_IGNORED = {rf"{_HEAD}optimizer/.*": "the optimizer's state"}
+
+
+def head_tables(dense: bool) -> dict[str, Table]:
+    """The tables of a family's heads.
+
+    Args:
+        dense: whether the classification head has a layer before its last.
+    """
+    classifier = {"dense": "dense", "logits": "dense_1"} if dense else {"logits": "dense"}
+    inside = "masked_lm_head/_intermediate"
+    return {
+        "TextClassifier": {
+            f"classifier/{ours}/{kind}": Row(f"{_HEAD}layers/{theirs}/vars/{number}")
+            for ours, theirs in classifier.items()
+            for number, kind in enumerate(("kernel", "bias"))
+        },
+        "MaskedLM": {
+            **{
+                f"masked_lm_head/{layer}/{kind}": Row(f"{_HEAD}layers/{inside}_{layer}/vars/{number}")
+                for layer, kinds in {"dense": ("kernel", "bias"), "layer_norm": ("gamma", "beta")}.items()
+                for number, kind in enumerate(kinds)
+            },
+            "masked_lm_head/output_bias": Row(f"{_HEAD}layers/masked_lm_head/vars/0"),
+        },
+    }
+
+
+def head_in(directory: Path, family: Family, hidden_dim: int) -> tuple[str | None, dict[str, Any]]:
+    """Our task for the head in a preset, and its constructor's arguments; (None, {}) for none that we know.
+
+    Args:
+        directory: the preset's.
+        family: the record of its backbone's family.
+        hidden_dim: the backbone's width.
+
+    Raises:
+        PresetError: for a head that computes what ours do not.
+    """
+    file = directory / TASK_FILE
+    stored = read_json(directory, TASK_FILE) if file.is_file() else {}
+    prefix = f"keras_hub>{family.backbone.__name__.removesuffix('Backbone')}"
+    task = next((task for task in _TASKS if stored.get("registered_name") == prefix + task), None)
+    if task is None:
+        return None, {}
+    if not isinstance(config := stored.get("config"), dict):
+        raise PresetError(f"{file} lacks the {task}'s `config`.")
+    if task == "MaskedLM":
+        _MASKED_LM.read(config, file)
+        return task, {"activation": _ACTIVATIONS.get(family.name, "gelu"), "layer_norm_epsilon": _EPSILON}
+    arguments = _CLASSIFIER.read(config, file)
+    width = arguments.pop("hidden_dim")
+    if width not in (None, hidden_dim):
+        raise PresetError(f"{file}: `hidden_dim` must be the backbone's, {hidden_dim}, got {width!r:.60}.")
+    return task, arguments
+
+
+class HeadFile(TensorFile):
+    """The tensors of a backbone's file, and those of its head's.
+
+    Args:
+        backbone: the one.
+        head: the other.
+    """
+
+    def __init__(self, backbone: TensorFile, head: TensorFile) -> None:
+        self.path = backbone.path.parent
+        self._places = {name: (backbone, name) for name in backbone.names()}
+        self._places |= {_HEAD + name: (head, name) for name in head.names()}
+
+    def names(self) -> Iterable[str]:
+        return self._places.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        file, stored = self._places[name]
+        return file.shape(stored)
+
+    def dtype(self, name: str) -> str:
+        file, stored = self._places[name]
+        return file.dtype(stored)
+
+    def read(self, name: str) -> np.ndarray:
+        file, stored = self._places[name]
+        return file.read(stored)
+
+    def file_of(self, name: str) -> Path:
+        file, stored = self._places[name]
+        return file.file_of(stored)

@@ -1,0 +1,79 @@
+"""What run_classifier.py and run_squad.py of Google's BERT leave: a head's tensors and the optimizer's beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.verifying import verify
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import QuestionAnswerer, TextClassifier, TextRegressor
+from lmzoo.presets import PresetError
+from tests.reference.weights import difference, named_weights, padded_batch, run, tiny_backbone
+
+pytest.importorskip("tensorflow")
+
+BATCH = padded_batch()
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return tiny_backbone()
+
+
+@pytest.fixture(scope="module")
+def vectors(backbone):
+    return run(backbone, BATCH)
+
+
+def write(directory, backbone, head) -> None:
+    """A checkpoint as training leaves it: moments of every weight, and the step."""
+    from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
+
+    save_checkpoint(backbone, directory, to="tf1")
+    tensors = {**named_weights(backbone), **head}
+    slots = {f"{name}/adam_{slot}": array + 1 for name, array in tensors.items() for slot in "mv"}
+    everything = {**tensors, **slots, "global_step": np.int64(343)}
+    write_tensorflow_checkpoint(directory / "bert_model.ckpt", everything.items())
+
+
+def load(cls, directory, **arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
+        return cls.from_preset(directory, **arguments)
+
+
+def head_of(scope: str, outputs: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(31)
+    kernel, bias = rng.normal(size=(outputs, 35)), rng.normal(size=outputs)
+    return {f"{scope}output_weights": kernel.astype("float32"), f"{scope}output_bias": bias.astype("float32")}
+
+
+@pytest.mark.parametrize(("cls", "outputs"), [(TextClassifier, 5), (TextClassifier, 2), (TextRegressor, 1)])
+def test_run_classifier(cls, outputs, backbone, vectors, tmp_path):
+    head = head_of("", outputs)
+    write(tmp_path, backbone, head)
+    task = load(cls, tmp_path)
+    expected = vectors["pooled_output"] @ head["output_weights"].T + head["output_bias"]
+    assert difference(run(task, BATCH), expected) <= 1e-5
+    assert task.output_shape == (None, outputs)
+    other = TextClassifier if cls is TextRegressor else TextRegressor
+    with pytest.raises(PresetError, match=f"the head of a {cls.__name__}, not of a {other.__name__}"):
+        load(other, tmp_path)
+
+
+def test_run_squad(backbone, vectors, tmp_path):
+    head = head_of("cls/squad/", 2)
+    write(tmp_path, backbone, head)
+    task, real = load(QuestionAnswerer, tmp_path), BATCH["padding_mask"] > 0
+    expected = vectors["sequence_output"] @ head["cls/squad/output_weights"].T + head["cls/squad/output_bias"]
+    assert difference(np.asarray(run(task, BATCH))[real], expected[real]) <= 1e-5
+
+
+def test_what_is_left_out_is_told(backbone, tmp_path):
+    write(tmp_path, backbone, head_of("", 3))
+    found = verify(tmp_path)
+    count = len(named_weights(backbone)) + 2
+    assert found["head"] == "TextClassifier"
+    assert found["not read: the optimizer's state"].startswith(f"{2 * count}: ")
+    assert found["not read: not a weight"] == "1: global_step"

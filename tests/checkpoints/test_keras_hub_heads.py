@@ -1,0 +1,126 @@
+"""KerasHub's own tasks, saved by it and loaded here: the same numbers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import Backbone, MaskedLM, TextClassifier
+from lmzoo.models.family import families
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_preprocessor
+from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, randomise, run, to_numpy
+
+FAMILIES = ["bert", "roberta", "albert", "distilbert"]
+CLASSES = 7
+
+
+@pytest.fixture(scope="module")
+def keras_hub():
+    return pytest.importorskip("keras_hub").models
+
+
+@pytest.fixture
+def saved(keras_hub, tmp_path):
+    """Makes a task of KerasHub's with random weights, and its preset in `tmp_path`."""
+
+    def save(name, kind, **arguments):
+        prefix = families()[name].backbone.__name__.removesuffix("Backbone")
+        sizes = {"num_layers": 3, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "max_sequence_length": 67}
+        sizes |= {"embedding_dim": 13} if name == "albert" else {}
+        backbone = getattr(keras_hub, f"{prefix}Backbone")(vocabulary_size=131, **sizes)
+        task = getattr(keras_hub, prefix + kind)(backbone=backbone, preprocessor=None, **arguments)
+        randomise(task)
+        for weight in task.weights:  # a small variance before the head's LayerNorm, so that its epsilon counts
+            if "mlm_head/intermediate_dense/" in weight.path:
+                weight.assign(weight * 0.01)
+        task.save_to_preset(str(tmp_path))
+        return task
+
+    return save
+
+
+def load(cls, directory, **arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
+        return cls.from_preset(directory, **arguments)
+
+
+def outputs(theirs, ours, batch):
+    expected = to_numpy(theirs({name: batch[name] for name in theirs.input}))
+    return run(ours, {name: batch[name] for name in ours.input}), expected
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_text_classifier(name, saved, tmp_path):
+    theirs = saved(name, "TextClassifier", num_classes=CLASSES, dropout=0.3)
+    ours = load(TextClassifier, tmp_path)
+    actual, expected = outputs(theirs, ours, padded_batch())
+    assert actual.shape == (3, CLASSES)
+    assert difference(actual, expected) <= 1e-5
+    assert ours.head.dropout.rate == 0.3
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_masked_lm(name, saved, tmp_path):
+    """Its head's LayerNorm adds 1e-5 where the backbone's adds 1e-12, and its GELU may be another."""
+    theirs = saved(name, "MaskedLM")
+    ours = load(MaskedLM, tmp_path)
+    actual, expected = outputs(theirs, ours, {**padded_batch(), "mask_positions": MASK_POSITIONS})
+    assert difference(actual, expected) <= 1e-5
+    other = MaskedLM(ours.backbone)
+    assert ours.head.layer_norm_epsilon == 1e-5
+    assert (ours.head.activation != other.head.activation) == (name == "bert")
+
+
+def test_a_head_of_its_own_is_kept_and_not_written_elsewhere(saved, tmp_path):
+    saved("bert", "MaskedLM")
+    ours = load(MaskedLM, tmp_path)
+    ours.preprocessor = tiny_preprocessor(families()["bert"])
+    ours.save_to_preset(tmp_path / "ours")
+    again = MaskedLM.from_preset(tmp_path / "ours")
+    assert (again.head.activation, again.head.layer_norm_epsilon) == ("gelu", 1e-5)
+    with pytest.raises(PresetError, match="'hf' cannot say `activation='gelu'` of a MaskedLM: it means 'gelu_tanh'"):
+        save_checkpoint(ours, tmp_path / "hf", to="hf")
+    with pytest.raises(PresetError, match="'keras_hub' has no place for the head of a MaskedLM"):
+        save_checkpoint(ours, tmp_path / "hub", to="keras_hub")
+
+
+def test_other_tasks_and_backbones(saved, tmp_path):
+    saved("bert", "TextClassifier", num_classes=CLASSES)
+    assert isinstance(load(Backbone, tmp_path), Backbone)
+    with pytest.warns(UserWarning, match="holds no head of a MaskedLM"):
+        load(MaskedLM, tmp_path)
+    with pytest.warns(UserWarning, match="The head of .* is not used"):
+        assert load(TextClassifier, tmp_path, num_classes=3).num_classes == 3
+    (tmp_path / "task.json").unlink()  # a preset of a backbone
+    with pytest.raises(ValueError, match="Pass `num_classes`"):
+        load(TextClassifier, tmp_path)
+
+
+REFUSED = {
+    "activation": ("activation", "sigmoid", "`activation` must be None or 'linear' or 'softmax', got 'sigmoid'"),
+    "width": ("hidden_dim", 37, "`hidden_dim` must be the backbone's, 35, got 37"),
+    "unknown": ("temperature", 2.0, "the key 'temperature' .* is not known"),
+    "classes": ("num_classes", 5, r"task.weights.h5: 'head/layers/dense_1/vars/0' has shape \(35, 7\), expected"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case, saved, tmp_path):
+    key, value, message = REFUSED[case]
+    saved("distilbert", "TextClassifier", num_classes=CLASSES)
+    stored = json.loads((tmp_path / "task.json").read_text())
+    stored["config"][key] = value
+    (tmp_path / "task.json").write_text(json.dumps(stored))
+    with pytest.raises(PresetError, match=message):
+        load(TextClassifier, tmp_path)
+
+
+def test_probabilities_there_are_scores_here(saved, tmp_path):
+    theirs = saved("bert", "TextClassifier", num_classes=CLASSES, activation="softmax")
+    logits, expected = outputs(theirs, load(TextClassifier, tmp_path), padded_batch())
+    assert difference(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), expected) <= 1e-5

@@ -1,0 +1,56 @@
+"""`model_max_length` of tokenizer_config.json: the longest row that a checkpoint's tokenizer makes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lmzoo.checkpoints.converting import convert
+from lmzoo.models import TextClassifier
+from lmzoo.models.family import families
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_task
+from lmzoo.text import TextNotice
+
+SETTINGS = "tokenizer_config.json"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Hugging Face's files of a model of 67 positions."""
+    tiny_task(TextClassifier, families()["bert"]).save_to_preset(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
+    return tmp_path / "theirs"
+
+
+def say(folder, length) -> None:
+    settings = json.loads((folder / SETTINGS).read_text())
+    (folder / SETTINGS).write_text(json.dumps({**settings, "model_max_length": length}))
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(23, 23), (67, 67), (512, 67), (10**30, 67), (1e30, 67), (29.0, 29), (None, 67)]
+)
+def test_it_limits_rows(length, expected, folder):
+    say(folder, length)
+    task = TextClassifier.from_preset(folder)
+    assert task.preprocessor.sequence_length == expected
+    assert isinstance(task.preprocessor.sequence_length, int)
+    with pytest.warns(TextNotice, match=f"cut to {expected} tokens"):
+        assert max(task.encode_inputs(["a " * 400]).lengths) == expected
+
+
+def test_it_is_written_back(folder, tmp_path):
+    say(folder, 23)
+    convert(folder, tmp_path / "ours_again")
+    convert(tmp_path / "ours_again", tmp_path / "again", to="hf")
+    assert json.loads((tmp_path / "again" / SETTINGS).read_text())["model_max_length"] == 23
+    assert TextClassifier.from_preset(tmp_path / "again", sequence_length=61).preprocessor.sequence_length == 61
+
+
+@pytest.mark.parametrize("length", [0, -1, "512", True, [512], float("nan")])
+def test_what_is_no_length(length, folder):
+    say(folder, length)
+    with pytest.raises(PresetError, match=rf"{SETTINGS}: `model_max_length` must be a positive number, got"):
+        TextClassifier.from_preset(folder)

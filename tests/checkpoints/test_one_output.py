@@ -1,0 +1,166 @@
+"""Heads of one output in files of transformers: multiple choice and regression, loaded, written again, told apart."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.converting import convert
+from lmzoo.checkpoints.verifying import verify
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import Backbone, MultipleChoice, TextClassifier, TextRegressor
+from lmzoo.models.family import families
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_task
+from tests.checkpoints.test_hugging_face import CONFIGS, configure, load, rewrite, state_of
+from tests.checkpoints.test_task_heads import CHOICES, batch_for
+from tests.models.test_family_transformers import run_peer
+from tests.reference.weights import difference, run
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+FAMILIES = ["bert", "roberta", "albert", "distilbert"]
+# Our class, the rows of a batch, and what the configuration says of the outputs.
+HEADS = {
+    "ForMultipleChoice": (MultipleChoice, (5, CHOICES), {}),
+    "ForSequenceClassification": (TextRegressor, (5,), {"num_labels": 1}),
+}
+
+
+def peer(case, head, directory, **settings):
+    """A transformers model with random weights, and its files in `directory`."""
+    family, common = CONFIGS[case]
+    common = {name: value for name, value in common.items() if name != "id2label"}
+    torch.manual_seed(1423)
+    model = getattr(transformers, family + head)(getattr(transformers, f"{family}Config")(**common, **settings)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases and scales, too
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(directory)
+    return model
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("case", FAMILIES)
+def test_there_and_back(case, head, tmp_path):
+    """Its numbers here; and what is written again is the same bit by bit, and read without a remark."""
+    cls, rows, settings = HEADS[head]
+    theirs = peer(case, head, tmp_path / "theirs", **settings)
+    task = load(tmp_path / "theirs", cls)
+    batch = batch_for(task.backbone, *rows)
+    expected = run_peer(theirs, batch).logits.numpy()
+    assert difference(run(task, batch), expected) <= 1e-5
+    assert np.ptp(expected) > 1e-2
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    before, after = state_of(tmp_path / "theirs"), state_of(tmp_path / "ours")
+    assert after.keys() == before.keys()
+    for name in before:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert [len(report[kind]) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [0, 0, 0]
+    assert torch.equal(run_peer(again.eval(), batch).logits, run_peer(theirs, batch).logits)
+    if cls is TextRegressor:
+        assert (again.config.num_labels, again.config.problem_type) == (1, "regression")
+    assert verify(tmp_path / "ours")["head"] == cls.__name__
+
+
+@pytest.mark.parametrize("problem", ["regression", None])
+def test_what_tells_a_regression(problem, tmp_path):
+    peer("bert", "ForSequenceClassification", tmp_path, num_labels=1, problem_type=problem, classifier_dropout=0.25)
+    assert load(tmp_path, TextRegressor).head.dropout.rate == 0.25
+
+
+def test_dropout_of_choices(tmp_path):
+    peer("distilbert", "ForMultipleChoice", tmp_path, seq_classif_dropout=0.35)
+    assert load(tmp_path, MultipleChoice).head.dropout.rate == 0.35
+
+
+def test_classes_are_no_number(tmp_path):
+    peer("bert", "ForSequenceClassification", tmp_path, num_labels=3)
+    with pytest.raises(
+        PresetError, match=r"head of a TextClassifier, not of a TextRegressor. Call `TextClassifier.from"
+    ):
+        load(tmp_path, TextRegressor)
+    assert load(tmp_path, TextClassifier).num_classes == 3
+
+
+def test_a_number_is_no_class(tmp_path):
+    peer("bert", "ForSequenceClassification", tmp_path, num_labels=1)
+    with pytest.raises(
+        PresetError, match=r"head of a TextRegressor, not of a TextClassifier. Call `TextRegressor.from"
+    ):
+        load(tmp_path, TextClassifier)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
+        assert TextClassifier.from_preset(tmp_path, num_classes=3).num_classes == 3
+        assert TextClassifier.from_preset(tmp_path, labels=["a", "b"]).num_classes == 2
+        TextRegressor.from_preset(tmp_path, load_weights=False)
+    assert isinstance(load(tmp_path, None), Backbone)
+
+
+def test_our_presets_tell_them_apart(tmp_path):
+    tiny_task(TextRegressor, families()["bert"]).save_to_preset(tmp_path)
+    with pytest.raises(PresetError, match="holds the head of a TextRegressor"):
+        TextClassifier.from_preset(tmp_path)
+
+
+def test_several_numbers(tmp_path):
+    peer("bert", "ForSequenceClassification", tmp_path, num_labels=3, problem_type="regression")
+    with pytest.raises(PresetError, match=r"'classifier.weight' has shape \(3, 35\), expected \(1, 35\)"):
+        load(tmp_path, TextRegressor)
+    assert isinstance(load(tmp_path, None), Backbone)
+
+
+def test_several_labels(tmp_path):
+    settings = {"num_labels": 3, "problem_type": "multi_label_classification"}
+    peer("bert", "ForSequenceClassification", tmp_path / "theirs", **settings)
+    task = load(tmp_path / "theirs", TextClassifier)
+    assert task.multi_label
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    with pytest.raises(PresetError, match="'tf1' cannot say `multi_label=True` of a TextClassifier"):
+        save_checkpoint(task, tmp_path / "google", to="tf1")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "ours")
+    assert (config.problem_type, config.num_labels) == ("multi_label_classification", 3)
+    save_checkpoint(TextClassifier(task.backbone, num_classes=3), tmp_path / "single", to="hf")
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "single").problem_type is None
+
+
+def test_robertas_pooler_is_a_head(tmp_path):
+    """Loaded without its head, it is not read; without it, there is no head."""
+    peer("roberta", "ForMultipleChoice", tmp_path)
+    load(tmp_path, None)
+    config = json.loads((tmp_path / "config.json").read_text())
+    configure(tmp_path, architectures=["RobertaModel"])
+    assert verify(tmp_path)["not read: a pooler, which multiple choice alone uses"].startswith("2: ")
+    configure(tmp_path, **config)
+    rewrite(tmp_path, lambda s: {name: tensor for name, tensor in s.items() if "pooler" not in name})
+    with pytest.raises(PresetError, match=r"lacks 'pooler.dense.weight'"):
+        load(tmp_path, MultipleChoice)
+
+
+@pytest.mark.parametrize("task_class", [MultipleChoice, TextClassifier, TextRegressor])
+def test_means_are_not_written(task_class, tmp_path):
+    """transformers would take the first token's vector."""
+    task = tiny_task(task_class, families()["bert"], pooling="mean")
+    with pytest.raises(PresetError, match=f"cannot say `pooling='mean'` of a {task_class.__name__}"):
+        save_checkpoint(task, tmp_path / "it", to="hf")
+    assert not (tmp_path / "it").exists()
+
+
+def test_texts(tmp_path):
+    """The tokenizer goes along: the same texts, the same answers."""
+    regressor, choice = (tiny_task(cls, families()["roberta"]) for cls in (TextRegressor, MultipleChoice))
+    regressor.save_to_preset(tmp_path / "regressor")
+    choice.save_to_preset(tmp_path / "choice")
+    for name in ("regressor", "choice"):
+        convert(tmp_path / name, tmp_path / f"{name}_hf", to="hf")
+    texts, questions = ["a good film", "dull"], [("a", ["good film", "dull"]), ("the", ["end", "film", "a"])]
+    expected = regressor.score(texts)
+    assert TextRegressor.from_preset(tmp_path / "regressor_hf").score(texts) == pytest.approx(expected, abs=1e-6)
+    again = MultipleChoice.from_preset(tmp_path / "choice_hf")
+    np.testing.assert_allclose(
+        again.predict(questions, verbose=0), choice.predict(questions, verbose=0), atol=1e-6, rtol=1e-6
+    )

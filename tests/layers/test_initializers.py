@@ -1,0 +1,45 @@
+"""Initial values, and doing without them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers.initializers import TruncatedNormal, skip_initial_values
+from tests.reference.weights import to_numpy
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_values_are_drawn_outside():
+    with skip_initial_values():
+        keras.Variable(TruncatedNormal(stddev=0.5), shape=(7, 11))
+    values = to_numpy(keras.Variable(TruncatedNormal(stddev=0.5), shape=(101, 103)).value)
+    assert np.std(values) == pytest.approx(0.5 * 0.88, rel=0.05)  # of a normal distribution cut at two deviations
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_skipped_can_be_assigned(dtype):
+    with skip_initial_values():
+        weight = keras.Variable(TruncatedNormal(), shape=(7, 11), dtype=dtype)
+    assert (tuple(weight.shape), weight.dtype) == ((7, 11), dtype)
+    weight.assign(np.full((7, 11), 3.0, "float32"))
+    assert (to_numpy(weight.value) == 3).all()
+
+
+@pytest.mark.tf_only
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux' own figures")
+def test_what_is_skipped_takes_no_memory():
+    """Before its values are there: those of a checkpoint are read beside all of the model's."""
+    with skip_initial_values():
+        before = resident()
+        weight = keras.Variable(TruncatedNormal(), shape=(10_007, 10_009))  # 400 MB
+        assert resident() - before < 50e6
+    assert weight.shape == (10_007, 10_009)

@@ -1,0 +1,217 @@
+"""Any number of labels for a text: their forms, the loss and the metric, answers, files."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import TextClassifier
+from lmzoo.training import MicroF1
+
+NAMES = ["art", "sport", "war", "law", "sea"]
+TEXTS = ["good film", "bad", "the plot was very dull .", "a fine film !", "dull", "", "the film was good . very good !"]
+SETS = [["art", "war"], (), {"sea"}, ["law", "sport", "art"], ("war",), [], ["sea", "art"]]
+NUMBERS = [[0, 2], [], [4], [3, 1, 0], [2], [], [4, 0]]
+MATRIX = np.array([[int(i in row) for i in range(5)] for row in NUMBERS])
+WEIGHTS = np.array([0.5, 2.0, 1.0, 0.0, 3.0, 0.25, 1.5], "float32")
+
+
+def build(tiny, wide=0.0, **arguments):
+    task = TextClassifier(tiny.backbone(), tiny.preprocessor(), labels=NAMES, multi_label=True, **arguments)
+    if wide:  # logits of both signs, far apart
+        task.head.logits.kernel.assign(np.random.default_rng(3).normal(0, wide, task.head.logits.kernel.shape))
+    return task
+
+
+@pytest.fixture(scope="module")
+def task(tiny):
+    return build(tiny, wide=0.7)
+
+
+def scores_in_numpy(logits, labels, weights):
+    """The loss, and micro F1 from weighted counts."""
+    probabilities = 1 / (1 + np.exp(-logits.astype("float64")))
+    costs = -np.where(labels == 1, np.log(probabilities), np.log(1 - probabilities)).mean(axis=1)
+    said, weights = probabilities >= 0.5, weights[:, None]
+    right = (weights * (said & (labels == 1))).sum()
+    return (weights[:, 0] * costs).mean(), 2 * right / ((weights * said).sum() + (weights * labels).sum())
+
+
+def ragged(rows):
+    array = np.empty(len(rows), object)
+    array[:] = [list(row) for row in rows]
+    return array
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        SETS,
+        tuple(SETS),
+        NUMBERS,
+        [np.array(row, int) for row in NUMBERS],
+        [[name.encode() for name in row] for row in SETS],
+        ragged(SETS),
+        MATRIX,
+        MATRIX.astype(bool),
+        MATRIX.astype("float32"),
+    ],
+    ids=["names", "tuple", "numbers", "arrays", "bytes", "objects", "matrix", "bools", "floats"],
+)
+def test_all_forms_of_labels_mean_the_same(task, y):
+    encoded = task.encode_labels(y)
+    assert encoded.dtype == np.float32
+    np.testing.assert_array_equal(encoded, MATRIX)
+    np.testing.assert_array_equal(task.encode_labels(encoded), MATRIX)
+
+
+def test_nothing_but_empty_sets(task):
+    assert task.encode_labels([[], ()]).tolist() == [[0] * 5] * 2
+    assert task.encode_labels([]).shape == (0, 5)
+
+
+@pytest.mark.parametrize("kind", ["texts", "features"])
+def test_loss_and_f1_are_those_of_numpy(tiny, task, kind):
+    logits = task.predict(TEXTS, verbose=0)
+    assert (logits > 0).any(axis=0).sum() > 1
+    assert (logits < 0).any(axis=0).sum() > 1
+    x = TEXTS if kind == "texts" else tiny.preprocessor()(TEXTS)
+    y = SETS if kind == "texts" else MATRIX
+    for weights in (np.ones(7, "float32"), WEIGHTS):
+        found = task.evaluate(x, y, batch_size=3, sample_weight=weights, return_dict=True, verbose=0)
+        loss, f1 = scores_in_numpy(logits, MATRIX, weights)
+        assert found == {"loss": pytest.approx(loss, rel=1e-5), "micro_f1": pytest.approx(f1, rel=1e-5)}
+        assert 0.1 < f1 < 0.9
+    assert found["loss"] != pytest.approx(scores_in_numpy(logits, MATRIX, np.ones(7))[0], rel=1e-2)
+
+
+@pytest.mark.compiled
+def test_learns_several_labels_and_none(tiny):
+    task = build(tiny)
+    task.compile(keras.optimizers.Adam(0.01))
+    history = task.fit(
+        TEXTS * 2, SETS * 2, validation_data=(TEXTS, SETS), sample_weight=np.ones(14), epochs=60, verbose=0
+    ).history
+    assert history["loss"][-1] < 0.2 * history["loss"][0]
+    assert history["micro_f1"][-1] == history["val_micro_f1"][-1] == pytest.approx(1, abs=1e-6)
+    found = task.classify(TEXTS)
+    assert [{answer["label"] for answer in row} for row in found] == [set(names) for names in SETS]
+    assert all(answer["score"] > 0.5 for row in found for answer in row)
+
+
+def test_classify_returns_what_is_probable(task):
+    probabilities = 1 / (1 + np.exp(-task.predict(TEXTS, verbose=0)))
+    for threshold in (0.5, 0.3, 0.8):
+        for row, answers in zip(probabilities, task.classify(TEXTS, batch_size=3, threshold=threshold), strict=True):
+            order = [i for i in np.argsort(-row) if row[i] >= threshold]
+            assert [answer["label"] for answer in answers] == [NAMES[i] for i in order]
+            np.testing.assert_allclose([answer["score"] for answer in answers], row[order], rtol=1e-5)
+    assert [len(answers) for answers in task.classify(TEXTS, threshold=0.0)] == [5] * 7
+    assert task.classify(TEXTS, threshold=1.01) == [[]] * 7
+    assert task.classify([]) == []
+
+
+def test_far_logits_are_no_overflow(task, monkeypatch):
+    monkeypatch.setattr(task, "predict", lambda *_, **__: np.array([[-1000.0, 0, 1000, -5, 5]], "float32"))
+    (answers,) = task.classify(["good"])
+    assert [(answer["label"], round(answer["score"], 4)) for answer in answers] == [
+        ("war", 1.0),
+        ("sea", 0.9933),
+        ("sport", 0.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "message"),
+    [
+        ([*SETS[:-1], ["art", "peace"]], ValueError, "Label 'peace' at position 6 is not one of"),
+        ([*NUMBERS[:-1], [0, 5]], ValueError, r"Label 5 at position 6 is outside \[0, 5\)"),
+        ([[-1], *NUMBERS[1:]], ValueError, r"Label -1 at position 0 is outside \[0, 5\)"),
+        (["art", *SETS[1:]], TypeError, "Label 'art' at position 0 is no collection"),
+        ([[], 2, *NUMBERS[2:]], TypeError, "Label 2 at position 1 is no collection"),
+        (np.arange(7), TypeError, "Label .* at position 0 is no collection"),
+        ([[], [True, False], *NUMBERS[2:]], TypeError, "Label True at position 1 is neither a class's name nor"),
+        ([[], [None], *NUMBERS[2:]], TypeError, "Label None at position 1 is neither"),
+        ([[], [1.0], *NUMBERS[2:]], TypeError, "Label 1.0 at position 1 is neither"),
+        ([[], [["art"]], *SETS[2:]], TypeError, "at position 1 is neither"),
+        (MATRIX.tolist(), ValueError, r"at position 0 hold class \d twice.*are passed as an array"),
+        (MATRIX[:, :4], ValueError, r"Expected 0s and 1s of shape \(n, 5\), got labels of shape \(7, 4\)"),
+        (MATRIX * 2, ValueError, "Label 2 at position 0 is neither 0 nor 1"),
+        (np.where(MATRIX, 0.5, 0), ValueError, "Label 0.5 at position 0 is neither 0 nor 1"),
+        (SETS[:-1], ValueError, "Got 7 texts but 6 labels"),
+        (None, ValueError, "needs a label for each text"),
+    ],
+)
+def test_errors_come_before_the_first_step(task, steps, y, error, message):
+    with pytest.raises(error, match=message):
+        task.fit(TEXTS, y, callbacks=[steps], verbose=0)
+    with pytest.raises(error, match=f"In `validation_data`: .*{message}"):
+        task.fit(TEXTS, SETS, validation_data=(TEXTS, y), callbacks=[steps], verbose=0)
+    with pytest.raises(error, match=message):
+        task.evaluate(TEXTS, y, verbose=0)
+    assert steps.count == 0
+
+
+def test_options_of_the_other_kind(tiny, task, steps):
+    with pytest.raises(ValueError, match="leave out `top_k`"):
+        task.classify(TEXTS, top_k=2)
+    with pytest.raises(ValueError, match="`threshold` is for `multi_label`"):
+        tiny.classifier().classify(TEXTS, threshold=0.4)
+    with pytest.raises(ValueError, match="with `multi_label` has no one class of a text to weight: pass `sample_w"):
+        task.fit(TEXTS, SETS, class_weight={"art": 2.0}, callbacks=[steps], verbose=0)
+    assert steps.count == 0
+
+
+def test_it_is_kept_in_files(tiny, tmp_path):
+    task = build(tiny, wide=0.7)
+    task.fit(TEXTS, SETS, verbose=0)
+    expected = task.classify(TEXTS)
+    task.save(tmp_path / "task.keras")
+    task.save_to_preset(tmp_path / "preset")
+    for loaded in (
+        keras.saving.load_model(tmp_path / "task.keras"),
+        TextClassifier.from_preset(tmp_path / "preset"),
+    ):
+        assert loaded.multi_label
+        assert isinstance(loaded.loss, keras.losses.BinaryCrossentropy)
+        for row, answers in zip(expected, loaded.classify(TEXTS), strict=True):
+            assert [answer["label"] for answer in answers] == [answer["label"] for answer in row]
+            np.testing.assert_allclose([a["score"] for a in answers], [a["score"] for a in row], rtol=1e-5)
+        before = task.evaluate(TEXTS, SETS, verbose=0)
+        assert loaded.evaluate(TEXTS, SETS, verbose=0) == pytest.approx(before, rel=1e-5)
+        loaded.fit(TEXTS, SETS, verbose=0)
+    single = TextClassifier.from_config({k: v for k, v in tiny.classifier().get_config().items() if k != "multi_label"})
+    assert not single.multi_label  # a file from before there was the option
+
+
+def test_datasets(task, strings_dataset):
+    tf = pytest.importorskip("tensorflow")
+    expected = task.evaluate(TEXTS, SETS, batch_size=3, verbose=0)
+    for y in (MATRIX, tf.ragged.constant(NUMBERS), tf.ragged.constant([list(names) for names in SETS])):
+        for dataset in (strings_dataset((TEXTS, y)), strings_dataset((TEXTS, y)).batch(3)):
+            assert task.evaluate(dataset, batch_size=3, verbose=0) == pytest.approx(expected, rel=1e-5)
+    pairs = strings_dataset((TEXTS[:2], tf.ragged.constant([[0, 1, 2, 3, 4]] * 2))).batch(2)
+    assert task.evaluate(pairs, verbose=0) == pytest.approx(task.evaluate(TEXTS[:2], np.ones((2, 5)), verbose=0))
+    with pytest.raises(ValueError, match=r"Label 7 at position 1 is outside \[0, 5\)"):
+        task.evaluate(strings_dataset((TEXTS[:2], tf.ragged.constant([[1], [0, 7]]))).batch(2), verbose=0)
+
+
+def test_validation_split(tiny):
+    task = build(tiny)
+    history = task.fit(TEXTS, SETS, validation_split=0.4, verbose=0).history
+    assert np.isfinite(history["val_loss"]).all()
+
+
+def test_f1_takes_logits_and_weights():
+    rng = np.random.default_rng(11)
+    logits, labels, weights = rng.normal(size=(13, 5)), rng.integers(0, 2, (13, 5)), rng.uniform(0, 3, 13)
+    logits[2, 3], logits[2, 4], labels[2, 3:] = 0.0, -0.0, 1  # one half is enough
+    metric = MicroF1()
+    for part in (slice(0, 7), slice(7, 13)):
+        metric.update_state(labels[part], logits[part], weights[part])
+    assert float(metric.result()) == pytest.approx(scores_in_numpy(logits, labels, weights)[1], rel=1e-5)
+    other = MicroF1.from_config(metric.get_config())
+    assert (other.name, other.average, float(other.result() if other._built else 0)) == ("micro_f1", "micro", 0)
+    other.update_state(np.zeros((1, 5)), np.full((1, 5), -1.0))
+    assert float(other.result()) == 0
