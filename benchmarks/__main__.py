@@ -16,6 +16,7 @@ QUICK = {
     "albert_compile": "--size base --rounds 1",
     "elmo": "--size tiny --rounds 1",
     "load": "--layers 2 --rounds 1",
+    "task_speed": "--size tiny --sentences 64 --questions 16 --rounds 2",
 }
 
 

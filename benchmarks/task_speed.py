@@ -1,4 +1,4 @@
-"""(i) Tagging and (j) question answering: an epoch of fine-tuning and a prediction, from text to answers.
+"""(h) Tagging and (i) question answering: an epoch of fine-tuning and a prediction, from text to answers.
 
 WNUT-17's sentences and SQuAD's questions, a 4 x 256 BERT with random weights, BERT's own 30,522 pieces, AdamW.
 transformers tokenises, pads and decodes as its own `run_ner` and `run_qa` do: sentences to the longest of a batch,

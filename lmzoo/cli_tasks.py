@@ -263,6 +263,9 @@ def predict(
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of the output.")] = None,
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Answers to each example, best first.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Lowest probability of a class, for several labels (0.5).")
+    ] = None,
     batch_size: BatchSize = 32,
     text: Text = None,
     pair: Pair = None,
@@ -285,9 +288,9 @@ def predict(
         columns = Columns(text, pair, None, choices, format or ("txt" if data == "-" else None), header, encoding)
         x, _ = kind.read(source, columns, False, None)
         verb = getattr(task, kind.verb)
-        options = {} if top_k is None else {"top_k": top_k}
-        if not inspect.signature(verb).parameters.keys() >= options.keys():
-            raise ValueError(f"A {kind.task} gives one answer to each example: leave out --top-k.")
+        options = {k: v for k, v in (("top_k", top_k), ("threshold", threshold)) if v is not None}
+        if unknown := options.keys() - inspect.signature(verb).parameters.keys():
+            raise ValueError(f"A {kind.task} takes no such option: leave out --{min(unknown).replace('_', '-')}.")
         with output_to(output) as file, in_chunks(batch_size) as chunks:
             done = 0
             for part in chunks(x):

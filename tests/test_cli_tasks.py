@@ -249,6 +249,15 @@ def test_several_labels_in_a_cell(folder, fitted):
     table = results[0].stdout.split("class\tprecision\trecall\tf1\tcount\n")[1].split("\n\n")[0].splitlines()
     counts = {line.split("\t")[0]: int(line.split("\t")[-1]) for line in table}
     assert counts == {name: sum(name in row for row in TOPICS) for name in ("dull", "film", "good")}
+    every, none = (
+        [
+            json.loads(line)
+            for line in run("predict", fitted("multi-label")[0], data, "--threshold", t).stdout.splitlines()
+        ]
+        for t in (0, 1)
+    )
+    assert [len(row) for row in every] == [3] * len(TEXTS)
+    assert none == [[]] * len(TEXTS)
     data.write_text("text,label\n" + _csv(TEXTS[:2], ["film", "film | war"]))
     assert (
         "topics.csv, line 3: the label 'war' is unknown"

@@ -78,6 +78,7 @@ def test_loss_and_accuracy_are_over_the_examples_own_choices(task):
     assert found == pytest.approx([np.mean(losses * weights), np.average(right, weights=weights)], rel=1e-5)
 
 
+@pytest.mark.compiled
 def test_learns_to_choose(tiny, weights_of):
     rng = np.random.default_rng(3)
     prompts, examples, labels = tiny.texts(24), [], []
@@ -239,6 +240,7 @@ def test_datasets_of_different_numbers_of_choices(task):
     assert task.evaluate(dataset, verbose=0) == pytest.approx(task.evaluate(EXAMPLES, LABELS, verbose=0), rel=1e-5)
 
 
+@pytest.mark.compiled
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["elmo", "bert"])
 def test_with_an_encoder(family, tmp_path):

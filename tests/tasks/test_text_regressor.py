@@ -135,6 +135,7 @@ def test_every_form_of_labels_and_texts(tiny, task, strings_dataset):
         task.fit(strings_dataset((TEXTS, [0, np.nan, 1])).batch(3), verbose=0)
 
 
+@pytest.mark.compiled
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["elmo", "bert"])
 def test_with_an_encoder(family, tmp_path):

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text import BytePairTokenizer, TextNotice
+from lmzoo.text import BytePairTokenizer, Piece, TextNotice
 from lmzoo.text.bpe import BYTE_TOKENS
 from tests.text.trained import train_byte_pairs
 
@@ -97,6 +97,28 @@ def test_ids_and_offsets_equal_transformers(texts: list[str], tokenizer: BytePai
     assert [[piece.id for piece in row] for row in rows] == expected["input_ids"]
     assert [[(piece.start, piece.end) for piece in row] for row in rows] == expected["offset_mapping"]
     assert all(piece.token == tokenizer.id_to_token(piece.id) for row in rows for piece in row)
+
+
+def test_slices_give_the_pieces(texts: list[str], tokenizer: BytePairTokenizer) -> None:
+    of_character = {character: byte for byte, character in enumerate(BYTE_TOKENS)}
+    checked = 0
+    for text, row in zip(texts, tokenizer.tokenize_with_offsets(texts), strict=True):
+        groups: list[list[Piece]] = []  # pieces that share characters, as those of one letter's bytes do
+        for piece in row:
+            if groups and piece.start < groups[-1][-1].end:
+                groups[-1].append(piece)
+            else:
+                groups.append([piece])
+        for group in groups:
+            found = text[group[0].start : group[-1].end]
+            if (token := group[0].token) in SPECIAL:
+                assert found == token
+            else:
+                expected = bytes(of_character[c] for piece in group for c in piece.token).decode()
+                assert found.strip() == expected.strip(), (text, group)
+                checked += len(group)
+    assert len(texts) > 10_000
+    assert checked > 50_000
 
 
 def test_text_comes_back(texts: list[str], tokenizer: BytePairTokenizer) -> None:
