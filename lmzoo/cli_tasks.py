@@ -370,6 +370,8 @@ def _head_of(preset: str) -> Any:
     from lmzoo.presets.loading import open_source
 
     name = open_source(preset).head
+    if name == "Pretrainer":  # of which that is the part with a verb
+        name = "MaskedLM"
     if name not in {kind.task for kind in KINDS}:
         raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")
     return getattr(models, name)

@@ -201,8 +201,9 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
     task = tiny_task(task_class, family)
     x, _ = tiny_examples(task, 11)
     expected = task.predict(x, batch_size=11, verbose=0)
-    _close(task.predict(x[::-1], batch_size=4, verbose=0)[::-1], expected, "predictions by batch")
-    assert len(expected) == len(x)
+    backwards = task.predict(x[::-1], batch_size=4, verbose=0)
+    _close(keras.tree.map_structure(lambda array: array[::-1], backwards), expected, "predictions by batch")
+    assert {len(array) for array in keras.tree.flatten(expected)} == {len(x)}
 
 
 def check_task_training(task_class: type[Task], family: Family) -> None:
@@ -277,7 +278,8 @@ def _train_and_predict(task: Task) -> list[np.ndarray]:
     x, y = tiny_examples(task, 8)
     before = task.predict(x, verbose=0)
     history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history
-    return [before, np.array(history["loss"]), task.predict(x, verbose=0)]
+    after = task.predict(x, verbose=0)
+    return [*keras.tree.flatten(before), np.array(history["loss"]), *keras.tree.flatten(after)]
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:

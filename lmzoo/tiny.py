@@ -13,7 +13,15 @@ from keras import ops
 
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family
-from lmzoo.tasks import MultipleChoice, QuestionAnswerer, Task, TextEmbedder, TextRegressor, TokenClassifier
+from lmzoo.tasks import (
+    MultipleChoice,
+    Pretrainer,
+    QuestionAnswerer,
+    Task,
+    TextEmbedder,
+    TextRegressor,
+    TokenClassifier,
+)
 from lmzoo.text import Preprocessor
 
 WORDS = ("good", "bad", "film", "plot", "the", "a", "was", "is", "very", "never", "dull", "fine", ".", "!")
@@ -88,6 +96,8 @@ _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
         [(t, _with_good(i)) for i, t in enumerate(texts)],
         [i % 2 for i in range(len(texts))],
     ),
+    # `fit` takes them for documents of two sentences, `predict` for pairs.
+    Pretrainer: lambda texts: ([_halves(text.split()) for text in texts], None),
     QuestionAnswerer: lambda texts: ([("the film", text) for text in texts], [_second_word(text) for text in texts]),
     TextEmbedder: lambda texts: ([_halves(text.split()) for text in texts], None),
     TextRegressor: lambda texts: (texts, [len(text) / 10 for text in texts]),

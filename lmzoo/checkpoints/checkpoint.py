@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.engine import Format, Plan, plan, weights_of
+from lmzoo.checkpoints.engine import Format, Plan, canonical_names, plan, weights_of
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.models.family import Family
 from lmzoo.presets.store import PresetError
@@ -59,7 +59,15 @@ class Checkpoint:
 
     def head_of(self, cls: type) -> dict[str, Any] | None:
         """Arguments of a task's constructor, if it is the one whose head is stored; None if not."""
-        return dict(self.head_arguments) if self.head == cls.__name__ and self.head in self.format.heads else None
+        name = cls.__name__
+        # Both have the head of masked tokens. What a file is called does not tell whether it holds that of sentences.
+        held = name == self.head or ({name, self.head} == {"MaskedLM", "Pretrainer"} and self._holds_more(name))
+        return dict(self.head_arguments) if held and name in self.format.heads else None
+
+    def _holds_more(self, head: str) -> bool:
+        """Whether the file holds what another head has beside the weights of the one that it is known for."""
+        wanted, known = ({row.name for row in self.format.heads.get(h, {}).values()} for h in (head, self.head))
+        return canonical_names(self.format, self.open_tensors()).keys() >= wanted - known
 
     def preprocessor(self) -> Preprocessor:
         """Tokenizer and packing rule.

@@ -168,7 +168,7 @@ def plan(format: Format, tensors: TensorFile, weights: Mapping[str, Any], head: 
     table = {**format.backbone, **(format.heads[head] if head else {})}
     weights = {path: weight for path, weight in weights.items() if not path.startswith(format.absent)}
     rows = {path: lookup(format, table, path) for path in weights}
-    found = _canonical(format, tensors)
+    found = canonical_names(format, tensors)
     missing = [path for path, row in rows.items() if row.name not in found]
     for path in missing:
         group = next((prefix for prefix in format.optional if path.startswith(prefix)), None)
@@ -242,8 +242,12 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
-def _canonical(format: Format, tensors: TensorFile) -> dict[str, str]:
-    """The file's names by how the table spells them."""
+def canonical_names(format: Format, tensors: TensorFile) -> dict[str, str]:
+    """The file's names by how the table spells them.
+
+    Raises:
+        PresetError: if two of them are spelt alike.
+    """
     found: dict[str, str] = {}
     for name in tensors.names():
         canonical = name

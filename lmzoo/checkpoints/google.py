@@ -26,11 +26,16 @@ QUESTION_ANSWERER = {
     "span_head/logits/bias": Row("cls/squad/output_bias"),
 }
 _FAMILIES = {"bert_config.json": "bert", "albert_config.json": "albert"}
-# The tensor that only a model with this head has, and our task.
+_SENTENCE = {
+    "sentence_head/kernel": Row("cls/seq_relationship/output_weights", TRANSPOSED),
+    "sentence_head/bias": Row("cls/seq_relationship/output_bias"),
+}
+# The tensors that only a model with this head has, and our task.
 _HEADS = {
-    "output_weights": "TextClassifier",
-    "cls/squad/output_weights": "QuestionAnswerer",
-    "cls/predictions/output_bias": "MaskedLM",
+    ("output_weights",): "TextClassifier",
+    ("cls/squad/output_weights",): "QuestionAnswerer",
+    ("cls/predictions/output_bias", "cls/seq_relationship/output_bias"): "Pretrainer",
+    ("cls/predictions/output_bias",): "MaskedLM",
 }
 
 
@@ -77,6 +82,7 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Format:
         backbone=tensorflow_modules(modules),
         heads={
             "MaskedLM": masked_lm,
+            "Pretrainer": {**masked_lm, **_SENTENCE},
             "TextClassifier": CLASSIFIER,
             "TextRegressor": CLASSIFIER,
             "QuestionAnswerer": QUESTION_ANSWERER,
@@ -122,7 +128,7 @@ def _prefix(directory: Path) -> Path:
 def _head(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:
     """Our task for the head in a checkpoint, and its constructor's arguments; (None, {}) for none."""
     names = {re.sub(r"^module/", "", name): name for name in tensors.names()}
-    task = next((task for name, task in _HEADS.items() if name in names), None)
+    task = next((task for own, task in _HEADS.items() if names.keys() >= {*own}), None)
     if task == "TextClassifier":
         outputs = tensors.shape(names["output_weights"])[0]
         return (task, {"num_classes": outputs}) if outputs > 1 else ("TextRegressor", {})

@@ -26,7 +26,7 @@ ACTIVATIONS = {
 # What follows "For" in a class name of transformers, and our task; a SequenceClassification may be a `TextRegressor`.
 TASKS = {
     "MaskedLM": "MaskedLM",
-    "PreTraining": "MaskedLM",
+    "PreTraining": "Pretrainer",
     "SequenceClassification": "TextClassifier",
     "TokenClassification": "TokenClassifier",
     "QuestionAnswering": "QuestionAnswerer",
@@ -111,6 +111,7 @@ def hugging_face_format(
     masked_lm: tuple[str, str, str],
     classifier: Mapping[str, str] | None = None,
     choice: Mapping[str, str] | None = None,
+    sentence: str | None = None,
     **fields: Any,
 ) -> Format:
     """A `Format` with what holds for all of transformers' families.
@@ -120,13 +121,16 @@ def hugging_face_format(
             tensor of the output's bias.
         classifier: layers of the classification head and their modules, if it is more than `classifier`.
         choice: the same of the head of multiple choice, if it is not that of classification.
+        sentence: the module of the head of next-sentence or sentence-order prediction, if the family has one.
         **fields: of `Format`.
     """
     dense, layer_norm, bias = masked_lm
     modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
+    masked = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
     classifier = classifier or {"classifier/logits": "classifier"}
     heads = {
-        "MaskedLM": {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)},
+        "MaskedLM": masked,
+        "Pretrainer": {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})},
         "TextClassifier": torch_modules(classifier),
         "TextRegressor": torch_modules(classifier),
         "MultipleChoice": torch_modules(choice or classifier),

@@ -79,6 +79,8 @@ def save_checkpoint(
     if not getattr(model, "uses_pooler", True):
         weights = {path: weight for path, weight in weights.items() if not path.startswith(format.optional)}
     head = type(model).__name__ if model is not backbone else None
+    if head == "Pretrainer" and model.objective is None:
+        head = "MaskedLM"  # there is nothing else in it
     if head is not None and (head not in format.heads or to == "keras_hub"):
         raise PresetError(f"The format {to!r} has no place for the head of a {head}. Save `task.backbone`.")
     _check_head(model, backbone, to)
@@ -92,9 +94,11 @@ def save_checkpoint(
 
 def _check_head(model: Any, backbone: Any, to: str) -> None:
     """Checks that other libraries compute what the head does: they have no word for its arguments."""
-    if type(model).__name__ == "MaskedLM":
+    if type(model).__name__ in ("MaskedLM", "Pretrainer"):
         names = ("activation", "layer_norm_epsilon")
         told = {name: (getattr(model.head, name), getattr(backbone.config, name)) for name in names}
+        if objective := getattr(model, "objective", None):
+            told["objective"] = (objective, family_of(backbone).objective)
     else:
         told = {"pooling": (getattr(model, "pooling", "first"), "first")}
         if to != "hf":

@@ -9,6 +9,7 @@ from lmzoo.models.roberta import RobertaBackbone
 from lmzoo.tasks import (
     MaskedLM,
     MultipleChoice,
+    Pretrainer,
     QuestionAnswerer,
     Task,
     TextClassifier,
@@ -25,6 +26,7 @@ __all__ = [
     "ElmoBackbone",
     "MaskedLM",
     "MultipleChoice",
+    "Pretrainer",
     "QuestionAnswerer",
     "RobertaBackbone",
     "Task",

@@ -118,18 +118,20 @@ class Backbone(keras.Model):
         """Where the tokens of `inputs` are real: int or bool (B, T)."""
         return inputs["padding_mask"]
 
-    def vectors_at(self, inputs: dict[str, Any], positions: Any) -> Any:
+    def vectors_at(self, inputs: dict[str, Any], positions: Any, outputs: dict[str, Any] | None = None) -> Any:
         """`sequence_output` at chosen positions.
 
         Args:
             inputs: the backbone's inputs, a dict.
             positions: int tensor (B, M).
+            outputs: what the backbone returned for the inputs, if it has been called: so that it is not called again.
 
         Returns:
             Float tensor (B, M, H).
         """
         gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
-        return gather(self(inputs)["sequence_output"], positions)
+        outputs = self(inputs) if outputs is None else outputs
+        return gather(outputs["sequence_output"], positions)
 
     def compiled_by_xla(self, answer: bool) -> None:
         """Says whether XLA compiles what the backbone is part of: where not, layers may skip repeated words."""

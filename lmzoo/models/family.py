@@ -27,6 +27,7 @@ class Family:
         classifier: arguments of `lmzoo.layers.ClassificationHead` that are the family's own.
         checkpoints: by format, what its reader needs to know.
         masking: how the family was corrupted in pre-training; the default of `MaskedLM`.
+        objective: what else it was pre-trained on, "nsp" or "sop"; the default of `Pretrainer`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Family:
     classifier: Mapping[str, Any] = field(default_factory=dict)
     checkpoints: Mapping[str, Any] = field(default_factory=dict)
     masking: Masking = field(default_factory=Masking)
+    objective: str | None = None
 
 
 _FAMILIES: dict[str, Family] = {}

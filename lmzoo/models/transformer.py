@@ -65,9 +65,9 @@ class TransformerBackbone(Backbone):
         mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         return [block.attention.scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
 
-    def vectors_at(self, inputs: dict[str, Any], positions: Any) -> Any:
+    def vectors_at(self, inputs: dict[str, Any], positions: Any, outputs: dict[str, Any] | None = None) -> Any:
         """See `Backbone.vectors_at`. Compiled code computes the last block for these positions alone."""
-        before = self(inputs)["hidden_states"][-2]  # (B, T, H)
+        before = (self(inputs) if outputs is None else outputs)["hidden_states"][-2]  # (B, T, H)
         mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
         return self.blocks[-1](before, mask, gather(before, positions))

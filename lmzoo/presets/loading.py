@@ -97,7 +97,8 @@ class _KerasPreset:
         _check_weight_count(backbone, path)
         backbone.load_weights(path)
         if model is not backbone:
-            _read_head(model, self.directory / TASK_WEIGHTS_FILE)
+            part = self.head != type(model).__name__  # of the one that is stored
+            _read_head(model, self.directory / TASK_WEIGHTS_FILE, leaving_out="sentence_head/" if part else None)
 
     @property
     def head(self) -> str | None:
@@ -109,10 +110,13 @@ class _KerasPreset:
         return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
 
     def head_of(self, cls: type[Task]) -> dict[str, Any] | None:
-        """The constructor's arguments of the task, if it is the one that is stored."""
+        """The constructor's arguments of the task, if it is the one that is stored, or a part of it."""
         stored = self._task
-        same = stored.get("registered_name") == keras.saving.get_registered_name(cls)
-        return dict(stored["config"]) if same else None
+        if stored.get("registered_name") == keras.saving.get_registered_name(cls):
+            return dict(stored["config"])
+        if (self.head, cls.__name__) == ("Pretrainer", "MaskedLM"):
+            return {key: value for key, value in stored["config"].items() if key not in ("name", "objective")}
+        return None
 
     def preprocessor(self) -> Preprocessor:
         if not (self.directory / PREPROCESSOR_FILE).exists():
@@ -291,13 +295,15 @@ def _write_head(task: Task, path: Path) -> None:
             file[name] = keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
 
 
-def _read_head(task: Task, path: Path) -> None:
+def _read_head(task: Task, path: Path, leaving_out: str | None) -> None:
     import h5py
 
     weights = _head_weights(task)
     with h5py.File(path, "r") as file:
         stored: dict[str, Any] = {}
         file.visititems(lambda name, item: stored.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+        if leaving_out is not None:
+            stored = {name: item for name, item in stored.items() if not name.startswith(leaving_out)}
         if stored.keys() != weights.keys():
             raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
         for name, weight in weights.items():

@@ -2,6 +2,7 @@
 
 from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.multiple_choice import MultipleChoice
+from lmzoo.tasks.pretrainer import Pretrainer
 from lmzoo.tasks.question_answerer import QuestionAnswerer
 from lmzoo.tasks.task import Task
 from lmzoo.tasks.text_classifier import TextClassifier
@@ -12,6 +13,7 @@ from lmzoo.tasks.token_classifier import TokenClassifier
 __all__ = [
     "MaskedLM",
     "MultipleChoice",
+    "Pretrainer",
     "QuestionAnswerer",
     "Task",
     "TextClassifier",

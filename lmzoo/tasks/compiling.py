@@ -25,8 +25,8 @@ class CompiledModel(KeptModel):
         """The loss that `compile` takes for `"auto"`."""
         raise NotImplementedError
 
-    def default_metrics(self) -> list[Any]:
-        """The metrics that `compile` takes for `"auto"`."""
+    def default_metrics(self) -> Any:
+        """The metrics that `compile` takes for `"auto"`: a list, or a dict of them if there are several outputs."""
         return []
 
     # A loss that does not reach a weight cannot train it, and Keras would warn of the missing gradients at every fit.
@@ -76,7 +76,8 @@ class CompiledModel(KeptModel):
             optimizer: `"auto"` or a Keras optimizer.
             loss: `"auto"` or a Keras loss. The model's outputs are logits, and so a name such as
                 `"sparse_categorical_crossentropy"` stands for the loss of logits.
-            metrics: `"auto"` or a list of Keras metrics. They take the weights of the examples into account.
+            metrics: `"auto"` or a list of Keras metrics. They take the weights of the examples into account. For a task
+                of several outputs a dict of lists, and so is `loss` a dict.
             weighted_metrics: more of them.
             **kwargs: of `keras.Model.compile`, such as `jit_compile`.
 
@@ -90,7 +91,7 @@ class CompiledModel(KeptModel):
         loss = loss_of_logits(loss)
         if isinstance(metrics, str) and metrics == "auto":
             metrics = self.default_metrics()
-        weighted_metrics = [*(metrics or []), *(weighted_metrics or [])]
+        weighted_metrics = _joined(metrics, weighted_metrics)
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
         self.backbone.compiled_by_xla(self.jit_compile)
         self.forget_compiled()
@@ -143,3 +144,12 @@ class CompiledModel(KeptModel):
             total, elapsed = steps * epochs // batches, steps * initial_epoch // batches
             plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
             optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
+
+
+def _joined(metrics: Any, more: Any) -> Any:
+    """Both lists of metrics, or both dicts of them by output, as one."""
+    if isinstance(metrics, dict) or isinstance(more, dict):
+        parts = [metrics or {}, more or {}]
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: [m for part in parts for m in keras.tree.flatten(part.get(name, []))] for name in names}
+    return [*(metrics or []), *(more or [])]

@@ -91,8 +91,8 @@ def predict_encoded(
     verbose: Any = "auto",
     per_token: bool | None = None,
     **kwargs: Any,
-) -> np.ndarray:
-    """The model's outputs for rows of encoded text, in their order.
+) -> Any:
+    """The model's outputs for rows of encoded text, in their order: an array, or several as the model names them.
 
     Batches come in widths and sizes that repeated calls share. Outputs for each token are zero beyond a batch's width.
 
@@ -111,9 +111,14 @@ def predict_encoded(
         return _predict_tokens(predict, encoded.lengths, make_batch, batch_size, buckets, verbose, **kwargs)
     batches = LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
     outputs = predict(keras_input(batches), verbose=verbose, **kwargs)
-    result = np.empty((len(encoded), *outputs.shape[1:]), outputs.dtype)
-    result[batches.row_order] = outputs
-    return result
+    order = batches.row_order
+
+    def in_order(output: np.ndarray) -> np.ndarray:
+        result = np.empty((len(encoded), *output.shape[1:]), output.dtype)
+        result[order] = output
+        return result
+
+    return keras.tree.map_structure(in_order, outputs)
 
 
 def _predict_tokens(

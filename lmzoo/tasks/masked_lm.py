@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import keras
 import numpy as np
 
-from lmzoo.layers import MaskedLMHead
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import Family, family_of
+from lmzoo.models.family import Family
 from lmzoo.tasks.inputs import split_segments
+from lmzoo.tasks.masked_tokens import MaskedTokens
 from lmzoo.tasks.outputs import log_softmax
 from lmzoo.tasks.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
+from lmzoo.text.masks import find_masks, mask_positions, maskable
 from lmzoo.text.policy import clean_columns
 
 _COPIES = 1024  # masks predicted at once: bounds the logits in memory
@@ -58,26 +58,21 @@ class MaskedLM(Task):
         layer_norm_epsilon: float | None = None,
         name: str = "masked_lm",
     ) -> None:
-        if not self.supports(family_of(backbone)):
-            raise ValueError(f"{type(backbone).__name__} cannot fill masks: its family has no mask token.")
-        config = backbone.config
-        head = MaskedLMHead(
-            backbone.embeddings.token_embedding,
-            activation or config.activation,
-            config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon,
-            config.initializer_range,
-            dtype=backbone.dtype_policy,
-            name="masked_lm_head",
-        )
-        inputs = {**backbone.input, "mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
+        masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
+        head, inputs = masked.head(backbone), masked.inputs(backbone)
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)
+        self.masked = masked
         super().__init__(backbone, preprocessor, inputs, head(vectors), None, name)
         self.head = head
-        self.masking = Masking(**masking) if isinstance(masking, dict) else masking or self.family.masking
+
+    @property
+    def masking(self) -> Masking:
+        """How `fit` corrupts text."""
+        return self.masked.masking
 
     def default_loss(self) -> Any:
         """The mean over masked tokens: a row's padding, and slots without a mask, do not count."""
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+        return self.masked.default_loss()
 
     def default_metrics(self) -> list[Any]:
         """Accuracy."""
@@ -98,33 +93,14 @@ class MaskedLM(Task):
         rng: np.random.Generator,
     ) -> tuple[Any, ...]:
         """Masks the rows: `(features, targets (B, M), weights (B, M))`."""
-        features = self.preprocessor.features(encoded, rows, width)
-        tokenizer, ids = self.preprocessor.tokenizer, features["token_ids"]
-        positions, chosen = self.masking.choose(
-            self._maskable(ids), encoded.lengths[rows], tokenizer.word_starts()[ids], rng
-        )
-        targets = np.take_along_axis(ids, positions, axis=1)  # (B, M)
-        corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
-        row, column = np.nonzero(chosen)
-        ids[row, positions[row, column]] = corrupted[row, column]
-        weights = chosen.astype("float32")
+        features, targets, weights = self.masked.mask(self.preprocessor, encoded, rows, width, rng)
         if sample_weight is not None:
             weights *= sample_weight[rows][:, None]
-        return {**features, "mask_positions": positions}, targets, weights
+        return features, targets, weights
 
     def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
         """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""
-        row, column = self._masks(encoded)
-        counts = np.bincount(row, minlength=len(encoded))
-        positions = np.zeros((len(encoded), max(1, counts.max(initial=0))), "int32")
-        positions[row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)] = column
-        return {"mask_positions": positions}
-
-    def _masks(self, encoded: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column of every mask token."""
-        flat = np.flatnonzero(encoded.token_ids == self.preprocessor.tokenizer.mask_id)
-        row = np.searchsorted(encoded.row_splits, flat, side="right") - 1
-        return row, flat - encoded.row_splits[row]
+        return {"mask_positions": mask_positions(self.preprocessor.tokenizer, encoded)}
 
     def fill(self, texts: Any, top_k: int = 5, batch_size: int = 32, whole_words: bool = False) -> list[Any]:
         """The likeliest tokens behind each mask.
@@ -151,7 +127,7 @@ class MaskedLM(Task):
         firsts, seconds = split_segments(texts)
         columns = clean_columns({"texts": firsts} if seconds is None else {"texts": firsts, "pairs": seconds})
         encoded = self.encode_inputs(columns[0] if seconds is None else tuple(columns))
-        counts = np.bincount(self._masks(encoded)[0], minlength=len(encoded))
+        counts = np.bincount(find_masks(self.preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
         if not counts.all():
             raise ValueError(
                 f"`texts[{int(np.argmin(counts))}]` holds no {self.preprocessor.tokenizer.mask_token} within its first "
@@ -241,10 +217,10 @@ class MaskedLM(Task):
         Raises:
             ValueError: if there is no token to predict, or a text holds a mask itself.
         """
-        encoded = self.encode_inputs(texts)
-        if len(self._masks(encoded)[0]):
+        encoded, tokenizer = self.encode_inputs(texts), self.preprocessor.tokenizer
+        if len(find_masks(tokenizer, encoded)[0]):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
-        flat = np.flatnonzero(self._maskable(encoded.token_ids))
+        flat = np.flatnonzero(maskable(tokenizer, encoded.token_ids))
         if not len(flat):
             raise ValueError("`texts` hold no tokens to predict.")
         nll = 0.0
@@ -254,22 +230,11 @@ class MaskedLM(Task):
             copies = encoded.select(row)
             where = copies.row_splits[:-1] + part - encoded.row_splits[row]
             targets = copies.token_ids[where]
-            copies.token_ids[where] = self.preprocessor.tokenizer.mask_id
+            copies.token_ids[where] = tokenizer.mask_id
             log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
             nll -= float(log_probabilities[np.arange(len(part)), targets].sum())
         return float(np.exp(nll / len(flat)))
 
-    def _maskable(self, ids: np.ndarray) -> np.ndarray:
-        """Where `ids` are not special tokens (an unknown word is an ordinary one here)."""
-        tokenizer = self.preprocessor.tokenizer
-        special = [tokenizer.token_to_id(token) for token in tokenizer.special_tokens if token != tokenizer.unk_token]
-        return ~np.isin(ids, special)
-
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "masking": dataclasses.asdict(self.masking),
-            "activation": self.head.activation,
-            "layer_norm_epsilon": self.head.layer_norm_epsilon,
-        }
+        return {**super().get_config(), **self.masked.get_config()}

@@ -204,7 +204,7 @@ class Task(CompiledModel):
         """
         if is_text_stream(x):
             # Outputs of open shapes are padded over all examples, and so all have to be there.
-            if None not in self.output_shape[1:]:
+            if all(None not in x.shape[1:] for x in keras.tree.flatten(self.output)):
                 with expected_retracing():
                     return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
             x = texts_of_stream(x)
@@ -215,7 +215,9 @@ class Task(CompiledModel):
         if (steps := kwargs.pop("steps", None)) is not None:
             encoded = encoded[: steps * (batch_size or BATCH_SIZE)]
         if not len(encoded):
-            return np.zeros((0, *(d or 0 for d in self.output_shape[1:])), "float32")
+            return keras.tree.map_structure(
+                lambda x: np.zeros((0, *(d or 0 for d in x.shape[1:])), "float32"), self.output
+            )
         with expected_retracing():
             return predict_encoded(self, super().predict, encoded, batch_size or BATCH_SIZE, **kwargs)
 

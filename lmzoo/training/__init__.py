@@ -4,6 +4,7 @@ from lmzoo.training.corpus import pack_documents, pack_sentences, train_wordpiec
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.training.segments import SegmentPairs, segment_pairs
 
 __all__ = [
     "AdamW",
@@ -13,8 +14,10 @@ __all__ = [
     "PairCorrelation",
     "PairCosineError",
     "PearsonCorrelation",
+    "SegmentPairs",
     "pack_documents",
     "pack_sentences",
+    "segment_pairs",
     "spearman",
     "train_wordpiece",
 ]

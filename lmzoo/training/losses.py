@@ -11,11 +11,13 @@ def loss_of_logits(loss: Any) -> Any:
     """What a model of logits is compiled with for `loss`: if that is the name of a cross-entropy, the one of logits.
 
     Args:
-        loss: as `keras.Model.compile` takes it.
+        loss: as `keras.Model.compile` takes it; a dict of them, too.
 
     Raises:
         ValueError: for a cross-entropy of probabilities, with which nothing would be learnt.
     """
+    if isinstance(loss, dict):
+        return {name: loss_of_logits(part) for name, part in loss.items()}
     losses = keras.losses
     kinds = losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy, losses.BinaryCrossentropy
     names = {"sparse_categorical_crossentropy": 0, "categorical_crossentropy": 1, "binary_crossentropy": 2}

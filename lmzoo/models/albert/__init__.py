@@ -12,6 +12,7 @@ FAMILY = register_family(
         backbone=AlbertBackbone,
         tokenizer=SentencePieceTokenizer,
         masking=Masking(whole_word=True, ngram=3),
+        objective="sop",
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
         tiny=AlbertConfig(
             vocabulary_size=139,

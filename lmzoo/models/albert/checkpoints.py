@@ -53,6 +53,7 @@ HUGGING_FACE = hugging_face_format(
         }
     ),
     masked_lm=("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+    sentence="sop_classifier.classifier",
     copies={
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",

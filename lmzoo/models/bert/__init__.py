@@ -10,6 +10,7 @@ FAMILY = register_family(
         name="bert",
         backbone=BertBackbone,
         tokenizer=WordPieceTokenizer,
+        objective="nsp",
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
         tiny=BertConfig(
             vocabulary_size=131,

@@ -23,6 +23,7 @@ HUGGING_FACE = hugging_face_format(
     config=config_table(ignored=_UNUSED),
     backbone=torch_modules(_MODULES),
     masked_lm=(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", "cls.predictions.bias"),
+    sentence="cls.seq_relationship",
     copies={"cls.predictions.decoder.weight": WORD_TABLE, "cls.predictions.decoder.bias": "cls.predictions.bias"},
     ignored={r"cls\.seq_relationship\..*": "the head of next-sentence prediction"},
 )

@@ -78,7 +78,7 @@ FAIRSEQ = Format(
         }
     ),
     heads={
-        "MaskedLM": HUGGING_FACE.heads["MaskedLM"],
+        **{task: HUGGING_FACE.heads[task] for task in ("MaskedLM", "Pretrainer")},
         "TextClassifier": torch_modules(
             {"classifier/dense": "classification_heads.dense", "classifier/logits": "classification_heads.out_proj"}
         ),

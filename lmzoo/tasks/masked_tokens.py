@@ -1,0 +1,100 @@
+"""Masked tokens: the inputs and the head that predict them, and rows to learn them from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.layers import MaskedLMHead
+from lmzoo.models.backbone import Backbone
+from lmzoo.models.family import family_of
+from lmzoo.text import EncodedTexts, Masking, Preprocessor
+from lmzoo.text.masks import maskable
+
+
+@dataclass(frozen=True)
+class MaskedTokens:
+    """How a task masks tokens and predicts them.
+
+    Attributes:
+        masking: how rows are corrupted.
+        activation: of the head's layer.
+        layer_norm_epsilon: of the head's LayerNorm.
+    """
+
+    masking: Masking
+    activation: str
+    layer_norm_epsilon: float
+
+    @classmethod
+    def of(
+        cls,
+        backbone: Backbone,
+        masking: Masking | dict[str, Any] | None = None,
+        activation: str | None = None,
+        layer_norm_epsilon: float | None = None,
+    ) -> MaskedTokens:
+        """What is not given is as the family was pre-trained and as the backbone is.
+
+        Raises:
+            ValueError: if the family has no mask token.
+        """
+        family, config = family_of(backbone), backbone.config
+        if family.tokenizer.mask_token is None:
+            raise ValueError(f"{type(backbone).__name__} cannot fill masks: its family has no mask token.")
+        return cls(
+            Masking(**masking) if isinstance(masking, dict) else masking or family.masking,
+            activation or config.activation,
+            config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon,
+        )
+
+    def inputs(self, backbone: Backbone) -> dict[str, Any]:
+        """The backbone's symbolic inputs, and `mask_positions` int32 (B, M)."""
+        return {**backbone.input, "mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
+
+    def head(self, backbone: Backbone) -> MaskedLMHead:
+        """The layer from vectors (B, M, H) to logits (B, M, V)."""
+        return MaskedLMHead(
+            backbone.embeddings.token_embedding,
+            self.activation,
+            self.layer_norm_epsilon,
+            backbone.config.initializer_range,
+            dtype=backbone.dtype_policy,
+            name="masked_lm_head",
+        )
+
+    def mask(
+        self, preprocessor: Preprocessor, encoded: EncodedTexts, rows: np.ndarray, width: int, rng: np.random.Generator
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """Masks rows to learn from.
+
+        Args:
+            preprocessor: the task's.
+            encoded: all rows.
+            rows: int array (b,), which of them.
+            width: int, padded length.
+            rng: source of randomness.
+
+        Returns:
+            The task's inputs, targets int32 (b, M), and float32 (b, M), 1 where there is a token to predict.
+        """
+        features = preprocessor.features(encoded, rows, width)
+        tokenizer, ids = preprocessor.tokenizer, features["token_ids"]
+        starts = tokenizer.word_starts()[ids]
+        positions, chosen = self.masking.choose(maskable(tokenizer, ids), encoded.lengths[rows], starts, rng)
+        targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
+        corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
+        row, column = np.nonzero(chosen)
+        ids[row, positions[row, column]] = corrupted[row, column]
+        return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
+
+    def default_loss(self) -> keras.losses.Loss:
+        """The mean over masked tokens: a row's padding, and slots without a mask, do not count."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+
+    def get_config(self) -> dict[str, Any]:
+        """The attributes, as arguments of a task's constructor."""
+        return asdict(self)

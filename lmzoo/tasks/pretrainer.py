@@ -1,0 +1,201 @@
+"""Pre-training: masked tokens together with a second objective on pairs of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.models.backbone import Backbone
+from lmzoo.models.family import Family, family_of
+from lmzoo.tasks.feeding import as_array
+from lmzoo.tasks.masked_tokens import MaskedTokens
+from lmzoo.tasks.task import Task
+from lmzoo.text import EncodedTexts, Masking, Preprocessor
+from lmzoo.text.masks import mask_positions
+from lmzoo.text.policy import notify
+from lmzoo.training.corpus import pack_sentences
+from lmzoo.training.segments import SegmentPairs, clean_documents, segment_pairs
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Pretrainer(Task):
+    """Masked language model and, on pairs of segments, next-sentence or sentence-order prediction.
+
+    Next-sentence prediction (`"nsp"`, Devlin et al., 2019) tells a segment that follows from one of another document,
+    sentence-order prediction (`"sop"`, Lan et al., 2020) two segments in order from two swapped ones. Label 0 is "is
+    next" or "in order", 1 "random" or "swapped".
+
+    Inputs are the backbone's and `mask_positions` int32 (B, M). The output is a dict of logits: `masked_lm` float32
+    (B, M, V) and, with an objective, `sentence` float32 (B, 2) on the pooled output. The loss is the sum of both means.
+
+    `fit` and `evaluate` take documents, each a list of sentences, without labels. They are cut into pairs
+    (`lmzoo.training.segment_pairs`) or, without an objective, packed (`lmzoo.training.pack_sentences`) once in each
+    call, and always alike; masks are drawn anew in every batch. To pair anew as well, pass what `segment_pairs` makes
+    with `passes=` or with another generator. `predict` takes texts or pairs of texts that hold mask tokens, as
+    `MaskedLM` does.
+
+    With token features labels are a dict like the output, of `masked_lm` int (B, M) and `sentence` int (B,), and so are
+    weights.
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        objective: `"nsp"`, `"sop"`, or None for masked tokens alone; by default that of the family.
+        masking: `lmzoo.text.Masking`, how `fit` corrupts text; by default as the family was pre-trained.
+        activation: str, of the layer of the head of masked tokens, see `lmzoo.layers.get_activation`; the backbone's
+            by default.
+        layer_norm_epsilon: float, of that head's LayerNorm; the backbone's by default.
+        name: name of the model.
+
+    Raises:
+        ValueError: for an unknown `objective`, one that the backbone cannot learn, because it has no pooler or tells no
+            segments apart, or a family without a mask token.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    documents = [
+        ["The ship left the harbour at dawn.", "Nobody had seen the island before.", "It lay far to the west."],
+        ["At noon the wind turned.", "The sea grew rough.", "They reached the island after nine days."],
+    ]
+    model = lmzoo.models.Pretrainer.from_preset("bert_nano_en_uncased", objective="sop", load_weights=False)
+    history = model.fit(documents, verbose=0)
+    history.history["masked_lm_loss"], history.history["sentence_loss"]
+    ```
+    """
+
+    needs_labels = False
+    takes_no_labels = "learns from documents alone: `fit` takes no labels (`y`)."
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None = None,
+        objective: str | None = "auto",
+        masking: Masking | dict[str, Any] | None = None,
+        labels: None = None,
+        activation: str | None = None,
+        layer_norm_epsilon: float | None = None,
+        name: str = "pretrainer",
+    ) -> None:
+        objective = family_of(backbone).objective if objective == "auto" else objective
+        _check_objective(backbone, objective)
+        masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
+        head, inputs = masked.head(backbone), masked.inputs(backbone)
+        found = backbone(backbone.input)
+        vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"], found)  # (B, M, H)
+        outputs = {"masked_lm": head(vectors)}  # (B, M, V)
+        if objective is not None:
+            initializer, policy = TruncatedNormal(stddev=backbone.config.initializer_range), backbone.dtype_policy
+            layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
+            outputs["sentence"] = ops.cast(layer(found["pooled_output"]), "float32")  # (B, 2)
+        # `compile` is called while the base is built.
+        self.objective: str | None = objective
+        self.uses_pooler = objective is not None
+        self.masked = masked
+        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
+        self.head = head
+
+    @property
+    def masking(self) -> Masking:
+        """How `fit` corrupts text."""
+        return self.masked.masking
+
+    @classmethod
+    def supports(cls, family: Family) -> bool:
+        """Whether the family's tokenizer has a mask token."""
+        return family.tokenizer.mask_token is not None
+
+    def default_loss(self) -> dict[str, Any]:
+        """The mean over masked tokens, and the mean over pairs."""
+        return {name: self.masked.default_loss() for name in self.output}
+
+    def default_metrics(self) -> dict[str, Any]:
+        """Accuracy of both."""
+        return {name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for name in self.output}
+
+    def encode_examples(
+        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+    ) -> tuple[EncodedTexts, None, np.ndarray | None]:
+        """Documents as rows to learn from; rows that are encoded already are taken as they are.
+
+        Raises:
+            TypeError: for a document that is no list of strings, naming its position.
+            ValueError: for labels, for weights of documents, or for rows that are no pairs where there is an objective.
+        """
+        self.check_takes_text()
+        if y is not None:
+            raise ValueError(f"{type(self).__name__} {self.takes_no_labels}")
+        sample_weight = as_array(sample_weight)
+        if isinstance(x, EncodedTexts):
+            if self.objective is not None and not isinstance(x, SegmentPairs):
+                raise ValueError(
+                    f'With `objective="{self.objective}"` rows are pairs: make them by `lmzoo.training.segment_pairs`.'
+                )
+            encoded = x
+        else:
+            if sample_weight is not None:
+                raise ValueError(
+                    "A document has no weight, since its rows hold parts of others: make rows by `lmzoo.training."
+                    "segment_pairs` or `pack_sentences`, and pass them with a weight for each."
+                )
+            encoded = self._rows_of(x, notify)
+        self.check_counts(len(encoded), None, sample_weight)
+        return encoded, None, sample_weight
+
+    def _rows_of(self, documents: Any, notify: Callable[[str], None]) -> EncodedTexts:
+        if self.objective is None:
+            return pack_sentences(clean_documents(documents, notify), self.preprocessor)
+        rng = np.random.default_rng(0)
+        return segment_pairs(documents, self.preprocessor, self.objective, rng, notify=notify)
+
+    def encode_labels(self, y: Any) -> Any:
+        """Labels of token features as arrays."""
+        return None if y is None else keras.tree.map_structure(as_array, y)
+
+    def encode_weights(self, sample_weight: Any, y: Any) -> Any:
+        """Weights of token features as arrays."""
+        return self.encode_labels(sample_weight)
+
+    def make_batch(
+        self,
+        encoded: EncodedTexts,
+        rows: np.ndarray,
+        width: int,
+        y: np.ndarray | None,
+        sample_weight: np.ndarray | None,
+        rng: np.random.Generator,
+    ) -> tuple[Any, ...]:
+        """Masks the rows: `(features, targets, weights)`, both dicts like the output: (b, M), and (b,)."""
+        features, tokens, chosen = self.masked.mask(self.preprocessor, encoded, rows, width, rng)
+        weight = np.ones(len(rows), "float32") if sample_weight is None else sample_weight[rows].astype("float32")
+        targets, weights = {"masked_lm": tokens}, {"masked_lm": chosen * weight[:, None]}
+        if isinstance(encoded, SegmentPairs) and self.objective is not None:
+            targets["sentence"], weights["sentence"] = encoded.labels[rows], weight
+        return features, targets, weights
+
+    def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
+        """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""
+        return {"mask_positions": mask_positions(self.preprocessor.tokenizer, encoded)}
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "objective": self.objective, **self.masked.get_config()}
+
+
+def _check_objective(backbone: Backbone, objective: str | None) -> None:
+    if objective not in ("nsp", "sop", None):
+        raise ValueError(f'`objective` must be "nsp", "sop" or None, got {objective!r}.')
+    if objective is None or (getattr(backbone, "pooler", None) is not None and "segment_ids" in backbone.input):
+        return
+    raise ValueError(
+        f"A {type(backbone).__name__} as configured has no pooler, or tells no segments apart, and so cannot learn "
+        f'`objective="{objective}"`: choose None.'
+    )

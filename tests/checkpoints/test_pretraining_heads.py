@@ -1,0 +1,187 @@
+"""The heads of pre-training in files of transformers and of Google's code: loaded, written again, told apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.converting import convert
+from lmzoo.checkpoints.verifying import verify
+from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.models import MaskedLM, Pretrainer
+from lmzoo.models.family import families
+from lmzoo.presets import PresetError
+from lmzoo.presets.loading import open_source
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from tests.checkpoints.test_hugging_face import MASK_POSITIONS, batch_for, configure, load, rewrite, state_of
+from tests.checkpoints.test_one_output import peer
+from tests.models.test_family_transformers import run_peer
+from tests.reference.weights import difference, randomise, run
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+CASES = {"bert": "nsp", "bert tanh": "nsp", "albert": "sop", "albert 2x2 relu": "sop"}
+SENTENCE = {"bert": "cls.seq_relationship", "albert": "sop_classifier.classifier"}
+
+
+def scores(task, batch):
+    return run(task, {**batch, "mask_positions": MASK_POSITIONS})
+
+
+def of_theirs(model, batch):
+    """What transformers computes, in the form of ours; of padded rows at the same positions."""
+    found = run_peer(model, batch)
+    sentence = found.seq_relationship_logits if "Bert" in type(model).__name__ else found.sop_logits
+    masked = np.take_along_axis(found.prediction_logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
+    return {"masked_lm": masked, "sentence": sentence.numpy()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_there_and_back(case, tmp_path):
+    """Its numbers here; and what is written again is the same bit by bit, and read without a remark."""
+    theirs = peer(case, "ForPreTraining", tmp_path / "theirs")
+    task = load(tmp_path / "theirs", Pretrainer)
+    assert task.objective == CASES[case]
+    batch = batch_for(task.backbone)
+    expected = of_theirs(theirs, batch)
+    assert expected["sentence"].shape == (3, 2)
+    for name, logits in scores(task, batch).items():
+        assert difference(logits, expected[name]) <= 1e-5
+        assert np.ptp(expected[name]) > 1e-2
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    before, after = state_of(tmp_path / "theirs"), state_of(tmp_path / "ours")
+    assert after.keys() == before.keys()
+    for name in before:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert [len(report[kind]) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [0, 0, 0]
+    for name, logits in of_theirs(again.eval(), batch).items():
+        np.testing.assert_array_equal(logits, expected[name])
+    found = verify(tmp_path / "ours")
+    assert (found["head"], found["tensors"].split(", in")[0].split(", ")[1]) == ("Pretrainer", "7 of the head")
+
+
+@pytest.mark.parametrize("case", ["bert", "albert"])
+def test_masked_lm_of_both(case, tmp_path):
+    """Without the head of sentences, and without a notice."""
+    theirs = peer(case, "ForPreTraining", tmp_path)
+    for cls, arguments in ((MaskedLM, {}), (Pretrainer, {"objective": None})):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
+            task = cls.from_preset(tmp_path, **arguments)
+        batch = batch_for(task.backbone)
+        logits = scores(task, batch)
+        logits = logits if cls is MaskedLM else logits["masked_lm"]
+        assert difference(logits, of_theirs(theirs, batch)["masked_lm"]) <= 1e-5
+    assert scores(task, batch).keys() == {"masked_lm"}
+    ignored = [name for name in state_of(tmp_path) if name.startswith(SENTENCE[case])]
+    left_out = open_source(tmp_path).plan(load(tmp_path, MaskedLM)).left_out
+    assert [left_out[name].split()[-1] for name in ignored] == ["prediction", "prediction"]
+
+
+def test_both_heads_called_masked_lm(tmp_path):
+    """As in Google's first BERTs at Hugging Face: the name says less than the file holds."""
+    theirs = peer("bert", "ForPreTraining", tmp_path)
+    configure(tmp_path, architectures=["BertForMaskedLM"])
+    task = load(tmp_path, Pretrainer)
+    batch = batch_for(task.backbone)
+    assert difference(scores(task, batch)["sentence"], of_theirs(theirs, batch)["sentence"]) <= 1e-5
+    assert verify(tmp_path)["head"] == "MaskedLM"
+
+
+def test_no_head_of_sentences(tmp_path):
+    peer("bert", "ForMaskedLM", tmp_path)
+    with (
+        pytest.warns(UserWarning, match="holds no pooler"),
+        pytest.warns(UserWarning, match="no head of a Pretrainer, so it starts anew"),
+    ):
+        load(tmp_path, Pretrainer)
+
+
+@pytest.mark.parametrize("end", ["weight", "bias"])
+def test_half_a_head(end, tmp_path):
+    peer("bert", "ForPreTraining", tmp_path)
+    rewrite(tmp_path, lambda state: {n: t for n, t in state.items() if n != f"cls.seq_relationship.{end}"})
+    with pytest.raises(PresetError, match=rf"lacks 'cls.seq_relationship.{end}' \(the model's sentence_head/"):
+        load(tmp_path, Pretrainer)
+
+
+@pytest.mark.parametrize("case", ["roberta", "distilbert"])
+def test_without_an_objective(case, tmp_path):
+    theirs = peer(case, "ForMaskedLM", tmp_path / "theirs")
+    task = load(tmp_path / "theirs", Pretrainer)
+    assert task.objective is None
+    batch = batch_for(task.backbone)
+    logits = np.take_along_axis(run_peer(theirs, batch).logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
+    assert difference(scores(task, batch)["masked_lm"], logits) <= 1e-5
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    assert verify(tmp_path / "ours")["head"] == "MaskedLM"
+    assert {n: a.tobytes() for n, a in state_of(tmp_path / "ours").items()} == {
+        n: a.tobytes() for n, a in state_of(tmp_path / "theirs").items()
+    }
+
+
+@pytest.mark.parametrize("name", ["bert", "albert"])
+def test_google(name, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    family = families()[name]
+    activation = {"bert": "gelu", "albert": "gelu_tanh"}[name]  # what its code computes for "gelu"
+    task = Pretrainer(tiny_backbone(family, activation=activation), tiny_preprocessor(family))
+    randomise(task)
+    save_checkpoint(task, tmp_path, to="tf1")
+    stored = tf.train.load_checkpoint(str(tmp_path / f"{name}_model.ckpt"))
+    weights = {weight.path: np.asarray(weight) for weight in task.weights}
+    heads = {
+        "cls/seq_relationship/output_weights": weights["sentence_head/kernel"].T,
+        "cls/seq_relationship/output_bias": weights["sentence_head/bias"],
+        "cls/predictions/output_bias": weights["masked_lm_head/output_bias"],
+        "cls/predictions/transform/dense/kernel": weights["masked_lm_head/dense/kernel"],
+        "cls/predictions/transform/dense/bias": weights["masked_lm_head/dense/bias"],
+        "cls/predictions/transform/LayerNorm/gamma": weights["masked_lm_head/layer_norm/gamma"],
+        "cls/predictions/transform/LayerNorm/beta": weights["masked_lm_head/layer_norm/beta"],
+    }
+    found = {key for key in stored.get_variable_to_shape_map() if key.startswith("cls/")}
+    assert found == heads.keys()
+    for key, array in heads.items():
+        np.testing.assert_array_equal(stored.get_tensor(key), array, err_msg=key)
+    again = Pretrainer.from_preset(tmp_path, preprocessor=task.preprocessor)
+    assert again.objective == family.objective
+    for weight in again.weights:
+        np.testing.assert_array_equal(weight, weights.pop(weight.path))
+    assert not weights
+    masked = MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
+    np.testing.assert_array_equal(masked.head.output_bias, task.head.output_bias)
+
+
+def test_to_transformers_and_back(tmp_path):
+    """From one format to the next, a preset last, of which a masked language model takes its part."""
+    theirs = peer("bert", "ForPreTraining", tmp_path / "0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: tiny_preprocessor(families()["bert"])
+        )
+        for step, to in enumerate(["tf1", "hf", "keras"]):
+            convert(tmp_path / f"{step}", tmp_path / f"{step + 1}", to)
+    assert state_of(tmp_path / "2").keys() == state_of(tmp_path / "0").keys()
+    for name, array in state_of(tmp_path / "0").items():
+        np.testing.assert_array_equal(state_of(tmp_path / "2")[name], array)
+    both, masked = Pretrainer.from_preset(tmp_path / "3"), MaskedLM.from_preset(tmp_path / "3")
+    batch = batch_for(both.backbone)
+    expected, found = of_theirs(theirs, batch), scores(both, batch)
+    assert difference(found["sentence"], expected["sentence"]) <= 1e-5
+    assert difference(found["masked_lm"], expected["masked_lm"]) <= 1e-5
+    np.testing.assert_array_equal(scores(masked, batch), found["masked_lm"])
+    assert masked.name == "masked_lm"
+
+
+def test_an_objective_that_no_file_names(tmp_path):
+    task = tiny_task(Pretrainer, families()["bert"], objective="sop")
+    with pytest.raises(PresetError, match="'hf' cannot say `objective='sop'` of a Pretrainer: it means 'nsp' there"):
+        save_checkpoint(task, tmp_path / "it", to="hf")
+    task = tiny_task(Pretrainer, families()["bert"], activation="relu")
+    with pytest.raises(PresetError, match="'tf1' cannot say `activation='relu'` of a Pretrainer"):
+        save_checkpoint(task, tmp_path / "it", to="tf1")
+    task = Pretrainer(tiny_backbone(families()["bert"], activation="gelu_tanh"))
+    with pytest.raises(PresetError, match="'keras_hub' has no place for the head of a Pretrainer"):
+        save_checkpoint(task, tmp_path / "it", to="keras_hub")

@@ -1,0 +1,256 @@
+"""Masked tokens and sentences together: losses, documents, what is drawn when."""
+
+from __future__ import annotations
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
+from lmzoo.models.family import families
+from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
+from lmzoo.training import pack_sentences, segment_pairs
+from tests.reference.weights import to_numpy
+
+
+def build(tiny, **arguments):
+    compiled = arguments.pop("compile", {})
+    task = Pretrainer(tiny.backbone(), tiny.preprocessor(), **arguments)
+    shake(task)
+    if compiled:
+        task.compile(**compiled)
+    return task
+
+
+def documents_of(tiny, count=7, sentences=5):
+    texts = tiny.texts(count * sentences)
+    return [texts[i::count] for i in range(count)]
+
+
+def pairs_of(tiny, task, objective="nsp", **arguments):
+    return segment_pairs(
+        documents_of(tiny, **arguments), task.preprocessor, objective, np.random.default_rng(3), passes=2
+    )
+
+
+def cross_entropy(logits, targets):
+    logits = logits.astype("float64")
+    chosen = np.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return np.log(np.exp(logits).sum(axis=-1)) - chosen
+
+
+def batch_of(task, pairs, sample_weight=None):
+    rows = np.arange(len(pairs))
+    rng = np.random.default_rng(11)
+    return task.make_batch(pairs, rows, int(pairs.lengths.max()), None, sample_weight, rng)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_loss_is_the_sum_of_both_means(tiny, weighted):
+    task = build(tiny)
+    pairs = pairs_of(tiny, task)
+    weight = np.linspace(0.5, 3, len(pairs)) if weighted else None
+    features, targets, weights = batch_of(task, pairs, weight)
+    found = task.predict(features, verbose=0)
+    each = {name: cross_entropy(found[name], targets[name]) for name in found}
+    expected = {name: np.average(each[name], weights=weights[name]) for name in found}
+    rows = np.ones(len(pairs)) if weight is None else weight
+    np.testing.assert_allclose(weights["sentence"], rows, rtol=1e-6)
+    np.testing.assert_allclose(weights["masked_lm"].max(axis=1), rows, rtol=1e-6)
+    assert 0 in weights["masked_lm"], "a slot without a mask"
+    result = task.evaluate(features, targets, sample_weight=weights, batch_size=len(pairs), verbose=0, return_dict=True)
+    assert result["masked_lm_loss"] == pytest.approx(expected["masked_lm"], rel=1e-5)
+    assert result["sentence_loss"] == pytest.approx(expected["sentence"], rel=1e-5)
+    assert result["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
+    for name in found:
+        right = found[name].argmax(axis=-1) == targets[name]
+        assert result[f"{name}_accuracy"] == pytest.approx(np.average(right, weights=weights[name]), rel=1e-5)
+
+
+def test_labels_are_those_of_the_pairs(tiny):
+    task = build(tiny)
+    pairs = pairs_of(tiny, task)
+    rows = np.array([3, 1, 4])
+    _, targets, _ = task.make_batch(pairs, rows, 37, None, None, np.random.default_rng(0))
+    np.testing.assert_array_equal(targets["sentence"], pairs.labels[rows])
+    assert {0, 1} <= set(pairs.labels)
+
+
+def test_documents_are_paired_once_and_masked_anew(tiny, monkeypatch):
+    task = build(tiny)
+    seen = []
+    make_batch = task.make_batch
+
+    def spy(*arguments):
+        batch = make_batch(*arguments)
+        seen.append((arguments[0], batch))
+        return batch
+
+    monkeypatch.setattr(task, "make_batch", spy)
+    task.fit(documents_of(tiny), epochs=2, batch_size=64, shuffle=False, verbose=0)
+    (pairs, first), (again, second) = seen[-2:]
+    assert pairs is again
+    expected = segment_pairs(documents_of(tiny), task.preprocessor, "nsp", np.random.default_rng(0))
+    np.testing.assert_array_equal(pairs.token_ids, expected.token_ids)
+    np.testing.assert_array_equal(first[1]["sentence"], second[1]["sentence"])
+    assert not np.array_equal(first[0]["mask_positions"], second[0]["mask_positions"])
+
+
+def test_it_learns_both(tiny):
+    """What is in order is told by its first words."""
+    documents = [["good film"] * 3 + ["dull plot"] * 3 for _ in range(8)]
+    task = build(tiny, objective="sop", compile={"optimizer": keras.optimizers.Adam(0.01)})
+    history = task.fit(documents, epochs=30, batch_size=8, verbose=0).history
+    assert history["sentence_loss"][-1] < 0.2 < history["sentence_loss"][0]
+    assert history["masked_lm_loss"][-1] < 0.5 * history["masked_lm_loss"][0]
+    found = task.predict([("good film", "dull plot"), ("dull plot", "good film")], verbose=0)["sentence"]
+    assert found.argmax(axis=1).tolist() == [0, 1]
+
+
+def test_evaluation_is_the_same_twice(tiny):
+    task, documents = build(tiny), documents_of(tiny)
+    first, again = (task.evaluate(documents, verbose=0, return_dict=True) for _ in range(2))
+    assert first == again
+    assert first.keys() == {
+        "loss", "masked_lm_loss", "sentence_loss", "masked_lm_accuracy", "sentence_accuracy",
+    }  # fmt: skip
+
+
+def test_validation(tiny):
+    task, documents = build(tiny), documents_of(tiny)
+    expected = task.evaluate(documents, verbose=0, return_dict=True)["loss"]
+    task.compile(keras.optimizers.SGD(0.0))
+    history = task.fit(documents[:4], validation_data=(documents,), verbose=0).history
+    assert history["val_loss"] == pytest.approx([expected])
+    assert "val_sentence_accuracy" in task.fit(documents, validation_split=0.3, verbose=0).history
+
+
+def test_the_backbone_runs_once(tiny, monkeypatch):
+    """Or dropout would give the two objectives different passes, at twice the cost."""
+    task = build(tiny)
+    features, *_ = batch_of(task, pairs_of(tiny, task))
+    calls = []
+    call = task.backbone.embeddings.call
+    monkeypatch.setattr(task.backbone.embeddings, "call", lambda *a, **k: calls.append(1) or call(*a, **k))
+    task(features, training=True)
+    assert calls == [1]
+
+
+def test_masked_tokens_as_in_masked_lm(tiny):
+    task = build(tiny)
+    masked = MaskedLM(task.backbone, task.preprocessor)
+    for mine, theirs in zip(masked.head.weights, task.head.weights, strict=True):
+        mine.assign(to_numpy(theirs))
+    texts = [("the film [MASK] good", "[MASK]"), ("a plot", "was [MASK] [MASK] dull [MASK]")]
+    found = task.predict(texts, verbose=0)
+    np.testing.assert_array_equal(found["masked_lm"], masked.predict(texts, verbose=0))
+    assert {name: logits.shape for name, logits in found.items()} == {"masked_lm": (2, 3, 20), "sentence": (2, 2)}
+    pooled = to_numpy(task.backbone(task.preprocessor(*zip(*texts, strict=True))))["pooled_output"]
+    layer = task.get_layer("sentence_head")
+    expected = pooled @ to_numpy(layer.kernel) + to_numpy(layer.bias)
+    np.testing.assert_allclose(found["sentence"], expected, atol=1e-6)
+    assert {name: logits.shape for name, logits in task.predict([], verbose=0).items()} == {
+        "masked_lm": (0, 0, 20),
+        "sentence": (0, 2),
+    }
+
+
+def test_predictions_on_a_dataset(tiny, strings_dataset):
+    task, texts = build(tiny), ["the film [MASK] good", "dull", "a [MASK] plot was [MASK]"]
+    expected = task.predict(texts, verbose=0)
+    for name, logits in task.predict(strings_dataset(texts).batch(2), verbose=0).items():
+        np.testing.assert_allclose(logits, expected[name], atol=1e-6)
+
+
+def test_without_an_objective(tiny):
+    task, documents = build(tiny, objective=None), documents_of(tiny)
+    assert task.predict(["a [MASK]"], verbose=0).keys() == {"masked_lm"}
+    assert not any(weight.path.startswith(("sentence_head", "pooler")) for weight in task.trainable_weights)
+    rows = pack_sentences(documents, task.preprocessor)
+    scores = [task.evaluate(x, verbose=0, return_dict=True) for x in (documents, rows)]
+    assert scores[0] == scores[1]
+    ones = np.ones(len(rows))
+    assert task.evaluate(rows, sample_weight=ones, verbose=0, return_dict=True) == scores[0]
+    task.fit(pairs_of(tiny, task), verbose=0)
+
+
+@pytest.mark.parametrize(("name", "objective"), [("bert", "nsp"), ("albert", "sop"), ("roberta", None)])
+def test_the_objective_is_the_familys(name, objective):
+    task = tiny_task(Pretrainer, families()[name])
+    assert task.objective == task.get_config()["objective"] == objective
+
+
+def test_a_preset_serves_other_tasks(tiny, tmp_path):
+    task = build(tiny, objective="sop", masking={"probability": 0.3}, activation="relu")
+    task.save_to_preset(tmp_path / "both")
+    again = Pretrainer.from_preset(tmp_path / "both")
+    assert (again.objective, again.masking.probability, again.head.activation) == ("sop", 0.3, "relu")
+    texts = ["the film [MASK] good"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        masked = MaskedLM.from_preset(tmp_path / "both")
+    assert (masked.masking.probability, masked.head.activation, masked.name) == (0.3, "relu", "masked_lm")
+    np.testing.assert_array_equal(masked.predict(texts, verbose=0), task.predict(texts, verbose=0)["masked_lm"])
+    TextClassifier.from_preset(tmp_path / "both", num_classes=3)
+    masked.save_to_preset(tmp_path / "masked")
+    with pytest.warns(UserWarning, match="no head of a Pretrainer, so it starts anew"):
+        Pretrainer.from_preset(tmp_path / "masked")
+
+
+def test_compile_keeps_what_it_was_told(tiny, tmp_path):
+    """Names of losses are those of logits, metrics of both outputs stay with their outputs."""
+    loss = {"masked_lm": "sparse_categorical_crossentropy", "sentence": "sparse_categorical_crossentropy"}
+    metrics = {"sentence": keras.metrics.SparseCategoricalAccuracy(name="right")}
+    more = {"sentence": [keras.metrics.MeanMetricWrapper(keras.losses.sparse_categorical_crossentropy, name="m")]}
+    task = build(tiny, compile={"loss": loss, "metrics": metrics, "weighted_metrics": more})
+    assert all(part.from_logits for part in task.loss.values())
+    task.evaluate(documents_of(tiny), verbose=0)
+    task.save(tmp_path / "task.keras")
+    again = keras.saving.load_model(tmp_path / "task.keras")
+    expected, found = (t.evaluate(documents_of(tiny), verbose=0, return_dict=True) for t in (task, again))
+    assert expected == found
+    assert found.keys() == {"loss", "masked_lm_loss", "sentence_loss", "sentence_right", "sentence_m"}
+    with pytest.raises(ValueError, match="outputs are logits"):
+        task.compile(loss={**loss, "sentence": keras.losses.SparseCategoricalCrossentropy()})
+
+
+def test_what_cannot_be_learnt(tiny):
+    documents = documents_of(tiny)
+    task = build(tiny)
+    rows = pack_sentences(documents, task.preprocessor)
+    with pytest.raises(ValueError, match="learns from documents alone"):
+        task.fit(documents, [0] * len(documents))
+    with pytest.raises(ValueError, match="learns from documents alone"):
+        task.evaluate(documents, [0] * len(documents))
+    with pytest.raises(ValueError, match="A document has no weight"):
+        task.fit(documents, sample_weight=np.ones(len(documents)))
+    with pytest.raises(ValueError, match='With `objective="nsp"` rows are pairs: make them by'):
+        task.fit(rows)
+    with pytest.raises(ValueError, match=r"but 3 weights"):
+        task.fit(pairs_of(tiny, task), sample_weight=np.ones(3))
+    with pytest.raises(TypeError, match=r"`documents\[0\]` must be a list of strings, got one string"):
+        task.fit(["a text", "another"])
+    with pytest.raises(ValueError, match="There are no examples"):
+        task.fit([[], [""]])
+
+
+def test_a_dataset_has_no_documents(tiny, strings_dataset):
+    with pytest.raises(TypeError, match=r"`documents\[0\]` must be a list of strings"):
+        build(tiny).fit(strings_dataset(["a text", "another"]))
+
+
+def test_objectives_that_do_not_fit(tiny):
+    with pytest.raises(ValueError, match='`objective` must be "nsp", "sop" or None, got \'mlm\''):
+        build(tiny, objective="mlm")
+    for name in ("roberta", "distilbert"):
+        with pytest.raises(ValueError, match=r"tells no segments apart.* choose None"):
+            tiny_task(Pretrainer, families()[name], objective="nsp")
+    family = families()["bert"]
+    with pytest.raises(ValueError, match="tells no segments apart"):
+        Pretrainer(tiny_backbone(family, num_segments=1))
+    Pretrainer(tiny_backbone(family, num_segments=1), tiny_preprocessor(family), objective=None)
+    with pytest.raises(ValueError, match="has no mask token"):
+        tiny_task(Pretrainer, families()["elmo"])
+    assert not Pretrainer.supports(families()["elmo"])
