@@ -164,6 +164,9 @@ def _check_weight_count(backbone: Backbone, path: Path) -> None:
         )
 
 
+_PRETRAINED = (None, "MaskedLM", "Pretrainer")  # heads that nobody expects to keep in another task
+
+
 def load_task(
     preset: str | Path,
     cls: type[Task],
@@ -201,6 +204,11 @@ def load_task(
         config.pop("num_classes", None)
     if load_weights and not has_head and not cls.needs_labels:
         warnings.warn(f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew.", stacklevel=3)
+    elif load_weights and not has_head and source.head not in (*_PRETRAINED, cls.__name__):
+        warnings.warn(
+            f"{str(preset)!r} holds the head of a {source.head}, not of a {cls.__name__}, which starts anew.",
+            stacklevel=3,
+        )
     task = cls(backbone, preprocessor, **{**config, **task_kwargs})
     if load_weights:
         source.load(task if has_head else backbone)

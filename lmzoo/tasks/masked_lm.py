@@ -168,7 +168,7 @@ class MaskedLM(Task):
         spaced = [piece[-1:].isspace() for segment in segments for piece in (first + segment).split(mask)[:-1]]
         for k, row in enumerate(log_probabilities):  # (V,)
             before, after = mask.join(pieces[: k + 1]), mask.join(pieces[k + 1 :])
-            order = np.argsort(-row, kind="stable")
+            order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")  # the table may be longer
             if words:
                 order = order[words[0 if spaced[k] else 1][order]]
             candidates = []

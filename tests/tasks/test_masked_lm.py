@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import MaskedLM
+from lmzoo.models import BertBackbone, MaskedLM
 from lmzoo.models.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextNotice
@@ -255,3 +255,11 @@ def test_texts_take_no_labels_but_token_features_do(tiny):
     encoded = task.encode_inputs(["good film", "bad plot"])
     features, targets, weights = task.make_batch(encoded, np.arange(2), 4, None, None, np.random.default_rng(3))
     assert task.fit(features, targets, sample_weight=weights, verbose=0).history["loss"][0] > 0
+
+
+def test_tables_may_be_longer_than_vocabularies(tiny):
+    backbone = BertBackbone(vocabulary_size=29, num_layers=1, num_heads=1, hidden_dim=7, intermediate_dim=5)
+    task = MaskedLM(backbone, tiny.preprocessor())
+    found, again = (task.fill(["a [MASK]"], top_k=k)[0] for k in (20, 29))
+    assert len(found) == task.preprocessor.tokenizer.vocabulary_size == 20
+    assert again == found

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import Backbone, BertBackbone, MaskedLM, TextClassifier
+from lmzoo.models import Backbone, BertBackbone, MaskedLM, MultipleChoice, TextClassifier
 from lmzoo.presets import PresetError
 
 pytestmark = pytest.mark.compiled  # what is saved and what is loaded must be equal to the last bit
@@ -67,6 +67,8 @@ def test_another_task_takes_the_backbone(classifier, preset):
         task = MaskedLM.from_preset(preset)
     for ours, theirs in zip(task.backbone.weights, classifier.backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+    with pytest.warns(UserWarning, match="holds the head of a TextClassifier, not of a MultipleChoice, which starts"):
+        MultipleChoice.from_preset(preset)
 
 
 def test_masked_lm_head_travels(tiny, tmp_path):
