@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,10 @@ def save_checkpoint(
         writer.model(target, model, head, config, tensors)
         if preprocessor is not None:
             writer.tokenizer(target, backbone, preprocessor)
+    if to == "tf1" and getattr(model, "labels", None):
+        warnings.warn(
+            "A TensorFlow 1 checkpoint has no place for the names of labels: say `labels=` when you load it.", stacklevel=2
+        )
 
 
 def _check_head(model: Any, backbone: Any, to: str) -> None:

@@ -79,6 +79,16 @@ def test_heads_in_tensorflow_checkpoints(name, task_class, tmp_path):
     assert_same(again, task, leaving_out=() if task.uses_pooler else ("pooler",))
 
 
+def test_tensorflow_checkpoints_have_no_names_of_labels(tmp_path):
+    pytest.importorskip("tensorflow")
+    family = families()["bert"]
+    task = TextClassifier(tiny_backbone(family), tiny_preprocessor(family), labels=["no", "yes", "who knows"])
+    with pytest.warns(UserWarning, match="no place for the names of labels: say `labels=`"):
+        save_checkpoint(task, tmp_path / "it", to="tf1")
+    again = TextClassifier.from_preset(tmp_path / "it", preprocessor=task.preprocessor)
+    assert (again.labels, again.num_classes) == (None, 3)
+
+
 def test_optimizer_slots_and_other_heads_are_left_out(tmp_path):
     tf = pytest.importorskip("tensorflow")
     from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
