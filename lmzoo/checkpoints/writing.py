@@ -93,7 +93,8 @@ def save_checkpoint(
             writer.tokenizer(target, backbone, preprocessor)
     if to == "tf1" and getattr(model, "labels", None):
         warnings.warn(
-            "A TensorFlow 1 checkpoint has no place for the names of labels: say `labels=` when you load it.", stacklevel=2
+            "A TensorFlow 1 checkpoint has no place for the names of labels: say `labels=` when you load it.",
+            stacklevel=2,
         )
 
 
