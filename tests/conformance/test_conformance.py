@@ -19,6 +19,8 @@ TASKS = [
 # These start other processes or compile training steps. One task on every family and every task on one family, not the
 # same for all, see everything that they look for.
 SLOW = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}
+# They compile as well, but run eagerly on TensorFlow.
+EAGER = {"check_task_fit", "check_task_predictions"}
 
 
 def name_of(item):
@@ -43,7 +45,10 @@ def parameters():
                     if slow and not own and task is not tasks.TextClassifier:
                         continue
                     # The second backend runs the quick part only, and each task's slow checks on its own family.
-                    marks = [pytest.mark.slow] * (slow and (not own or keras.backend.backend() == "tensorflow"))
+                    if keras.backend.backend() == "tensorflow":
+                        marks = [pytest.mark.slow] * slow
+                    else:
+                        marks = [pytest.mark.slow] * ((slow or name_of(check) == "check_task_fit") and not own)
                     if name_of(check) == "check_task_backends":
                         marks.append(pytest.mark.tf_only)  # the same comparison from the other side
                     yield pytest.param(
@@ -53,7 +58,7 @@ def parameters():
 
 @pytest.mark.parametrize(("task", "family", "check"), list(parameters()))
 def test_task(family, task, check, request):
-    if name_of(check) == "check_task_predictions":
+    if name_of(check) in EAGER:
         request.getfixturevalue("eager")
     check(task, family)
 
