@@ -203,7 +203,7 @@ def test_import_is_light(backend: str, forbidden: list[str]) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "", f"`import lmzoo` on {backend} also imports {done.stdout}"

@@ -235,7 +235,7 @@ except ValueError as error:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     read, refused = done.stdout.splitlines()

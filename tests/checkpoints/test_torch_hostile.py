@@ -200,7 +200,7 @@ def test_gadgets_are_live(tmp_path):
                 pickle.load(file)
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), str(len(GADGETS))]
-    subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=120)
+    subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=600)
     end = time.monotonic() + 10  # some work on in processes of their own
     while (idle := [name for name, ran in grounds.items() if not ran()]) and time.monotonic() < end:
         time.sleep(0.1)

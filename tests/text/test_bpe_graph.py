@@ -199,7 +199,7 @@ def test_saved_graph(tokenizer: BytePairTokenizer, tmp_path: Path) -> None:
     (tmp_path / "texts").write_bytes("\n\n".join(texts).encode() + b"\xff")
     done = subprocess.run(
         [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     expected = list(itertools.chain(*tokenizer.tokenize([*texts[:-1], texts[-1] + "\ufffd"])))

@@ -199,7 +199,7 @@ def test_saved_graph(tokenizer: CharacterTokenizer | WordTokenizer, tmp_path: Pa
     (tmp_path / "texts").write_bytes(b"\n\n".join(texts))
     done = subprocess.run(
         [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (name,) = preprocessor(texts)

@@ -156,7 +156,7 @@ def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
     (tmp_path / "texts").write_bytes("\n\n".join(texts).encode() + b"\n\n\xff")
     done = subprocess.run(
         [sys.executable, "-c", RELOAD, tmp_path / "saved", tmp_path / "texts"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     texts.append("\ufffd")
