@@ -1,0 +1,148 @@
+"""Pre-training of Transformers: masked tokens, with or without pairs of segments."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.presets.store import write_json
+from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
+from lmzoo.pretraining.run import Documents, Run
+from lmzoo.tasks import Pretrainer, Task
+from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
+from lmzoo.training import (
+    ResumableCheckpoint,
+    TokenCorpus,
+    WarmUp,
+    pack_sentences,
+    segment_pairs,
+    train_tokenizer,
+    write_corpus,
+)
+from lmzoo.training.throughput import Throughput
+
+_LONG = 0.1  # share of the tokens that come in rows of full length, as in BERT's own recipe
+_TESTED = 1024  # rows at most
+
+
+def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[str, Any]]:
+    """Trains a Transformer.
+
+    Args:
+        run: its recipe and folder.
+        train: documents to train on.
+        held: documents to evaluate on.
+
+    Returns:
+        The model, and what its card says.
+
+    Raises:
+        InterruptedError: if it was told to stop.
+    """
+    recipe, tokenizer = run.recipe, _tokenizer(run, train)
+    corpora = []
+    for name, documents in (("train", train), ("held_out", held)):
+        corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
+        run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
+    model, full = _build(recipe, tokenizer), recipe.positions
+    short, batch_size = min(recipe.sequence_length or 128, full), recipe.batch_size or 32
+    parts = []
+    for length, share in [(full, 1.0)] if short == full else [(short, 1 - _LONG), (full, _LONG)]:
+        rows, size = _rows(model, corpora[0], length, share * recipe.tokens), max(1, batch_size * short // length)
+        tokens = size * float(rows.lengths.mean())
+        parts.append((length, rows, size, tokens, run.whole_rounds(share * recipe.tokens / tokens)))
+    total = sum(steps for *_, steps in parts)
+    rate = recipe.learning_rate or 1e-3 * math.sqrt(128 / SIZES[recipe.size][1])
+    decay = keras.optimizers.schedules.PolynomialDecay(rate, total, end_learning_rate=0.0)
+    model.compile(optimizer=OPTIMIZERS[recipe.optimizer](WarmUp(decay, total // 10), global_clipnorm=1.0))
+    begun = time.perf_counter()
+    for length, rows, size, tokens, steps in parts:
+        run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} steps of {size} rows")
+        resume = ResumableCheckpoint(run.work / f"states_{length}")
+        run.fit(model, rows, steps, resume, Throughput(tokens, total, run.verbose, run.say), batch_size=size)
+        if resume.stopped:
+            raise InterruptedError(f"Stopped. The same command goes on from {run.work}.")
+    seconds = time.perf_counter() - begun
+    tested = _rows(model, corpora[1], short, 1.0)[:_TESTED]
+    scores = model.evaluate(tested, batch_size=batch_size, verbose=0, return_dict=True)
+    return model, {
+        "scores": {name: float(value) for name, value in scores.items()},
+        "text": f"{len(corpora[0]):,} documents, {corpora[0].num_tokens:,} tokens",
+        "held out": f"{len(tested):,} rows of {len(corpora[1]):,} other documents",
+        "tokens": sum(tokens * steps for *_, tokens, steps in parts),
+        "steps": total,
+        "rate": rate,
+        "seconds": seconds,
+    }
+
+
+def _tokenizer(run: Run, documents: Documents) -> Tokenizer:
+    """The tokenizer of an earlier start of the run, or a new one."""
+    recipe, folder = run.recipe, run.work / "tokenizer"
+    kind = recipe.of.tokenizer
+    file = folder / "tokenizer.json"
+    if file.exists():
+        tokenizer = kind.from_config(json.loads(file.read_text("utf-8")))
+        tokenizer.load_assets(folder)
+        return tokenizer
+    run.say(f"learning {recipe.vocabulary_size:,} tokens")
+    tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, verbose=False)
+    folder.mkdir(exist_ok=True)
+    tokenizer.save_assets(folder)
+    write_json(folder, file.name, tokenizer.get_config())
+    return tokenizer
+
+
+def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
+    family, (layers, width) = recipe.of, SIZES[recipe.size]
+    backbone = family.backbone(
+        vocabulary_size=tokenizer.vocabulary_size,
+        num_layers=layers,
+        num_heads=width // 64,
+        hidden_dim=width,
+        intermediate_dim=4 * width,
+        max_sequence_length=recipe.positions,
+        initializer_range=0.02 * math.sqrt(768 / width),  # keeps attention scores as wide as at a width of 768
+        dropout=0.0,  # no token is seen often enough to be learnt by heart
+        dtype=recipe.dtype,
+    )
+    table = backbone.embeddings.position_embedding.embeddings
+    table.assign(sinusoids(*table.shape, backbone.config.initializer_range))
+    objective = None if recipe.objective == "none" else recipe.objective
+    preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
+    masking = dataclasses.replace(family.masking, dynamic=recipe.dynamic)
+    return Pretrainer(backbone, preprocessor, objective, masking)
+
+
+def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
+    """Start of a position table: the sines of Vaswani et al. (2017), as large as the other tables.
+
+    From random positions a small model stays a bag of words for millions of tokens before it learns to look at
+    neighbours; from these it need not.
+
+    Args:
+        positions: int, rows.
+        width: int, even.
+        deviation: float, standard deviation of a row.
+
+    Returns:
+        float64 (positions, width).
+    """
+    rate = 10_000.0 ** (-2 * np.arange(width // 2) / width)
+    angle = np.arange(positions)[:, None] * rate  # (T, H / 2)
+    return np.sqrt(2) * deviation * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
+def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float) -> EncodedTexts:
+    """Rows of up to `length` tokens; pairs are drawn anew until there are `tokens`."""
+    preprocessor = Preprocessor(corpus.tokenizer, model.preprocessor.packing, length)
+    if model.objective is None:
+        return pack_sentences(corpus, preprocessor)
+    passes = math.ceil(tokens / corpus.num_tokens)
+    return segment_pairs(corpus, preprocessor, model.objective, np.random.default_rng(0), passes=passes)

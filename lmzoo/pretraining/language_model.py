@@ -1,0 +1,56 @@
+"""Pre-training of ELMo: a language model in each direction."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+
+from lmzoo.presets.atomic import atomic_file
+from lmzoo.pretraining.recipe import ELMO_SIZES
+from lmzoo.pretraining.run import Documents, Run
+from lmzoo.tasks import BidirectionalLM, Task
+from lmzoo.text import Preprocessor, WordTokenizer
+from lmzoo.training import Adagrad, train_words
+from lmzoo.training.throughput import Throughput
+
+
+def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[str, Any]]:
+    """Trains an ELMo; arguments and result as of `lmzoo.pretraining.encoders.train_encoder`."""
+    recipe, file = run.recipe, run.work / "words.txt"
+    if not file.exists():
+        run.say(f"learning {recipe.vocabulary_size:,} words")
+        words = train_words(train, recipe.vocabulary_size, verbose=run.verbose)
+        with atomic_file(file) as temporary:
+            temporary.write_text("\n".join(words.vocabulary), "utf-8")
+    words = WordTokenizer(file.read_text("utf-8").split("\n"))
+    lstm_dim, projection_dim, filters = ELMO_SIZES[recipe.size]
+    family = recipe.of
+    backbone = family.backbone(
+        lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype
+    )
+    preprocessor = Preprocessor(family.tokenizer(), family.packing)
+    model = BidirectionalLM(backbone, preprocessor, words, num_sampled=min(8192, len(words.vocabulary) // 8))
+    rate = recipe.learning_rate or 0.2
+    model.compile(optimizer=Adagrad(rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
+    batch_size, unroll = recipe.batch_size or 128, recipe.sequence_length or 20
+    steps = run.whole_rounds(recipe.tokens / (batch_size * unroll))
+    run.say(f"training on streams of {unroll} words: {steps:,} steps of {batch_size} rows")
+    begun = time.perf_counter()
+    resume = keras.callbacks.BackupAndRestore(run.work / "states", delete_checkpoint=False)
+    shown = Throughput(batch_size * unroll, steps, run.verbose, run.say)
+    run.fit(model, train, steps, resume, shown, batch_size=batch_size, unroll_steps=unroll)
+    seconds = time.perf_counter() - begun
+    scores = {
+        name: model.perplexity(held, direction=direction, verbose=run.verbose)
+        for name, direction in (("perplexity", None), ("forward_perplexity", "forward"))
+    }
+    facts = {
+        "scores": scores,
+        "tokens": batch_size * unroll * steps,
+        "steps": steps,
+        "rate": rate,
+        "seconds": seconds,
+    }
+    return model, facts

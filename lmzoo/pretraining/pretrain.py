@@ -1,0 +1,119 @@
+"""The whole way from text to a preset."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from lmzoo.presets.atomic import atomic_file
+from lmzoo.presets.loading import save_preset
+from lmzoo.pretraining.encoders import train_encoder
+from lmzoo.pretraining.language_model import train_elmo
+from lmzoo.pretraining.recipe import Recipe
+from lmzoo.pretraining.run import Documents, Run
+from lmzoo.tasks import Task
+
+
+def pretrain(
+    corpus: str | Path | Iterable[str | Path],
+    output: str | Path,
+    recipe: Recipe | None = None,
+    validation: str | Path | None = None,
+    work: str | Path | None = None,
+    overwrite: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    metadata: Mapping[str, Any] | None = None,
+    verbose: bool = True,
+    say: Callable[[str], None] = print,
+) -> dict[str, float]:
+    r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
+
+    What is done already is found again in `work`: the vocabulary, the tokenised corpus, the newest state of the
+    training. A run that was stopped goes on when it is started again.
+
+    Args:
+        corpus: files, folders or patterns; see `lmzoo.training.read_documents`.
+        output: the preset's directory, which is written at the end.
+        recipe: how to train.
+        validation: text to evaluate on; by default a hundredth of the corpus' documents.
+        work: folder of the run; by default `output` with ".work" behind.
+        overwrite: whether an existing preset may be replaced.
+        callbacks: more of them for `fit`.
+        metadata: entries for the preset's `metadata.json`, such as `languages` and `licence`.
+        verbose: whether to show progress.
+        say: takes a line at each step.
+
+    Returns:
+        Scores on the validation text.
+
+    Raises:
+        FileNotFoundError: if there is no text.
+        FileExistsError: if there is a preset already.
+        ValueError: if `work` holds a run of another recipe, or the text is too small for the vocabulary.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+    from lmzoo.pretraining import Recipe, pretrain
+
+    lines = ["The ship left the harbour at dawn.", "Nobody had seen the island before.", "The sea grew rough."]
+    Path("sea.txt").write_text("\n\n".join("\n".join(lines[i % 3 :] + lines[: i % 3]) for i in range(200)))
+    recipe = Recipe(tokens=5_000, vocabulary_size=70, sequence_length=16, positions=16, batch_size=8)
+    pretrain("sea.txt", "my_bert", recipe, overwrite=True, verbose=False)
+    ```
+    """
+    recipe, output = recipe or Recipe(), Path(output)
+    work = Path(f"{output}.work" if work is None else work)
+    if output.exists() and not overwrite:
+        raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
+    recipe.remember(work)
+    keras.utils.set_random_seed(recipe.seed)
+    run = Run(recipe, work, list(callbacks), verbose, say)
+    texts = Documents(corpus, validation, held=False), Documents(corpus, validation, held=True)
+    model, facts = train_elmo(run, *texts) if recipe.of.name == "elmo" else train_encoder(run, *texts)
+    _write_preset(model, output, recipe, facts, metadata or {})
+    say(f"written to {output}")
+    return facts["scores"]
+
+
+def _write_preset(
+    model: Task, output: Path, recipe: Recipe, facts: dict[str, Any], metadata: Mapping[str, Any]
+) -> None:
+    """Saves the model, with the dropout that fine-tuning wants, and its card."""
+    config = {**model.get_config(), "backbone": type(model.backbone)(**{**model.backbone.get_config(), "dropout": 0.1})}
+    task = type(model)(**{**config, "preprocessor": model.preprocessor})
+    task.set_weights(model.get_weights())
+    parameters = task.count_params()
+    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.0f}M tokens."
+    save_preset(task, output, preprocessor=task.preprocessor, **{"description": description, **metadata})
+    scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
+    settings = "\n".join(f"| {name} | {value} |" for name, value in dataclasses.asdict(recipe).items())
+    card = f"""# {output.name}
+
+{description} {parameters:,} parameters, {facts["seconds"] / 60:.0f} minutes of training in the last run.
+
+```python
+import lmzoo
+
+model = lmzoo.models.{type(task).__name__}.from_preset("{output.name}")
+```
+
+| held-out text | |
+|---|---|
+{scores}
+
+| recipe | |
+|---|---|
+{settings}
+| steps | {facts["steps"]:,} |
+| peak learning rate | {facts["rate"]:.3g} |
+
+Written by `lmzoo pretrain`.
+"""
+    with atomic_file(output / "README.md") as temporary:
+        temporary.write_text(card, "utf-8")
