@@ -1,10 +1,13 @@
 """Optimisation and pre-training."""
 
-from lmzoo.training.corpus import pack_documents, pack_sentences, train_wordpiece
+from lmzoo.training.corpus import pack_documents, pack_sentences
+from lmzoo.training.documents import read_documents, split_documents, split_sentences
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.segments import SegmentPairs, segment_pairs
+from lmzoo.training.shards import TokenCorpus, write_corpus
+from lmzoo.training.vocabularies import train_byte_pairs, train_sentencepiece, train_tokenizer, train_wordpiece
 
 __all__ = [
     "AdamW",
@@ -15,9 +18,17 @@ __all__ = [
     "PairCosineError",
     "PearsonCorrelation",
     "SegmentPairs",
+    "TokenCorpus",
     "pack_documents",
     "pack_sentences",
+    "read_documents",
     "segment_pairs",
     "spearman",
+    "split_documents",
+    "split_sentences",
+    "train_byte_pairs",
+    "train_sentencepiece",
+    "train_tokenizer",
     "train_wordpiece",
+    "write_corpus",
 ]
