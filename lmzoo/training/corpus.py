@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.training.rows import join_rows
 from lmzoo.training.shards import TokenCorpus
-from lmzoo.training.tokens import TokenizedDocuments, groups_of, join_rows, splits_of, tokenize_documents
+from lmzoo.training.tokens import TokenizedDocuments, groups_of, splits_of, tokenize_documents
 
 Documents = Iterable[str | Sequence[str]] | TokenCorpus
 _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]

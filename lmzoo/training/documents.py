@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,17 +12,11 @@ import numpy as np
 
 from lmzoo.readers.files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
 from lmzoo.text.policy import clean_columns, is_text, notify
+from lmzoo.text.sentences import split_sentences
 from lmzoo.training.tokens import sentences_of
 
 _JSON_LINES = (".jsonl", ".ndjson")
 _SUFFIXES = (".txt", *_JSON_LINES)
-_OPENING, _CLOSING = "\"'“‘«([", "\"'”’»)\\]"
-_END = re.compile(rf"[.!?…]+[{_CLOSING}]*\s+|[。！？]+[」』”）]*\s*")
-# After these a full stop is no end. Single letters, as in "J. Smith" and "e.g.", need not be named.
-_ABBREVIATIONS = frozenset(
-    "Adm Brig Capt Cf Co Col Cpl Dr Esq Fig Figs Fr Gen Gov Hon Inc Jr Lieut Lt Ltd Maj Messrs Mlle Mme Mr Mrs Ms Mt "
-    "Prof Rep Rev Sen Sgt Sr St Vol approx ca cf ed eds esp fig figs pp viz vol vs".split()
-)
 
 
 def read_documents(
@@ -44,7 +37,7 @@ def read_documents(
         paths: a file, a folder, whose `.txt`, `.jsonl` and `.ndjson` files are taken in order of their paths, those in
             its folders, too; a pattern such as `"books/*.txt.gz"`; or several of these.
         field: the key of the text in JSON lines.
-        split: whether lines are split into sentences by `split_sentences`; False if each line is one.
+        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
         notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
 
     Returns:
@@ -78,7 +71,7 @@ def split_documents(documents: Any, split: bool = True, notify: Callable[[str], 
     Args:
         documents: strings (or UTF-8 bytes), of which a line is a sentence or a paragraph; lists of such lines; or a
             `tf.data.Dataset` of strings, batched or not.
-        split: whether lines are split into sentences by `split_sentences`; False if each line is one.
+        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
         notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
 
     Returns:
@@ -103,51 +96,10 @@ def split_documents(documents: Any, split: bool = True, notify: Callable[[str], 
     return _documents(flat, split, notify)
 
 
-def split_sentences(text: str) -> list[str]:
-    """Splits a paragraph into sentences.
-
-    A sentence ends after `.`, `!`, `?` or `…`, closing quotes and brackets included, where white space and then
-    anything but a lower-case letter follows; and after `。`, `！` and `？`. A full stop after a single letter ("J.",
-    "e.g.") or an abbreviation of a title or the like ("Mr.", "vs.") ends none. That is a rule of thumb: good enough for
-    segments of many sentences, where a wrong end now and then does no harm.
-
-    Args:
-        text: a paragraph.
-
-    Example:
-
-    ```python
-    from lmzoo.training import split_sentences
-
-    split_sentences('"Stay, Dr. Hale!" she said. He left at 5 p.m. and never came back.')
-    # ['"Stay, Dr. Hale!" she said.', 'He left at 5 p.m. and never came back.']
-    ```
-    """
-    sentences, begin = [], 0
-    for match in _END.finditer(text):
-        if _ends_a_sentence(text, match):
-            sentences.append(text[begin : match.end()].rstrip())
-            begin = match.end()
-    if rest := text[begin:].strip():
-        sentences.append(rest)
-    return sentences
-
-
-def _ends_a_sentence(text: str, match: re.Match[str]) -> bool:
-    after = match.end()
-    while text[after : after + 1] and text[after] in _OPENING:
-        after += 1
-    if text[after : after + 1].islower():
-        return False
-    if match[0].rstrip() != ".":
-        return True
-    word = text[text.rfind(" ", 0, match.start()) + 1 : match.start()].rpartition(".")[2].lstrip(_OPENING)
-    return not (word in _ABBREVIATIONS or (len(word) == 1 and word.isalpha()))
-
-
 def _documents(texts: Iterable[Any], split: bool, notify: Callable[[str], None]) -> Iterator[list[str]]:
     """Sentences of documents, each a string or a list of lines."""
-    empty, count, invalid = 0, 0, []
+    empty, count = 0, 0
+    invalid: list[str] = []
     for position, text in enumerate(texts):
         count += 1
         cleaned = clean_columns({f"documents[{position}]": sentences_of(text)}, invalid.append)[0]

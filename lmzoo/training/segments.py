@@ -14,8 +14,9 @@ import numpy as np
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.packing import truncate_pair
 from lmzoo.text.policy import clean_columns, is_text, notify
+from lmzoo.training.rows import join_rows
 from lmzoo.training.shards import TokenCorpus
-from lmzoo.training.tokens import TokenizedDocuments, join_rows, splits_of, tokenize_documents
+from lmzoo.training.tokens import TokenizedDocuments, splits_of, tokenize_documents
 
 _TRIES = 10  # to draw another document than the own one
 _BLOCK = 4096  # rows joined at once

@@ -169,7 +169,8 @@ def train_sentencepiece(
 ) -> SentencePieceTokenizer:
     """Learns a unigram SentencePiece model (Kudo, 2018) as ALBERT's was, with the library's own trainer.
 
-    Texts are cleaned by ALBERT's rules first. The settings are those that the published models hold.
+    Texts are cleaned by ALBERT's rules first. The settings are those that the published models hold. The result is the
+    same in every run, unless there are more than `most_texts`.
 
     Args:
         texts: sentences. The trainer keeps them in memory, and leaves out those of over 65,536 bytes.
@@ -177,7 +178,7 @@ def train_sentencepiece(
         lowercase: whether to lower-case.
         keep_accents: whether to keep accents.
         character_coverage: float, share of the text's characters that become pieces; rarer ones are unknown.
-        most_texts: int, of more texts it learns from so many, drawn at random.
+        most_texts: int, of more texts it learns from so many; it draws others in every run.
         verbose: whether to show the trainer's log.
 
     Returns:
@@ -195,14 +196,22 @@ def train_sentencepiece(
     tokenizer = train_sentencepiece(["a fine film", "a fine day at the films"], vocabulary_size=40, verbose=False)
     ```
     """
-    from sentencepiece import SentencePieceTrainer, set_random_generator_seed
+    from sentencepiece import SentencePieceTrainer
 
-    characters, written = character_map(lowercase, keep_accents), io.BytesIO()
+    characters, checked, written = character_map(lowercase, keep_accents), _checked(texts), io.BytesIO()
     pad, unknown, *control = SentencePieceTokenizer.special_tokens
-    set_random_generator_seed(0)
+    failed: list[Exception] = []  # while texts were read; the library makes an error of its own of it
+
+    def cleaned() -> Iterator[str]:
+        try:
+            yield from (clean(text, characters) for text in checked)
+        except Exception as error:
+            failed.append(error)
+            raise
+
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=(clean(text, characters) for text in _checked(texts)),
+            sentence_iterator=cleaned(),
             model_writer=written,
             model_type="unigram",
             vocab_size=vocabulary_size,
@@ -221,6 +230,8 @@ def train_sentencepiece(
             minloglevel=0 if verbose else 2,
         )
     except RuntimeError as error:
+        if failed:
+            raise failed[0] from None
         raise ValueError(f"SentencePiece cannot learn {vocabulary_size:,} tokens from these texts: {error}") from None
     return SentencePieceTokenizer(written.getvalue(), lowercase, keep_accents)
 
