@@ -33,7 +33,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
     """
     data = Path(source).read_bytes() if isinstance(source, (str, Path)) else source.read()
     try:
-        data = decompressed(io.BytesIO(data)).read()
+        data = decompressed(io.BufferedReader(io.BytesIO(data))).read()
     except ARCHIVE_ERRORS as error:
         raise ValueError(f"{name_of(source)} is a damaged archive: {error}") from None
     try:
@@ -48,7 +48,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
         raise ValueError(f"There is no encoding {encoding!r}; utf-8 and latin-1 are two that there are.") from None
 
 
-def decompressed(file: BinaryIO) -> BinaryIO:
+def decompressed(file: io.BufferedReader) -> BinaryIO:
     """What is in an open file: if it is compressed by gzip or xz, decompressed as it is read.
 
     Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
@@ -56,13 +56,12 @@ def decompressed(file: BinaryIO) -> BinaryIO:
     Args:
         file: at its beginning, in binary mode.
     """
-    buffered = io.BufferedReader(file)  # type: ignore[type-var]
-    head = buffered.peek(6)
+    head = file.peek(6)
     if head[:2] == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=buffered)  # type: ignore[return-value]
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
     if head[:6] == b"\xfd7zXZ\x00":
-        return lzma.LZMAFile(buffered)  # type: ignore[return-value]
-    return buffered
+        return lzma.LZMAFile(file)  # type: ignore[return-value]
+    return file
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -37,7 +37,7 @@ def split_sentences(text: str) -> list[str]:
     sentences, begin = [], 0
     for match in _END.finditer(text):
         if _ends_a_sentence(text, match):
-            sentences.append(text[begin : match.end()].rstrip())
+            sentences.append(text[begin : match.end()].strip())
             begin = match.end()
     if rest := text[begin:].strip():
         sentences.append(rest)

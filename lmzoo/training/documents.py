@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import glob
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -138,7 +139,7 @@ def _documents_in(path: Path, field: str) -> Iterator[str | Sequence[str]]:
         yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
 
 
-def _lines(path: Path, raw: BinaryIO) -> Iterator[str]:
+def _lines(path: Path, raw: io.BufferedReader) -> Iterator[str]:
     place = 0
     try:
         for line in decompressed(raw):
