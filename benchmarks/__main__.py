@@ -16,6 +16,7 @@ QUICK = {
     "albert_compile": "--size base --rounds 1",
     "elmo": "--size tiny --rounds 1",
     "load": "--layers 2 --rounds 1",
+    "prepare": "--documents 50 --vocabulary-size 2000 --lengths 128",
     "task_speed": "--size tiny --sentences 64 --questions 16 --rounds 2",
 }
 

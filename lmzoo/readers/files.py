@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import gzip
+import io
+import json
 import lzma
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 Source = str | Path | BinaryIO
+ARCHIVE_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
 def name_of(source: Source) -> str:
@@ -30,11 +33,8 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
     """
     data = Path(source).read_bytes() if isinstance(source, (str, Path)) else source.read()
     try:
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        elif data[:6] == b"\xfd7zXZ\x00":
-            data = lzma.decompress(data)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        data = decompressed(io.BufferedReader(io.BytesIO(data))).read()
+    except ARCHIVE_ERRORS as error:
         raise ValueError(f"{name_of(source)} is a damaged archive: {error}") from None
     try:
         return data.decode(encoding).removeprefix("\ufeff")
@@ -48,6 +48,22 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
         raise ValueError(f"There is no encoding {encoding!r}; utf-8 and latin-1 are two that there are.") from None
 
 
+def decompressed(file: io.BufferedReader) -> BinaryIO:
+    """What is in an open file: if it is compressed by gzip or xz, decompressed as it is read.
+
+    Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
+
+    Args:
+        file: at its beginning, in binary mode.
+    """
+    head = file.peek(6)
+    if head[:2] == b"\x1f\x8b":
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    if head[:6] == b"\xfd7zXZ\x00":
+        return lzma.LZMAFile(file)  # type: ignore[return-value]
+    return file
+
+
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text with their numbers, from 1 on. Only line feeds end them: texts hold other separators."""
     lines = text.split("\n")
@@ -55,6 +71,28 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
         lines.pop()
     for number, line in enumerate(lines, 1):
         yield number, line.removesuffix("\r")
+
+
+def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of JSON lines, with their lines' numbers.
+
+    Args:
+        lines: with their numbers; blank ones are left out.
+        name: what to call the file in messages.
+
+    Raises:
+        ValueError: naming the line that is not JSON, or no object.
+    """
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{name}, line {number} is not JSON: {error}.") from None
+        if not isinstance(row, dict):
+            raise ValueError(f'{name}, line {number} is no JSON object ({{"text": ...}}): {line:.60}')
+        yield number, row
 
 
 def suffix_of(source: Source) -> str:

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lmzoo.readers.files import Source, check_label, name_of, near_names, numbered_lines, read_text, suffix_of
+from lmzoo.readers.files import (
+    Source,
+    check_label,
+    json_objects,
+    name_of,
+    near_names,
+    numbered_lines,
+    read_text,
+    suffix_of,
+)
 
 FORMATS = ("csv", "tsv", "jsonl", "txt", "labelled")
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "txt"}
@@ -230,16 +239,7 @@ def _read_tsv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_jsonl(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in numbered_lines(text):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{name}, line {number} is not JSON: {error}.") from None
-        if not isinstance(row, dict):
-            raise ValueError(f'{name}, line {number} is no JSON object ({{"text": ...}}): {line:.60}')
-        yield number, row
+    return json_objects(numbered_lines(text), name)
 
 
 def _read_txt(text: str, name: str) -> Iterator[tuple[int, list[str]]]:

@@ -84,7 +84,7 @@ class MaskedTokens:
         features = preprocessor.features(encoded, rows, width)
         tokenizer, ids = preprocessor.tokenizer, features["token_ids"]
         starts = tokenizer.word_starts()[ids]
-        positions, chosen = self.masking.choose(maskable(tokenizer, ids), encoded.lengths[rows], starts, rng)
+        positions, chosen = self.masking.choose(maskable(tokenizer, ids), encoded.lengths_of(rows), starts, rng)
         targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
         corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
         row, column = np.nonzero(chosen)

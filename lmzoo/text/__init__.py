@@ -9,6 +9,7 @@ from lmzoo.text.packing import Encoded, EncodedTexts, EncodedWords, Packing
 from lmzoo.text.policy import TextNotice
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.sentences import split_sentences
 from lmzoo.text.tokenizer import Piece, Tokenizer
 from lmzoo.text.windows import EncodedWindows
 from lmzoo.text.word_level import WordTokenizer
@@ -33,4 +34,5 @@ __all__ = [
     "WordPieceTokenizer",
     "WordTokenizer",
     "batch_to_ids",
+    "split_sentences",
 ]

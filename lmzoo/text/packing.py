@@ -96,7 +96,8 @@ class EncodedTexts(Encoded):
     """Packed rows of different lengths, stored without padding.
 
     Attributes:
-        token_ids: int32 (total,), all rows one after another; (total, W) where a token is a row of characters.
+        token_ids: int32 (total,), all rows one after another; (total, W) where a token is a row of characters. Of rows
+            in a file (`lmzoo.training.TokenCorpus`) read-only, and maybe of a smaller unsigned type.
         row_splits: int64 (n + 1,), row i is `token_ids[row_splits[i]:row_splits[i + 1]]`.
         second: int32 (n,), index within the row of the second segment's first token; the row's length if there is none.
         truncated: number of texts that were cut to fit.
@@ -112,6 +113,14 @@ class EncodedTexts(Encoded):
         """Int64 (n,), tokens of each row."""
         return np.diff(self.row_splits)
 
+    def lengths_of(self, rows: np.ndarray) -> np.ndarray:
+        """Int64 (m,), tokens of some rows, without a look at the others.
+
+        Args:
+            rows: int array (m,), not negative.
+        """
+        return self.row_splits[rows + 1] - self.row_splits[rows]
+
     def select(self, rows: Any) -> EncodedTexts:
         """The given rows, in the given order.
 
@@ -119,7 +128,7 @@ class EncodedTexts(Encoded):
             rows: int array (m,).
         """
         rows = np.asarray(rows, dtype="int64")
-        lengths = self.lengths[rows]
+        lengths = self.lengths_of(rows)
         splits = np.concatenate([[0], np.cumsum(lengths)])
         index = np.repeat(self.row_splits[rows] - splits[:-1], lengths) + np.arange(splits[-1])
         return EncodedTexts(self.token_ids[index], splits, self.second[rows])
@@ -138,7 +147,7 @@ class EncodedTexts(Encoded):
         Raises:
             ValueError: if a row is longer than `length`.
         """
-        lengths = self.lengths[rows]
+        lengths = self.lengths_of(rows)
         if (longest := lengths.max(initial=0)) > length:
             raise ValueError(f"A row of {longest} tokens does not fit into {length}.")
         mask = np.arange(length) < lengths[:, None]  # (b, length)

@@ -76,9 +76,7 @@ class Preprocessor:
         """Joins what the tokenizer returned for texts, or for pairs, to rows; see `encode`."""
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
-        token_id = self.tokenizer.token_to_id
-        start, end = ([token_id(token)] if token else [] for token in (self.packing.start, self.packing.end))
-        between = [token_id(token) for token in self.packing.between]
+        start, between, end = self.special_ids()
         overhead = self.packing.overhead(second is not None)
         budget = self.sequence_length - overhead
         if budget < 1:
@@ -106,6 +104,13 @@ class Preprocessor:
         splits = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype="int64")])
         flat = self.tokenizer.as_array(itertools.chain.from_iterable(rows), int(splits[-1]))
         return EncodedTexts(flat, splits.astype("int64"), boundary.astype("int32"), truncated)
+
+    def special_ids(self) -> tuple[list[int], list[int], list[int]]:
+        """Ids of what stands at a row's beginning, between two segments, and at the end."""
+        packing = self.packing
+        parts = ((packing.start,), packing.between, (packing.end,))
+        start, between, end = ([self.tokenizer.token_to_id(token) for token in part if token] for part in parts)
+        return start, between, end
 
     def encode_words(
         self, texts: Sequence[str | Sequence[str]], notify: Callable[[str], None] = notify

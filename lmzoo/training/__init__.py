@@ -1,10 +1,14 @@
 """Optimisation and pre-training."""
 
-from lmzoo.training.corpus import pack_documents, pack_sentences, train_wordpiece
+from lmzoo.training.corpus import pack_documents, pack_sentences
+from lmzoo.training.documents import read_documents, split_documents
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.segments import SegmentPairs, segment_pairs
+from lmzoo.training.shards import TokenCorpus
+from lmzoo.training.vocabularies import train_byte_pairs, train_sentencepiece, train_tokenizer, train_wordpiece
+from lmzoo.training.writing import write_corpus
 
 __all__ = [
     "AdamW",
@@ -15,9 +19,16 @@ __all__ = [
     "PairCosineError",
     "PearsonCorrelation",
     "SegmentPairs",
+    "TokenCorpus",
     "pack_documents",
     "pack_sentences",
+    "read_documents",
     "segment_pairs",
     "spearman",
+    "split_documents",
+    "train_byte_pairs",
+    "train_sentencepiece",
+    "train_tokenizer",
     "train_wordpiece",
+    "write_corpus",
 ]

@@ -1,88 +1,58 @@
-"""From documents to pre-training rows."""
+"""From documents to the rows of masked language models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
-from lmzoo.text import EncodedTexts, Preprocessor, WordPieceTokenizer
+from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.training.rows import join_rows
+from lmzoo.training.shards import TokenCorpus
+from lmzoo.training.tokens import TokenizedDocuments, groups_of, splits_of, tokenize_documents
+
+Documents = Iterable[str | Sequence[str]] | TokenCorpus
+_Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
-def train_wordpiece(
-    texts: Iterable[str], vocabulary_size: int, lowercase: bool = True, min_frequency: int = 2, verbose: bool = True
-) -> WordPieceTokenizer:
-    """Learns a WordPiece vocabulary with Hugging Face's trainer.
-
-    Args:
-        texts: lines or documents.
-        vocabulary_size: int, tokens including the special ones.
-        lowercase: whether to lower-case and strip accents.
-        min_frequency: int, rarer pieces are not learnt.
-        verbose: whether to show progress.
-
-    Returns:
-        The tokenizer; the special tokens have ids 0 to 4. Among equally frequent pieces the trainer's choice and order
-        are not the same in every run: keep the vocabulary, not the recipe.
-
-    Example:
-
-    ```python
-    from lmzoo.training import train_wordpiece
-
-    tokenizer = train_wordpiece(["a fine film, a fine day"], vocabulary_size=60, min_frequency=1, verbose=False)
-    ```
-    """
-    from tokenizers import Tokenizer, models, trainers
-
-    # Cleans and splits as the result will, but reads a special token in the text as text and not as a word to learn.
-    rules = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase=lowercase).backend
-    learner = Tokenizer(models.WordPiece(unk_token=WordPieceTokenizer.unk_token))
-    learner.normalizer, learner.pre_tokenizer = rules.normalizer, rules.pre_tokenizer
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size,
-        min_frequency=min_frequency,
-        special_tokens=list(WordPieceTokenizer.special_tokens),
-        limit_alphabet=1000,
-        show_progress=verbose,
-    )
-    learner.train_from_iterator(texts, trainer)
-    learnt = learner.get_vocab()
-    return WordPieceTokenizer(sorted(learnt, key=learnt.__getitem__), lowercase=lowercase)
-
-
-def pack_documents(documents: Iterable[str], preprocessor: Preprocessor, batch: int = 256) -> EncodedTexts:
+def pack_documents(documents: Documents, preprocessor: Preprocessor, batch: int = 256) -> EncodedTexts:
     """Packs running text into full rows: `start`, pieces, `end`.
 
     Documents follow one another, separated by the end token, and rows are cut wherever they are full, so that there is
     no padding. A last, shorter row is dropped. `pack_sentences` cuts between sentences instead.
 
     Args:
-        documents: strings.
+        documents: strings, lists of sentences, or a `TokenCorpus`, whose rows are kept in a file (see there).
         preprocessor: says how long a row is.
         batch: int, documents tokenised at once.
 
     Returns:
         Rows of exactly `preprocessor.sequence_length` tokens.
+
+    Raises:
+        ValueError: if the corpus is of another tokenizer.
     """
-    tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
-    start, end = tokenizer.token_to_id(packing.start), tokenizer.token_to_id(packing.end)
-    flat = np.concatenate(
-        [np.array([*ids, end], "int32") for group in _groups(documents, batch) for ids in tokenizer.tokenize(group)]
-        or [np.zeros(0, "int32")]
-    )
+    start, end = _ends(preprocessor)
     length, room = preprocessor.sequence_length, preprocessor.sequence_length - 2
-    count = len(flat) // room
-    rows = np.full((count, length), end, "int32")
-    rows[:, 0] = start
-    rows[:, 1:-1] = flat[: count * room].reshape(count, room)
-    splits = np.arange(count + 1, dtype="int64") * length
-    return EncodedTexts(rows.reshape(-1), splits, np.full(count, length, "int32"))
+
+    def blocks() -> _Blocks:
+        left: list[np.ndarray] = []
+        for part in _parts(documents, preprocessor, batch):
+            ends = part.sentence_splits[part.document_splits[1:]]
+            stream = np.concatenate([*left, np.insert(part.token_ids, ends, end)])
+            count = len(stream) // room
+            rows = np.full((count, length), end, stream.dtype)
+            rows[:, 0] = start
+            rows[:, 1:-1] = stream[: count * room].reshape(count, room)
+            left = [stream[count * room :]]
+            yield rows.reshape(-1), np.full(count, length)
+
+    return _rows(blocks(), documents)
 
 
 def pack_sentences(
-    documents: Iterable[Sequence[str]], preprocessor: Preprocessor, across_documents: bool = True, batch: int = 256
+    documents: Documents, preprocessor: Preprocessor, across_documents: bool = True, batch: int = 256
 ) -> EncodedTexts:
     """Packs whole sentences into rows of at most `preprocessor.sequence_length` tokens (Liu et al., 2019, section 4.2).
 
@@ -91,13 +61,16 @@ def pack_sentences(
     its row (DOC-SENTENCES). A sentence that is longer than a row goes on in the next.
 
     Args:
-        documents: documents, each a list of sentences.
+        documents: documents, each a list of sentences; or a `TokenCorpus`, whose rows are kept in a file (see there).
         preprocessor: says how long a row is.
         across_documents: whether a row may hold parts of several documents.
         batch: int, documents tokenised at once.
 
     Returns:
         Rows of different lengths.
+
+    Raises:
+        ValueError: if the corpus is of another tokenizer.
 
     Example:
 
@@ -111,42 +84,78 @@ def pack_sentences(
     rows.lengths  # [7, 4]: [CLS] a a [SEP] b [SEP] [SEP] and [CLS] a [SEP] [SEP]
     ```
     """
-    tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
-    start, end = tokenizer.token_to_id(packing.start), tokenizer.token_to_id(packing.end)
+    start, end = _ends(preprocessor)
     room = preprocessor.sequence_length - 1
-    rows: list[list[int]] = []
-    row: list[int] = []
 
-    def close() -> None:
-        if len(row) > 1:  # not a lone separator
-            rows.append([start, *row])
-        row.clear()
+    def blocks() -> _Blocks:
+        left: list[tuple[np.ndarray, np.ndarray]] = []
+        for part in _parts(documents, preprocessor, batch):
+            stream, units, document_splits = _units(part, room, end, across_documents)
+            if across_documents:
+                stream, units = (np.concatenate(pair) for pair in zip(*left, (stream, units), strict=True))
+            bounds, places = _fill(units, room, None if across_documents else document_splits)
+            if across_documents:  # and so the last row may go on
+                last = bounds[-2:][0]
+                left = [(stream[places[last] :], units[last:])]
+                bounds = bounds[:-1] or bounds
+            yield _with_start(stream, places[bounds], start)
+        for stream, _ in left:
+            yield _with_start(stream, np.array([0, len(stream)]), start)
 
-    for group in _groups(documents, batch):
-        encoded = iter(tokenizer.tokenize([sentence for document in group for sentence in document]))
-        for document in group:
-            sentences = [[*next(encoded), end] for _ in document] + [[end]] * across_documents
-            for ids in sentences:
-                if len(row) + len(ids) > room:
-                    close()
-                for begin in range(0, len(ids), room):
-                    row.extend(ids[begin : begin + room])
-                    if len(row) == room:
-                        close()
-            if not across_documents:
-                close()
-    close()
-    splits = np.cumsum([0, *map(len, rows)], dtype="int64")
-    flat = np.array([id for row in rows for id in row], "int32")
+    return _rows(blocks(), documents)
+
+
+def _units(
+    part: TokenizedDocuments, room: int, end: int, across_documents: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The stream that rows are cut from, lengths of what is not cut, and where documents begin and end among these."""
+    ends, units = part.sentence_splits[1:], np.diff(part.sentence_splits) + 1  # (s,)
+    documents = part.document_splits
+    if across_documents:
+        units = np.insert(units, documents[1:], 1)
+        ends = np.concatenate([ends, part.sentence_splits[documents[1:]]])
+        documents = documents + np.arange(len(documents))
+    count = -(-units // room)
+    pieces = np.full(count.sum(), room)
+    pieces[np.cumsum(count) - 1] = units - room * (count - 1)
+    return np.insert(part.token_ids, ends, end), pieces, splits_of(count)[documents]
+
+
+def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> tuple[list[int], np.ndarray]:
+    """Puts as many units as fit into each row: with what unit each begins, and where the units are in the stream."""
+    places = splits_of(units)  # (u + 1,)
+    after = np.searchsorted(places, places[:-1] + room, side="right") - 1  # (u,)
+    if document_splits is not None:
+        after = np.minimum(after, np.repeat(document_splits[1:], np.diff(document_splits)))
+    step, bounds = after.tolist(), [0]
+    while bounds[-1] < len(step):
+        bounds.append(step[bounds[-1]])
+    return bounds, places
+
+
+def _with_start(stream: np.ndarray, places: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows out of a stream, as a block; a lone separator is none."""
+    lengths = np.diff(places)
+    kept = lengths > 1
+    stream = stream[places[0] : places[-1]][np.repeat(kept, lengths)]
+    lengths = lengths[kept]
+    return np.insert(stream, np.cumsum(lengths) - lengths, start), lengths + 1
+
+
+def _ends(preprocessor: Preprocessor) -> tuple[int, int]:
+    packing, token_to_id = preprocessor.packing, preprocessor.tokenizer.token_to_id
+    return token_to_id(packing.start), token_to_id(packing.end)
+
+
+def _parts(documents: Documents, preprocessor: Preprocessor, batch: int) -> Iterator[TokenizedDocuments]:
+    if isinstance(documents, TokenCorpus):
+        documents.check_tokenizer(preprocessor.tokenizer)
+        yield from documents.shards
+    else:
+        yield from (tokenize_documents(group, preprocessor.tokenizer) for group in groups_of(documents, batch))
+
+
+def _rows(blocks: _Blocks, documents: Documents) -> EncodedTexts:
+    folder: Path | None = documents.rows_folder if isinstance(documents, TokenCorpus) else None
+    flat, splits = join_rows(blocks, folder)
     return EncodedTexts(flat, splits, np.diff(splits).astype("int32"))
-
-
-def _groups(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    group: list[Any] = []
-    for item in items:
-        group.append(item)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group

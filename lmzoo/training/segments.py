@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +14,12 @@ import numpy as np
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.packing import truncate_pair
 from lmzoo.text.policy import clean_columns, is_text, notify
+from lmzoo.training.rows import join_rows
+from lmzoo.training.shards import TokenCorpus
+from lmzoo.training.tokens import TokenizedDocuments, splits_of, tokenize_documents
 
 _TRIES = 10  # to draw another document than the own one
+_BLOCK = 4096  # rows joined at once
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class SegmentPairs(EncodedTexts):
 
 
 def segment_pairs(
-    documents: Iterable[Sequence[str]],
+    documents: Iterable[Sequence[str]] | TokenCorpus,
     preprocessor: Preprocessor,
     objective: str,
     rng: np.random.Generator,
@@ -62,7 +68,7 @@ def segment_pairs(
     Sentences without tokens, and documents without sentences, are left out.
 
     Args:
-        documents: documents, each a list of sentences.
+        documents: documents, each a list of sentences; or a `TokenCorpus`, whose rows are kept in a file (see there).
         preprocessor: says how long a row is.
         objective: `"nsp"` or `"sop"`.
         rng: source of all randomness: the same generator makes the same rows.
@@ -75,7 +81,8 @@ def segment_pairs(
 
     Raises:
         TypeError: for a document that is no list of strings, naming its position.
-        ValueError: for an unknown `objective`, or a `sequence_length` with room for less than two tokens.
+        ValueError: for an unknown `objective`, a `sequence_length` with room for less than two tokens, or a corpus of
+            another tokenizer.
 
     Example:
 
@@ -100,18 +107,26 @@ def segment_pairs(
             f"`sequence_length` is {preprocessor.sequence_length}, which leaves room for {max(0, budget)} tokens of a "
             f"pair: it must be at least {preprocessor.sequence_length - budget + 2}."
         )
-    tokenized = _tokenize(clean_documents(documents, notify), preprocessor)
-    order = rng.permutation(len(tokenized))
-    tokenized = [tokenized[i] for i in order]
-    pairs = [
-        pair
-        for _ in range(passes)
-        for index in range(len(tokenized))
-        for pair in _pairs_of(tokenized, index, budget, objective, short, rng)
-    ]
-    firsts, seconds = _truncate([p[0] for p in pairs], [p[1] for p in pairs], budget, rng)
-    packed, labels = preprocessor.pack(firsts, seconds, notify), np.array([p[2] for p in pairs], "int32")
-    return _labelled(packed, labels).select(rng.permutation(len(pairs)))
+    if isinstance(documents, TokenCorpus):
+        documents.check_tokenizer(preprocessor.tokenizer)
+        folder, parts = documents.rows_folder, documents.shards
+    else:
+        cleaned = clean_documents(documents, notify)
+        folder, parts = None, [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()]
+    places = _Places(parts)
+    order = rng.permutation(len(places)).tolist()
+    found = array("q")
+    for _ in range(passes):
+        for index in range(len(order)):
+            _pair_up(places, order, index, budget, objective, short, rng, found)
+    pairs = np.frombuffer(found, "int64").reshape(-1, 5) if found else np.zeros((0, 5), "int64")  # (n, 5)
+    first, second = _truncate(pairs[:, 0:2], pairs[:, 2:4], budget, rng)
+    shuffled = rng.permutation(len(pairs))
+    first, second, labels = first[shuffled], second[shuffled], pairs[shuffled, 4].astype("int32")
+    flat, splits = join_rows(_blocks(places, preprocessor, first, second), folder)
+    start, between, _ = preprocessor.special_ids()
+    boundary = np.diff(first, axis=1)[:, 0] + len(start) + len(between)
+    return SegmentPairs(flat, splits, boundary.astype("int32"), labels=labels)
 
 
 def clean_documents(documents: Any, notify: Callable[[str], None] = notify) -> list[list[str]]:
@@ -137,65 +152,96 @@ def _labelled(texts: EncodedTexts, labels: np.ndarray) -> SegmentPairs:
     return SegmentPairs(**fields, labels=labels)
 
 
-def _tokenize(documents: list[list[str]], preprocessor: Preprocessor) -> list[list[list[int]]]:
-    """Ids of each document's sentences; without those that hold none."""
-    ids = iter(preprocessor.tokenizer.tokenize([sentence for document in documents for sentence in document]))
-    filled = [[sentence for sentence in [next(ids) for _ in document] if sentence] for document in documents]
-    return [document for document in filled if document]
+class _Places:
+    """Documents in several parts, and where their sentences are if all tokens are counted in turn."""
+
+    def __init__(self, parts: Sequence[TokenizedDocuments]) -> None:
+        self.parts = parts
+        self.documents = splits_of([len(part) for part in parts]).tolist()
+        self.tokens = splits_of([len(part.token_ids) for part in parts]).tolist()
+
+    def __len__(self) -> int:
+        return self.documents[-1]
+
+    def splits(self, document: int) -> list[int]:
+        """Where the sentences of a document begin and end."""
+        part = bisect_right(self.documents, document) - 1
+        return (self.parts[part].sentences(document - self.documents[part]) + self.tokens[part]).tolist()
+
+    def take(self, begin: int, end: int) -> np.ndarray:
+        """Tokens of one document."""
+        part = bisect_right(self.tokens, begin) - 1
+        return self.parts[part].token_ids[begin - self.tokens[part] : end - self.tokens[part]]
 
 
-def _pairs_of(
-    documents: list[list[list[int]]], index: int, budget: int, objective: str, short: float, rng: np.random.Generator
-) -> list[tuple[list[int], list[int], int]]:
-    """First and second segment and label of each pair of one document."""
-    document = documents[index]
+def _pair_up(
+    places: _Places,
+    order: list[int],
+    index: int,
+    budget: int,
+    objective: str,
+    short: float,
+    rng: np.random.Generator,
+    found: array[int],
+) -> None:
+    """Appends where the first and the second segment of each pair of a document begin and end, and the label."""
+    splits = places.splits(order[index])
     target = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
-    pairs, begin, end, length = [], 0, 0, 0
-    while end < len(document):
-        length += len(document[end])
+    begin, end, last = 0, 0, len(splits) - 1
+    while end < last:
         end += 1
-        if end < len(document) and length < target:
+        if end < last and splits[end] - splits[begin] < target:
             continue
-        chunk = document[begin:end]
-        cut = int(rng.integers(1, len(chunk))) if len(chunk) > 1 else 1
-        first, second, label = _joined(chunk[:cut]), _joined(chunk[cut:]), 0
-        if len(chunk) == 1 or (objective == "nsp" and rng.random() < 0.5):
-            second, label = _random_segment(documents, index, target - len(first), rng), 1
-            end = begin + cut  # what was replaced comes next
+        cut = begin + (int(rng.integers(1, end - begin)) if end - begin > 1 else 1)
+        first, second, label = (splits[begin], splits[cut]), (splits[cut], splits[end]), 0
+        if end - begin == 1 or (objective == "nsp" and rng.random() < 0.5):
+            second, label = _random_segment(places, order, index, target - (first[1] - first[0]), rng), 1
+            end = cut  # what was replaced comes next
         elif objective == "sop" and rng.random() < 0.5:
             first, second, label = second, first, 1
-        pairs.append((first, second, label))
-        begin, length = end, 0
-    return pairs
+        found.extend((*first, *second, label))
+        begin = end
 
 
-def _random_segment(documents: list[list[list[int]]], index: int, wanted: int, rng: np.random.Generator) -> list[int]:
+def _random_segment(
+    places: _Places, order: list[int], index: int, wanted: int, rng: np.random.Generator
+) -> tuple[int, int]:
     """Sentences of another document, from a random one on until there are `wanted` tokens or it ends."""
     for _ in range(_TRIES):
-        other = int(rng.integers(len(documents)))
+        other = int(rng.integers(len(order)))
         if other != index:
             break
-    segment: list[int] = []
-    for sentence in documents[other][int(rng.integers(len(documents[other]))) :]:
-        segment += sentence
-        if len(segment) >= wanted:
-            break
-    return segment
+    splits = places.splits(order[other])
+    begin = int(rng.integers(len(splits) - 1))
+    end = max(begin + 1, bisect_left(splits, splits[begin] + wanted))
+    return splits[begin], splits[min(end, len(splits) - 1)]
 
 
 def _truncate(
-    firsts: list[list[int]], seconds: list[list[int]], budget: int, rng: np.random.Generator
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Both segments of each pair, cut to fit."""
-    lengths, others = (np.array([len(segment) for segment in column], "int64") for column in (firsts, seconds))
+    first: np.ndarray, second: np.ndarray, budget: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Begin and end (n, 2) of both segments of each pair, cut to fit."""
+    lengths, others = first[:, 1] - first[:, 0], second[:, 1] - second[:, 0]
     kept, others_kept = truncate_pair(lengths, others, budget)
 
-    def cut(segments: list[list[int]], lost: np.ndarray, kept: np.ndarray) -> list[list[int]]:
+    def cut(segments: np.ndarray, lost: np.ndarray) -> np.ndarray:
         front = rng.binomial(lost, 0.5)  # each lost token is one from the front or from the back
-        return [s[f : f + k] for s, f, k in zip(segments, front.tolist(), kept.tolist(), strict=True)]
+        return segments + np.stack([front, front - lost], axis=1)
 
-    return cut(firsts, lengths - kept, kept), cut(seconds, others - others_kept, others_kept)
+    return cut(first, lengths - kept), cut(second, others - others_kept)
 
 
-def _joined(sentences: list[list[int]]) -> list[int]:
-    return [token for sentence in sentences for token in sentence]
+def _blocks(
+    places: _Places, preprocessor: Preprocessor, first: np.ndarray, second: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows, special tokens included."""
+    dtype = places.parts[0].token_ids.dtype
+    start, between, end = (np.array(ids, dtype) for ids in preprocessor.special_ids())
+    overhead = preprocessor.packing.overhead(pair=True)
+    lengths = (np.diff(first) + np.diff(second))[:, 0] + overhead
+    for begin in range(0, len(first), _BLOCK):
+        block = slice(begin, begin + _BLOCK)
+        pieces: list[np.ndarray] = []
+        for a, b in zip(first[block].tolist(), second[block].tolist(), strict=True):
+            pieces += (start, places.take(*a), between, places.take(*b), end)
+        yield np.concatenate(pieces), lengths[block]

@@ -1,0 +1,93 @@
+"""(k) Preparing pre-training data: tokens a second and core, from files to shards and from shards to rows.
+
+A core's second is one of processor time, of all threads together, so that a machine that is busy hardly changes it.
+Padding is that of the batches that `fit` makes of the rows, 32 to a batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.common import SHARED, console, save, warn_if_busy
+from lmzoo.models.family import families
+from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
+from lmzoo.text.batching import fitted_buckets
+from lmzoo.training import pack_documents, pack_sentences, read_documents, segment_pairs, train_tokenizer, write_corpus
+
+FAMILIES = ("bert", "roberta", "albert")
+
+
+def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
+    """How rows are made, by name."""
+    rng = np.random.default_rng(0)
+    return {
+        f"full rows, {length}": pack_documents,
+        f"full sentences, {length}": pack_sentences,
+        f"document sentences, {length}": lambda corpus, pack: pack_sentences(corpus, pack, across_documents=False),
+        f"nsp, {length}": lambda corpus, pack: segment_pairs(corpus, pack, "nsp", rng),
+        f"sop, {length}": lambda corpus, pack: segment_pairs(corpus, pack, "sop", rng),
+    }
+
+
+def padding(rows: EncodedTexts, length: int) -> float:
+    """Share of padding in the batches of an epoch."""
+    buckets = fitted_buckets(rows.lengths, length)
+    sizes = LengthBatches(rows.lengths, lambda batch, width, rng: len(batch) * width, 32, buckets)
+    return 1 - len(rows.token_ids) / sum(sizes.batches())
+
+
+def measure(call: Callable[[], Any]) -> tuple[Any, float, float]:
+    """What a call returns, its seconds and the processor's."""
+    wall, processor = time.perf_counter(), time.process_time()
+    result = call()
+    return result, time.perf_counter() - wall, time.process_time() - processor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=SHARED / "data/pretrain", help="folder of text files")
+    parser.add_argument("--documents", type=int, default=400)
+    parser.add_argument("--vocabulary-size", type=int, default=8000)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512])
+    parser.add_argument("--name", default="prepare", help="name of the result file")
+    options = vars(parser.parse_args())
+    warn_if_busy()
+    table = Table("what", "tokens", "seconds", "tokens/s", "tokens/s/core", "padding")
+    rows: list[dict[str, Any]] = []
+
+    def note(what: str, tokens: int, wall: float, processor: float, padded: float | None = None) -> None:
+        rows.append({"what": what, "tokens": tokens, "seconds": wall, "core seconds": processor, "padding": padded})
+        rates = (f"{tokens / seconds:,.0f}" for seconds in (wall, processor))
+        table.add_row(what, f"{tokens:,}", f"{wall:.2f}", *rates, "" if padded is None else f"{padded:.2%}")
+
+    def documents() -> Any:
+        return itertools.islice(read_documents(options["data"]), options["documents"])
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in FAMILIES:
+            family = families()[name]
+            tokenizer = train_tokenizer(documents(), family.tokenizer, options["vocabulary_size"], verbose=False)
+            corpus, *seconds = measure(lambda t=tokenizer, n=name: write_corpus(documents(), t, Path(folder, n)))
+            note(f"{name}: files to shards", corpus.num_tokens, *seconds)
+            for length in options["lengths"]:
+                for recipe, pack in recipes(length).items():
+                    preprocessor = Preprocessor(tokenizer, family.packing, length)
+                    made, *seconds = measure(lambda c=corpus, p=preprocessor, pack=pack: pack(c, p))
+                    note(f"{name}: {recipe}", len(made.token_ids), *seconds, padding(made, length))
+    console.print(table)
+    console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+    save(options["name"], {**options, "data": str(options["data"].name)}, rows=rows)
+
+
+if __name__ == "__main__":
+    main()

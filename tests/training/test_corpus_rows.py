@@ -1,0 +1,145 @@
+"""Rows out of a tokenised corpus: those of the same documents in memory, little padding, masks as published."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from lmzoo.models import MaskedLM
+from lmzoo.models.family import families
+from lmzoo.testing import tiny_backbone
+from lmzoo.text import LengthBatches, Packing, Preprocessor, WordPieceTokenizer
+from lmzoo.text.batching import fitted_buckets
+from lmzoo.training import SegmentPairs, TokenCorpus, pack_documents, pack_sentences, segment_pairs, write_corpus
+
+WORDS = [f"w{i}" for i in range(53)]
+TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
+RECIPES = {
+    "documents": lambda source, pack, seed: pack_documents(source, pack),
+    "full sentences": lambda source, pack, seed: pack_sentences(source, pack),
+    "document sentences": lambda source, pack, seed: pack_sentences(source, pack, across_documents=False),
+    "nsp": lambda source, pack, seed: segment_pairs(source, pack, "nsp", np.random.default_rng(seed), passes=2),
+    "sop": lambda source, pack, seed: segment_pairs(source, pack, "sop", np.random.default_rng(seed), passes=2),
+}
+
+
+def packer(length, tokenizer=TOKENIZER):
+    return Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True), length)
+
+
+def documents(count=61, longest=12, seed=3):
+    rng = np.random.default_rng(seed)
+    sentences = [" ".join(rng.choice(WORDS, n)) for n in range(1, longest) for _ in range(13)]
+    return [list(rng.choice(sentences, rng.integers(1, 14))) for _ in range(count)]
+
+
+def arrays_of(rows):
+    return {name: value for name, value in vars(rows).items() if isinstance(value, np.ndarray)}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Its shards end within rows and between pairs' segments."""
+    return write_corpus(documents(), TOKENIZER, tmp_path_factory.mktemp("corpus"), shard_tokens=211)
+
+
+@pytest.mark.parametrize("length", [7, 31])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_rows_are_those_of_the_documents(corpus, recipe, length):
+    assert len(corpus.shards) > 7
+    make = RECIPES[recipe]
+    expected, found = (arrays_of(make(source, packer(length), 5)) for source in (documents(), corpus))
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+        assert (array.dtype == np.uint16) if name == "token_ids" else (array.dtype == expected[name].dtype)
+
+
+@pytest.mark.parametrize("recipe", ["nsp", "sop"])
+def test_the_generator_says_it_all(corpus, recipe):
+    first, again, other = (RECIPES[recipe](corpus, packer(31), seed) for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first.token_ids, again.token_ids)
+    np.testing.assert_array_equal(first.labels, again.labels)
+    assert len(first.token_ids) != len(other.token_ids) or (first.token_ids != other.token_ids).any()
+
+
+def test_rows_are_in_a_file_that_leaves_nothing_behind(corpus, tmp_path):
+    before = set(corpus.folder.iterdir())
+    elsewhere = TokenCorpus(corpus.folder, rows_folder=tmp_path / "rows")
+    with pytest.raises(FileNotFoundError, match="rows"):
+        pack_sentences(elsewhere, packer(31))
+    (tmp_path / "rows").mkdir()
+    rows = [make(elsewhere, packer(31), 5) for make in RECIPES.values()]
+    for encoded in rows:
+        base = encoded.token_ids
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        assert isinstance(base, np.memmap)
+    assert set(corpus.folder.iterdir()) == before
+    assert not list((tmp_path / "rows").iterdir())
+    pairs = rows[-1][3:7]
+    assert isinstance(pairs, SegmentPairs)
+    np.testing.assert_array_equal(pairs.token_ids, rows[-1].token_ids[slice(*rows[-1].row_splits[[3, 7]])])
+
+
+def test_too_little_for_a_row(tmp_path):
+    corpus = write_corpus(["w1"], TOKENIZER, tmp_path)
+    assert len(pack_documents(corpus, packer(31))) == 0
+    row = [TOKENIZER.token_to_id(token) for token in ("[CLS]", "w1", "[SEP]", "[SEP]")]
+    assert pack_sentences(corpus, packer(31)).token_ids.tolist() == row
+
+
+def test_padding_of_full_sentences(tmp_path):
+    """In the batches of `fit`, with sentences as long as those of English books (26 tokens, a few of over 100)."""
+    rng = np.random.default_rng(11)
+    lengths = np.clip(rng.lognormal(3.05, 0.65, 9973), 1, 300).astype("int64")
+    sentences = ["w7 " * n for n in lengths.tolist()]
+    texts = [sentences[i : i + 67] for i in range(0, len(sentences), 67)]
+    assert 24 < lengths.mean() < 28
+    rows = pack_sentences(write_corpus(texts, TOKENIZER, tmp_path), packer(512))
+    batches = LengthBatches(rows.lengths, lambda b, width, rng: len(b) * width, 32, fitted_buckets(rows.lengths, 512))
+    assert 1 - len(rows.token_ids) / sum(batches.batches()) < 0.02
+    full = pack_documents(texts, packer(512))
+    assert set(full.lengths) == {512}
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
+    """Four times the documents, hardly more memory at the peak: neither texts, tokens nor rows are held."""
+    text = [" ".join(WORDS * 20)] * 7
+    peaks = {}
+    for count in (31, 124):
+        tracemalloc.start()
+        corpus = write_corpus((text for _ in range(count)), TOKENIZER, tmp_path / str(count), shard_tokens=1 << 16)
+        pack_sentences(corpus, packer(512))
+        pack_documents(corpus, packer(512))
+        peaks[count] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks[124] < 1.2 * peaks[31], peaks
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
+def test_masks(name, tmp_path):
+    """15% of the tokens; of these 80% masked, 10% replaced, 10% as they were (Devlin et al., 2019)."""
+    family = families()[name]
+    backbone = tiny_backbone(family, max_sequence_length=67)
+    tokenizer = family.tokenizer.of_words(WORDS, backbone.config.vocabulary_size)
+    corpus = write_corpus(documents(count=173), tokenizer, tmp_path)
+    task = MaskedLM(backbone, Preprocessor(tokenizer, family.packing, 67))
+    rows = pack_sentences(corpus, task.preprocessor)
+    draws = []
+    for seed in range(2):
+        features, targets, weights = task.make_batch(
+            rows, np.arange(len(rows)), 67, None, None, np.random.default_rng(seed)
+        )
+        chosen = weights > 0
+        ids = np.take_along_axis(features["token_ids"], features["mask_positions"], axis=1)[chosen]
+        draws.append([chosen.sum(), (ids == tokenizer.mask_id).sum(), (ids == targets[chosen]).sum()])
+    count, masked, same = np.sum(draws, axis=0)
+    total = 2 * len(rows.token_ids)
+    assert count > 1500
+    assert abs(count / total - 0.15) < 0.005
+    size = backbone.config.vocabulary_size
+    for found, share in ((masked, 0.8 + 0.1 / size), (same, 0.1 + 0.1 / size)):
+        assert abs(found - count * share) < 4 * (count * share * (1 - share)) ** 0.5
