@@ -2,12 +2,16 @@
 
 from lmzoo.training.corpus import pack_documents, pack_sentences, train_wordpiece
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
-from lmzoo.training.optimizers import AdamW
+from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
 from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.training.schedules import InverseSquareRoot, WarmUp
 from lmzoo.training.segments import SegmentPairs, segment_pairs
 
 __all__ = [
+    "LAMB",
+    "Adagrad",
     "AdamW",
+    "InverseSquareRoot",
     "MicroF1",
     "MultipleNegativesRanking",
     "PairAccuracy",
@@ -15,6 +19,7 @@ __all__ = [
     "PairCosineError",
     "PearsonCorrelation",
     "SegmentPairs",
+    "WarmUp",
     "pack_documents",
     "pack_sentences",
     "segment_pairs",
