@@ -4,6 +4,7 @@ from lmzoo.training.corpus import pack_documents, pack_sentences, train_wordpiec
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
 from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
 from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.training.resuming import ResumableCheckpoint
 from lmzoo.training.schedules import InverseSquareRoot, WarmUp
 from lmzoo.training.segments import SegmentPairs, segment_pairs
 
@@ -18,6 +19,7 @@ __all__ = [
     "PairCorrelation",
     "PairCosineError",
     "PearsonCorrelation",
+    "ResumableCheckpoint",
     "SegmentPairs",
     "WarmUp",
     "pack_documents",
