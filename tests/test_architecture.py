@@ -31,7 +31,7 @@ FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("models/*/__init__.
 ALLOWED = {
     "layers": {"layers"},
     "text": {"text"},
-    "training": {"training", "readers", "presets.atomic", "text", "layers"},
+    "training": {"training", "readers", "checkpoints.safetensors_files", "presets", "text", "layers"},
     "models": {"models", "checkpoints", "presets", "text", "layers"},
     "checkpoints": {"checkpoints", "models.family", "presets", "text", "layers"},
     "presets": {"presets", "checkpoints", "models.family", "text", "layers"},

@@ -127,10 +127,16 @@ class CompiledModel(KeptModel):
             self.optimizer.build(self.trainable_variables)
 
     def start_schedule(
-        self, steps: int | None, epochs: int, initial_epoch: int, callbacks: list[keras.callbacks.Callback]
+        self, steps: int | None, epochs: int, done: int, callbacks: list[keras.callbacks.Callback]
     ) -> None:
-        """Fits the default schedule to the coming training, from the current iteration on."""
-        self.optimizer.build(self.trainable_variables)
+        """Fits the default schedule to the coming training, from the current iteration on.
+
+        Args:
+            steps: int, steps of an epoch, if they are known.
+            epochs: int, epoch to stop at.
+            done: int, steps of the training that lie behind.
+            callbacks: what else may set the learning rate.
+        """
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # with float16 Keras scales the loss
         if not isinstance(optimizer, AdamW):
             return
@@ -141,7 +147,7 @@ class CompiledModel(KeptModel):
             optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
         else:
             batches = optimizer.gradient_accumulation_steps or 1  # that one update takes
-            total, elapsed = steps * epochs // batches, steps * initial_epoch // batches
+            total, elapsed = steps * epochs // batches, done // batches
             plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
             optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
 

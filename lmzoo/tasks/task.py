@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from lmzoo.tasks.inputs import check_preprocessor, is_raw, is_text_stream, split
 from lmzoo.text import Encoded, LengthBatches, Preprocessor
 from lmzoo.text.batching import keras_input
 from lmzoo.text.policy import notify
+from lmzoo.training import ResumableCheckpoint
 
 
 class Task(CompiledModel):
@@ -162,25 +164,38 @@ class Task(CompiledModel):
                 raise ValueError(f"In `class_weight`: {error}") from None
         callbacks = _as_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
-        self.start_schedule(steps, epochs, initial_epoch, callbacks)
-        if isinstance(x, LengthBatches):
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        start, same, done = None, False, (steps or 0) * initial_epoch
+        checkpoint = next((c for c in callbacks if isinstance(c, ResumableCheckpoint)), None)
+        if checkpoint is not None:
+            if class_weight is not None:
+                raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
+            start, same = checkpoint.restore(self, x, epochs, steps, done)
+            done, initial_epoch, steps_per_epoch = start, start // steps, steps
+            others = [c for c in callbacks if c is not checkpoint]
+            callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *others, checkpoint]
+        elif isinstance(x, LengthBatches):
             callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
-        return super().fit(
-            x=keras_input(x),
-            y=y,
-            batch_size=None if is_batched(x) else batch_size,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            validation_split=validation_split,
-            validation_data=validation_data,
-            shuffle=shuffle and self.independent_rows and not is_batched(x),
-            class_weight=class_weight,
-            sample_weight=sample_weight,
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            **kwargs,
-        )
+        if not same:
+            self.start_schedule(steps, epochs, done, callbacks)
+        with contextlib.nullcontext() if checkpoint is None else checkpoint.listening():
+            return super().fit(
+                x=keras_input(x, start),
+                y=y,
+                batch_size=None if is_batched(x) else batch_size,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                shuffle=shuffle and self.independent_rows and not is_batched(x),
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                **kwargs,
+            )
 
     # === Evaluate and predict ===
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import keras
@@ -168,21 +169,36 @@ class LengthBatches(keras.utils.PyDataset):
         for index, rows in enumerate(self._plan(epoch)):
             yield self._batch(rows, epoch, index)
 
+    def batches_from(self, step: int) -> Iterator[Any]:
+        """The batches of all epochs, one after another without end, from some step of the first epoch's on."""
+        epoch, first = divmod(step, len(self))
+        while True:
+            for index, rows in enumerate(self._plan(epoch)[first:], first):
+                yield self._batch(rows, epoch, index)
+            epoch, first = epoch + 1, 0
+
     @property
     def row_order(self) -> np.ndarray:
         """Int array: the row behind each output of a pass over the current epoch."""
         return np.concatenate(self._plan(self.epoch))
 
 
-def keras_input(x: Any) -> Any:
+def keras_input(x: Any, start: int | None = None) -> Any:
     """`x`, a `LengthBatches`, in the form that Keras' trainers take most cheaply on the current backend.
 
     On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would fix them from the first two batches);
     elsewhere the `PyDataset` itself. Anything else is returned as it is.
+
+    Args:
+        x: what Keras is to be given.
+        start: int, for a `LengthBatches` the step at which to begin; its epochs follow one another without end then.
     """
-    if keras.backend.backend() == "tensorflow" and isinstance(x, LengthBatches):
-        return stream(x.batches, len(x))
-    return x
+    if not isinstance(x, LengthBatches):
+        return x
+    if keras.backend.backend() == "tensorflow":
+        endless = -1  # `tf.data.INFINITE_CARDINALITY`
+        return stream(x.batches, len(x)) if start is None else stream(partial(x.batches_from, start), endless)
+    return x if start is None else x.batches_from(start)
 
 
 def stream(passes: Callable[[], Iterator[Any]], cardinality: int) -> Any:

@@ -3,23 +3,30 @@
 from lmzoo.training.corpus import pack_documents, pack_sentences
 from lmzoo.training.documents import read_documents, split_documents
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
-from lmzoo.training.optimizers import AdamW
+from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
 from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.training.resuming import ResumableCheckpoint
+from lmzoo.training.schedules import InverseSquareRoot, WarmUp
 from lmzoo.training.segments import SegmentPairs, segment_pairs
 from lmzoo.training.shards import TokenCorpus
 from lmzoo.training.vocabularies import train_byte_pairs, train_sentencepiece, train_tokenizer, train_wordpiece
 from lmzoo.training.writing import write_corpus
 
 __all__ = [
+    "LAMB",
+    "Adagrad",
     "AdamW",
+    "InverseSquareRoot",
     "MicroF1",
     "MultipleNegativesRanking",
     "PairAccuracy",
     "PairCorrelation",
     "PairCosineError",
     "PearsonCorrelation",
+    "ResumableCheckpoint",
     "SegmentPairs",
     "TokenCorpus",
+    "WarmUp",
     "pack_documents",
     "pack_sentences",
     "read_documents",

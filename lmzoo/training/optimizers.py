@@ -1,4 +1,4 @@
-"""AdamW with its warm-up and decay kept as optimizer state."""
+"""The optimizers of the published models: AdamW and LAMB with a schedule as optimizer state, Adagrad as bilm-tf's."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
         self._compiled: Any = None
+        self._rate: Any = 0.0
         self._sizes: tuple[Any, Any] = (0.0, 0.0)
 
     def build(self, variables: list[Any]) -> None:
@@ -103,8 +104,7 @@ class AdamW(keras.optimizers.Optimizer):
             return
         import tensorflow as tf
 
-        # Embedding gradients arrive as slices with repeated rows, whose norm is not that of the gradient.
-        grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        grads = _dense(grads)
         whole = self.built and (
             trainable_variables is None
             or list(map(id, trainable_variables)) == list(map(id, self._trainable_variables))
@@ -118,6 +118,32 @@ class AdamW(keras.optimizers.Optimizer):
             self._compiled = tf.function(self._update, jit_compile=True, autograph=False)
         self._compiled(grads)
 
+    def stateless_apply(
+        self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """See `keras.optimizers.Optimizer`; while gradients are gathered, a batch costs no more than the gathering."""
+        steps, base = self.gradient_accumulation_steps, super().stateless_apply
+        if not steps or self.use_ema or self.loss_scale_factor or keras.backend.backend() != "jax":
+            return base(optimizer_variables, grads, trainable_variables)
+        # On JAX Keras makes the whole update for every batch, and then takes it or leaves it.
+        with keras.StatelessScope(state_mapping=zip(self.variables, optimizer_variables, strict=True)) as scope:
+            last = (self._iterations + 1) % steps == 0
+            for total, grad in zip(self._accumulated_gradients, grads, strict=True):
+                total.assign_add(grad)
+            gathered = [scope.get_current_value(v) for v in self.variables]
+            count = ops.convert_to_tensor(self._iterations) + 1
+
+        def update(state: list[Any], weights: list[Any], _: Any) -> tuple[list[Any], list[Any], Any]:
+            weights, state = base(state, [ops.zeros_like(total) for total in grads], weights)
+            return state, weights, ops.zeros_like(last)
+
+        # A loop of one round or none: where it has none, a branch of `cond` would copy every weight and moment.
+        carry = gathered, list(trainable_variables), last
+        state, weights, _ = ops.while_loop(lambda *carry: carry[-1], update, carry)
+        return weights, [
+            count if v is self._iterations else value for v, value in zip(self.variables, state, strict=True)
+        ]
+
     def _is_large(self) -> bool:
         return sum(math.prod(v.shape) for v in self._trainable_variables) >= _WORTH_COMPILING
 
@@ -125,7 +151,7 @@ class AdamW(keras.optimizers.Optimizer):
         if not self.built:
             with keras.name_scope(self.name):
                 self.build(list(trainable_variables or ()))
-        rate = ops.cast(self.learning_rate, "float32") * self._factor()
+        self._rate = rate = ops.cast(self.learning_rate, "float32") * self._factor()
         step = ops.cast(self.iterations + 1, "float32")
         power_1 = ops.power(self.beta_1, step) if self.bias_correction else 0.0
         power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
@@ -144,7 +170,17 @@ class AdamW(keras.optimizers.Optimizer):
         change = scale * first / (ops.sqrt(second) + self.epsilon)
         if self._decayed[index] and self.decay:
             change = change + decay * variable
-        self.assign_sub(variable, change)
+        self.assign_sub(variable, self.scaled(change, variable, index))
+
+    def scaled(self, change: Any, variable: Any, index: int) -> Any:
+        """What is taken off a variable: its change, times the learning rate already, as it is.
+
+        Args:
+            change: float tensor like the variable.
+            variable: the variable.
+            index: int, its place among those that the optimizer was built with.
+        """
+        return change
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -157,3 +193,89 @@ class AdamW(keras.optimizers.Optimizer):
             "bias_correction": self.bias_correction,
             "exclude_from_decay": list(self.exclude_from_decay),
         }
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class LAMB(AdamW):
+    """Adam whose step in each weight is scaled to the weight's own norm (You et al., 2020), for very large batches.
+
+    With `u` the update of `AdamW`, weight decay included, a weight `p` becomes `p - rate * |p| / |u| * u`, where the
+    ratio of the norms is 1 if either is 0, and for variables that are excluded from decay. The defaults are those of
+    ALBERT's code (Lan et al., 2020, section A.1 and `optimization.py`), so without bias correction; `keras.optimizers.
+    Lamb` always corrects, and leaves the decay out of the norm.
+
+    Args:
+        learning_rate: float, the peak.
+        bias_correction: True for the form of the paper.
+        name: name of the optimizer.
+        **kwargs: of `AdamW`.
+
+    Example:
+
+    ```python
+    from lmzoo.training import LAMB
+
+    optimizer = LAMB(1.76e-3, global_clipnorm=1.0)
+    ```
+    """
+
+    def __init__(
+        self, learning_rate: float = 1.76e-3, *, bias_correction: bool = False, name: str = "lamb", **kwargs: Any
+    ) -> None:
+        super().__init__(learning_rate, bias_correction=bias_correction, name=name, **kwargs)
+
+    def scaled(self, change: Any, variable: Any, index: int) -> Any:
+        """The change times the ratio of the norms."""
+        if not self._decayed[index]:
+            return change
+        weight, update = (ops.sqrt(ops.sum(ops.square(ops.cast(x, "float32")))) for x in (variable, change))
+        # The change is the learning rate times `u`, so its norm is, too.
+        ratio = ops.where((weight > 0) & (update > 0), self._rate * ops.divide_no_nan(weight, update), 1.0)
+        return ops.cast(ratio, change.dtype) * change
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Adagrad(keras.optimizers.Adagrad):
+    """Adagrad (Duchi et al., 2011) with the constants of bilm-tf, ELMo's training code (Peters et al., 2018).
+
+    A weight `p` with gradient `g` becomes `p - rate * g / sqrt(a)` after `a` has become `a + g * g`; `a` starts from 1.
+    bilm-tf takes the gradient of the mean loss times the number of steps of a row.
+
+    Args:
+        learning_rate: float.
+        initial_accumulator_value: float, `a` at the start.
+        epsilon: float, added to `a` under the root.
+        global_clipnorm: float, largest norm of all gradients together, or None.
+        **kwargs: of `keras.optimizers.Adagrad`.
+
+    Example:
+
+    ```python
+    from lmzoo.training import Adagrad
+
+    optimizer = Adagrad()
+    ```
+    """
+
+    def __init__(
+        self,
+        learning_rate: float = 0.2,
+        initial_accumulator_value: float = 1.0,
+        epsilon: float = 0.0,
+        global_clipnorm: float | None = 10.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, initial_accumulator_value, epsilon, global_clipnorm=global_clipnorm, **kwargs)
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Clips the gradients and updates every variable once."""
+        super().apply(_dense(grads), trainable_variables)
+
+
+def _dense(grads: Sequence[Any]) -> Sequence[Any]:
+    """Gradients without slices of repeated rows, as TensorFlow has them for embeddings: their norm would be wrong."""
+    if keras.backend.backend() != "tensorflow":
+        return grads
+    import tensorflow as tf
+
+    return [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]

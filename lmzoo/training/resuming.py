@@ -1,0 +1,180 @@
+"""Training that goes on where it was interrupted, bit by bit as if it had not been."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.text import LengthBatches
+from lmzoo.training.snapshots import Snapshot, Snapshots
+
+
+class ResumableCheckpoint(keras.callbacks.Callback):
+    """Saves what a run needs to go on exactly where it was, in the middle of an epoch too, and goes on from it.
+
+    Give the same callback to the `fit` of a task again, on the same texts, in this process or another: training goes on
+    with the batches, masks and dropout that would have come next, and on a CPU ends with the very same weights. A state
+    holds the weights, the optimizer, the seeds of dropout and the position in the data. It is written whole or not at
+    all; one that has been damaged since is passed over, with a notice, for the one before. A run that has reached its
+    last epoch trains no further, unless `epochs` has grown.
+
+    On SIGTERM, as clusters send before they take a machine back, the step under way is finished and saved, and `fit`
+    returns; `stopped` is True then.
+
+    The logs of a resumed epoch are those of its remaining batches. What other callbacks remember is not saved.
+
+    Args:
+        folder: where the states go; one run to a folder.
+        every: int, steps between two states; the end of an epoch by default. The end of training is always saved.
+        keep: int, how many states are kept.
+
+    Raises:
+        ValueError: for `every` or `keep` below 1; from `fit` where the folder holds the run of another model or of
+            other data, and for anything but lists of texts or encoded rows.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.training import ResumableCheckpoint
+
+    model = lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased")
+    checkpoint = ResumableCheckpoint("run", every=1000)
+    model.fit(["The sea was calm.", "The wind turned."], epochs=2, callbacks=[checkpoint], verbose=0)
+    ```
+    """
+
+    def __init__(self, folder: str | Path, every: int | None = None, keep: int = 2) -> None:
+        super().__init__()
+        for name, value in (("every", 1 if every is None else every), ("keep", keep)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {value}.")
+        self.snapshots = Snapshots(Path(folder).expanduser().resolve(), keep)
+        self.every = every
+        self.stopped = False
+        self._position: dict[str, Any] = {}
+        self._done = self._steps = self._epochs = 0
+        self._cut_short = False
+
+    # === What the `fit` of a task calls ===
+
+    def restore(self, model: keras.Model, data: Any, epochs: int, steps: int, done: int) -> tuple[int, bool]:
+        """Brings a model back to the newest state in the folder, if there is one.
+
+        Args:
+            model: with its optimizer built.
+            data: the batches; they get the seed of the run.
+            epochs: int, epoch to stop at.
+            steps: int, steps of an epoch.
+            done: int, steps that count as done where there is no state.
+
+        Returns:
+            Steps that are done, and whether the optimizer's schedule is restored for as many epochs.
+
+        Raises:
+            ValueError: if the state is of another model or of other data.
+        """
+        if not isinstance(data, LengthBatches):
+            raise ValueError("A run can be resumed on a list of texts or on encoded rows: their order can be repeated.")
+        if model.steps_per_execution != 1:
+            raise ValueError("A run can be resumed where `steps_per_execution` is 1.")
+        lengths = hashlib.sha256(np.asarray(data.lengths, "<i8").tobytes()).hexdigest()
+        settings = {
+            "batch size": data.batch_size,
+            "order": data.order,
+            "seed": data.seed[0],
+            "steps of an epoch": steps,
+        }
+        run = {"texts": lengths, **settings}
+        snapshot, same = self.snapshots.newest(), False
+        if snapshot is not None:
+            position = snapshot.position
+            if changed := [name for name, value in run.items() if position["run"].get(name) != value]:
+                raise ValueError(
+                    f"{snapshot.path.parent} holds a run with another {', another '.join(changed)}. Give another "
+                    "folder, or remove it to begin anew."
+                )
+            _load(snapshot, model)
+            data.seed, done, same = tuple(position["seed"]), position["done"], position["epochs"] == epochs
+        self._position = {"run": run, "seed": list(data.seed), "epochs": epochs}
+        self._done, self._steps, self._epochs = done, steps, epochs
+        self.stopped = self._cut_short = False
+        return done, same
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Takes SIGTERM as the wish to save and stop, as long as the body runs; only in Python's main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(*_: Any) -> None:
+            self.stopped = True
+
+        former = signal.signal(signal.SIGTERM, stop)
+        try:
+            yield
+        finally:
+            # None stands for a handler that was not set from Python, and cannot be put back.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if former is None else former)
+
+    def reopen(self, epoch: int, logs: Any = None) -> None:
+        """Lets training go on after an epoch whose first part lies before this `fit`; the first callback at its end."""
+        if self._cut_short:
+            self.model.stop_training = self._cut_short = False
+
+    # === What Keras calls: the last of the callbacks, so that what the others do is saved ===
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Counts, saves if it is time, and ends an epoch that was resumed where it would have ended."""
+        self._done += 1
+        ends = self._done % self._steps == 0
+        if self.stopped:
+            self._save()
+            self.model.stop_training = True
+        elif not ends and self.every is not None and self._done % self.every == 0:
+            self._save()
+        elif ends and batch + 1 < self._steps and not self.model.stop_training:
+            self.model.stop_training = self._cut_short = True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Saves if it is time."""
+        if self.stopped:
+            self.model.stop_training = True
+        due = self.every is None or self._done % self.every == 0 or self._done == self._epochs * self._steps
+        if self._done % self._steps == 0 and (due or self.model.stop_training):
+            self._save()
+        if self.stopped:
+            warnings.warn(
+                f"Stopped by SIGTERM after step {self._done}: the same `fit` goes on from there.", stacklevel=2
+            )
+
+    def _save(self) -> None:
+        model = self.model  # on JAX to ask for it brings its variables up to date
+        arrays = ((name, np.asarray(keras.ops.convert_to_numpy(v.value))) for name, v in _variables(model))
+        self.snapshots.write(self._done, arrays, {**self._position, "done": self._done})
+
+
+def _variables(model: keras.Model) -> Iterator[tuple[str, Any]]:
+    """All state but that of the metrics, in its order: the variables' own names differ from process to process."""
+    for part, variables in (("model", model.variables), ("optimizer", model.optimizer.variables)):
+        for index, variable in enumerate(variables):
+            yield f"{part}.{index}", variable
+
+
+def _load(snapshot: Snapshot, model: keras.Model) -> None:
+    variables, tensors = dict(_variables(model)), snapshot.tensors
+    found = {name: (tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for name, v in variables.items()}
+    if found != {name: (tensors.shape(name), tensors.dtype(name)) for name in tensors.names()}:
+        raise ValueError(f"{snapshot.path} was saved from another model, or with another optimizer.")
+    for name, variable in variables.items():
+        variable.assign(tensors.read(name))

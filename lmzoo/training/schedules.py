@@ -1,0 +1,104 @@
+"""Learning rates by step that Keras does not keep: a warm-up before any schedule, and the inverse square root."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear rise from 0 to the first rate of another schedule, and then that schedule.
+
+    BERT's and ALBERT's code decay over all steps, of which the warm-up hides the first: at its end the rate drops a
+    little. fairseq's RoBERTa decays from the peak, over the steps that are left: `shift=True`. The first step, step 0,
+    has the rate 0. With `gradient_accumulation_steps` Keras counts batches here, not updates.
+
+    Args:
+        schedule: `keras.optimizers.schedules.LearningRateSchedule`, such as `PolynomialDecay`.
+        steps: int, steps of the rise.
+        shift: whether the schedule begins at the end of the rise instead of at its beginning.
+        name: name of the schedule.
+
+    Raises:
+        ValueError: for fewer than 0 steps.
+
+    Example:
+
+    ```python
+    import keras
+    from lmzoo.training import AdamW, WarmUp
+
+    decay = keras.optimizers.schedules.PolynomialDecay(1e-4, 1_000_000, end_learning_rate=0.0)
+    optimizer = AdamW(WarmUp(decay, 10_000), global_clipnorm=1.0, bias_correction=False)  # BERT
+    decay = keras.optimizers.schedules.PolynomialDecay(6e-4, 500_000 - 24_000, end_learning_rate=0.0)
+    optimizer = AdamW(WarmUp(decay, 24_000, shift=True), beta_2=0.98, exclude_from_decay=())  # RoBERTa
+    ```
+    """
+
+    def __init__(self, schedule: Any, steps: int, shift: bool = False, name: str = "warm_up") -> None:
+        super().__init__()
+        if steps < 0:
+            raise ValueError(f"`steps` must be at least 0, got {steps}.")
+        self.schedule = schedule
+        self.steps = steps
+        self.shift = shift
+        self.name = name
+
+    def __call__(self, step: Any) -> Any:
+        """The rate of a step, an int or an integer tensor."""
+        step = ops.cast(step, "float32")
+        after = self.schedule(ops.maximum(step - self.steps, 0.0) if self.shift else step)
+        return ops.where(step < self.steps, self.schedule(0) * step / max(self.steps, 1), after)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        schedule = keras.optimizers.schedules.serialize(self.schedule)
+        return {"schedule": schedule, "steps": self.steps, "shift": self.shift, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> WarmUp:
+        """Builds the schedule from `get_config`'s output."""
+        return cls(**{**config, "schedule": keras.optimizers.schedules.deserialize(config["schedule"])})
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """A constant rate for some steps, and then one that falls with the square root of the step (Vaswani et al., 2017).
+
+    Behind a `WarmUp` of as many steps it is the paper's schedule (section 5.3), of peak `(d * steps) ** -0.5` there.
+
+    Args:
+        peak: float, the rate up to `steps`; after t steps it is `peak * sqrt(steps / t)`.
+        steps: int, at least 1.
+        name: name of the schedule.
+
+    Raises:
+        ValueError: for fewer than 1 step.
+
+    Example:
+
+    ```python
+    from lmzoo.training import InverseSquareRoot, WarmUp
+
+    schedule = WarmUp(InverseSquareRoot(7e-4, 4_000), 4_000)
+    ```
+    """
+
+    def __init__(self, peak: float, steps: int, name: str = "inverse_square_root") -> None:
+        super().__init__()
+        if steps < 1:
+            raise ValueError(f"`steps` must be at least 1, got {steps}.")
+        self.peak = peak
+        self.steps = steps
+        self.name = name
+
+    def __call__(self, step: Any) -> Any:
+        """The rate of a step, an int or an integer tensor."""
+        return self.peak * ops.sqrt(self.steps / ops.maximum(ops.cast(step, "float32"), float(self.steps)))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {"peak": self.peak, "steps": self.steps, "name": self.name}

@@ -1,0 +1,100 @@
+"""The states of a run on the disk: each written whole or not at all, the last few kept, damaged ones passed over."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmzoo.checkpoints.safetensors_files import SafetensorsFiles, write_safetensors
+from lmzoo.presets.atomic import atomic_directory
+from lmzoo.presets.manifest import verify_manifest, write_manifest
+from lmzoo.presets.store import MANIFEST_FILE, PresetError, read_json, write_json
+
+_POSITION_FILE = "position.json"
+_STATE_FILE = "state.safetensors"
+_FILES = {_POSITION_FILE, _STATE_FILE, MANIFEST_FILE}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state that was found whole.
+
+    Attributes:
+        path: its directory.
+        position: where the run was, a JSON object.
+        tensors: its arrays, to be read one at a time.
+    """
+
+    path: Path
+    position: dict[str, Any]
+    tensors: SafetensorsFiles
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """A folder of states, each a directory `step-<number>` of arrays, position and checksums.
+
+    A process that is killed while it writes leaves the states that were there, and perhaps a hidden directory, which
+    the next `write` removes. One process at a time may write.
+
+    Attributes:
+        folder: where to; made when the first state is written.
+        keep: how many are kept, the latest ones.
+    """
+
+    folder: Path
+    keep: int = 2
+
+    def paths(self) -> list[Path]:
+        """The directories of the states, damaged ones too, in the order of their steps."""
+        return sorted(path for path in self.folder.glob("step-*") if path.name[5:].isdigit())
+
+    def write(self, step: int, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
+        """Writes the state after `step` steps, and removes those that are too old, or of a later step than this.
+
+        Args:
+            step: int, at least 0.
+            arrays: pairs of a name and an array; see `lmzoo.checkpoints.safetensors_files.write_safetensors`.
+            position: a JSON object.
+
+        Raises:
+            OSError: if it cannot be written; the states that were there remain.
+        """
+        target = self.folder / f"step-{step:012d}"
+        with atomic_directory(target, marker=MANIFEST_FILE, owns=_FILES) as temporary:
+            write_safetensors(temporary / _STATE_FILE, arrays, metadata={})
+            write_json(temporary, _POSITION_FILE, position)
+            write_manifest(temporary)
+        paths = self.paths()
+        place = paths.index(target) + 1  # What is later is damaged, or the run has gone back before it.
+        for path in [*paths[: max(0, place - self.keep)], *paths[place:]]:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path.rename(path.with_name(f".{path.name}.tmp")))
+        for leftover in self.folder.glob(".step-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def newest(self) -> Snapshot | None:
+        """The latest state that is whole, with a notice for each that is not; None if there are none at all.
+
+        Raises:
+            ValueError: if there are some, all of them damaged.
+        """
+        paths = self.paths()
+        for path in reversed(paths):
+            try:
+                if not verify_manifest(path):
+                    raise PresetError(f"{path} has no {MANIFEST_FILE}.")
+                return Snapshot(path, read_json(path, _POSITION_FILE), SafetensorsFiles(path / _STATE_FILE))
+            except (PresetError, OSError) as error:
+                reason = str(error).partition(". ")[0]
+                warnings.warn(f"A checkpoint is damaged, and the one before is taken: {reason}", stacklevel=2)
+        if paths:
+            raise ValueError(f"All checkpoints in {self.folder} are damaged: remove them to begin anew.")
+        return None

@@ -1,0 +1,269 @@
+"""Runs that are interrupted and go on: the same batches, masks and dropout, and the same weights to the last bit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.models import Pretrainer
+from lmzoo.training import ResumableCheckpoint, segment_pairs
+from tests.reference.weights import to_numpy
+
+BATCHES, EPOCHS = 4, 3  # of 19 rows, 5 at a time: the last batch is smaller
+STEPS = BATCHES * EPOCHS
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    pass
+
+
+class Spy(keras.callbacks.Callback):
+    """Notes the state after each step, by the optimizer's count, and interrupts the run at one of them."""
+
+    def __init__(self, at=None, act=None):
+        super().__init__()
+        self.states, self.at, self.act = {}, at, act
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = int(self.model.optimizer.iterations)
+        self.states[step] = state_of(self.model)
+        if step == self.at:
+            self.act(self.model) if self.act else fail()
+
+
+def fail(*_):
+    raise Interrupted
+
+
+def variables_of(model):
+    return [*model.variables, *model.optimizer.variables]
+
+
+def state_of(model):
+    return [np.array(to_numpy(v.value)) for v in variables_of(model)]
+
+
+def assign(model, state):
+    for variable, value in zip(variables_of(model), state, strict=True):
+        variable.assign(value)
+
+
+def spoil(model):
+    assign(model, [np.full(v.shape, 7, v.dtype) for v in variables_of(model)])
+
+
+def assert_same(states, expected):
+    for step, state in states.items():
+        for i, (ours, theirs) in enumerate(zip(state, expected[step], strict=True)):
+            np.testing.assert_array_equal(ours, theirs, err_msg=f"variable {i} after step {step}")
+
+
+def run(model, data, folder, *callbacks, every=2, keep=2, epochs=EPOCHS, **arguments):
+    checkpoint = ResumableCheckpoint(folder, every, keep)
+    callbacks = [checkpoint, *callbacks]  # `fit` puts it last
+    model.fit(data, epochs=epochs, batch_size=5, verbose=0, callbacks=callbacks, **arguments)
+    return checkpoint
+
+
+@pytest.fixture(scope="module")
+def model(tiny):
+    model = tiny.masked_lm(dropout=0.2)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+@pytest.fixture(scope="module")
+def data(tiny):
+    return tiny.texts(19)
+
+
+@pytest.fixture(scope="module")
+def begin(model):
+    """Sets the model to where the uninterrupted run began."""
+    initial = state_of(model)
+    return lambda: assign(model, initial)
+
+
+@pytest.fixture
+def expected(model, data, begin, uninterrupted):
+    begin()
+    return uninterrupted
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(model, data, begin):
+    """The state after each step of a run that no checkpoint watches."""
+    begin()
+    spy = Spy()
+    model.fit(data, epochs=EPOCHS, batch_size=5, verbose=0, callbacks=[spy])
+    assert sorted(spy.states) == [*range(1, STEPS + 1)]
+    return spy.states
+
+
+@pytest.fixture
+def interrupted(model, data, begin, uninterrupted, tmp_path):
+    """Folder of a run that ended in its step 7, with the states after steps 4 and 6; the model knows nothing of it."""
+    begin()
+    with pytest.raises(Interrupted):
+        run(model, data, tmp_path, Spy(7))
+    assert names(tmp_path) == ["step-000000000004", "step-000000000006"]
+    spoil(model)
+    return tmp_path
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_twelve_interruptions_change_nothing(model, data, expected, begin, tmp_path):
+    for point in range(1, STEPS + 1):
+        spoil(model) if names(tmp_path) else begin()
+        spy = Spy(point)
+        with pytest.raises(Interrupted):
+            run(model, data, tmp_path, spy)
+        # What was not saved is done again.
+        assert sorted(spy.states) == [*range(max(0, (point - 2) // 2 * 2) + 1, point + 1)]
+        assert_same(spy.states, expected)
+    spoil(model)
+    spy = Spy()
+    run(model, data, tmp_path, spy)
+    assert sorted(spy.states) == [STEPS - 1, STEPS]
+    assert_same(spy.states, expected)
+
+
+def test_a_finished_run_trains_no_further_unless_there_are_more_epochs(model, data, expected, tmp_path):
+    run(model, data, tmp_path, every=None, epochs=2)
+    spoil(model)
+    spy = Spy()
+    run(model, data, tmp_path, spy, every=None, epochs=2)
+    assert spy.states == {}
+    before = state_of(model)
+    # The rate had fallen to 0; it falls over three epochs now.
+    run(model, data, tmp_path, spy, every=None)
+    assert sorted(spy.states) == [*range(9, STEPS + 1)]
+    assert max(np.abs(a - b).max() for a, b in zip(state_of(model)[:3], before[:3], strict=True)) > 0
+    np.testing.assert_array_equal(to_numpy(model.optimizer._schedule.value), [0, 2, STEPS])
+
+
+def test_validation_and_other_callbacks_see_whole_epochs(model, data, uninterrupted, interrupted):
+    seen = []
+    spy = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append((epoch, "val_loss" in logs)))
+    run(model, data, interrupted, spy, validation_data=(data[:5],))
+    assert seen == [(1, True), (2, True)]
+    assert_same({STEPS: state_of(model)}, uninterrupted)
+
+
+@pytest.mark.parametrize("at_batch", [False, True])
+def test_who_stops_training_at_the_end_of_a_resumed_epoch_is_heard(model, data, interrupted, at_batch):
+    def stop(*_):
+        model.stop_training = True
+
+    run(model, data, interrupted, Spy(8, stop) if at_batch else keras.callbacks.LambdaCallback(on_epoch_end=stop))
+    assert int(model.optimizer.iterations) == 8
+    assert names(interrupted)[-1] == "step-000000000008"
+
+
+@pytest.mark.parametrize("at", [5, 8, 11])
+def test_sigterm_saves_and_stops(model, data, expected, tmp_path, at):
+    former = signal.getsignal(signal.SIGTERM)
+    spy = Spy(at, lambda model: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.warns(UserWarning, match=f"Stopped by SIGTERM after step {at}"):
+        checkpoint = run(model, data, tmp_path, spy, every=100)
+    assert checkpoint.stopped
+    assert signal.getsignal(signal.SIGTERM) is former
+    assert names(tmp_path) == [f"step-{at:012d}"]
+    spoil(model)
+    spy = Spy()
+    assert not run(model, data, tmp_path, spy, every=100).stopped
+    assert sorted(spy.states) == [*range(at + 1, STEPS + 1)]
+    assert_same(spy.states, expected)
+
+
+def test_the_handler_is_put_back_after_an_error(model, data, interrupted):
+    former = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        run(model, data, interrupted, Spy(8))
+    assert signal.getsignal(signal.SIGTERM) is former
+
+
+def test_a_damaged_state_is_passed_over(model, data, uninterrupted, interrupted):
+    file = interrupted / "step-000000000006" / "state.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    spy = Spy()
+    with pytest.warns(
+        UserWarning, match="damaged, and the one before is taken: .*000006/state.safetensors was altered"
+    ):
+        run(model, data, interrupted, spy)
+    assert sorted(spy.states) == [*range(5, STEPS + 1)]
+    assert_same(spy.states, uninterrupted)
+    assert names(interrupted) == ["step-000000000010", "step-000000000012"]
+
+
+def test_other_runs_are_refused(tiny, model, data, interrupted):
+    with pytest.raises(ValueError, match="holds a run with another texts"):
+        run(model, data[1:], interrupted)
+    with pytest.raises(ValueError, match="another order, another seed"):
+        run(model, data, interrupted, shuffle=False, seed=3)
+    with pytest.raises(ValueError, match="saved from another model"):
+        run(tiny.masked_lm(rate=0.1), data, interrupted)
+    with pytest.raises(ValueError, match="on a list of texts or on encoded rows"):
+        run(model, {name: np.ones((2, 3), "int32") for name in model.input}, interrupted)
+    with pytest.raises(ValueError, match="pass `sample_weight`"):
+        run(model, data, interrupted, class_weight={0: 1.0})
+    with pytest.raises(ValueError, match="`every` must be at least 1, got 0"):
+        ResumableCheckpoint(interrupted, every=0)
+    with pytest.raises(ValueError, match="`keep` must be at least 1, got 0"):
+        ResumableCheckpoint(interrupted, keep=0)
+
+
+def test_epochs_of_fewer_steps_than_batches(model, begin, tiny, tmp_path):
+    encoded = model.preprocessor.encode(tiny.texts(19))
+    arguments = {"steps_per_epoch": 3, "every": 1}
+    begin()
+    spy, again = Spy(), Spy()
+    run(model, encoded, tmp_path / "whole", spy, **arguments)
+    begin()
+    with pytest.raises(Interrupted):
+        run(model, encoded, tmp_path / "parts", Spy(6), **arguments)
+    spoil(model)
+    run(model, encoded, tmp_path / "parts", again, **arguments)
+    assert sorted(again.states) == [6, 7, 8, 9]
+    assert_same(again.states, spy.states)
+
+
+@pytest.mark.compiled
+@pytest.mark.tf_only
+def test_compiled_training_goes_on(tiny, tmp_path):
+    model, data, spies = tiny.masked_lm(dropout=0.2, jit_compile=True), tiny.texts(15), (Spy(), Spy())
+    run(model, data, tmp_path, spies[0], every=1, keep=99, epochs=2)
+    for step in range(4, 7):
+        shutil.rmtree(tmp_path / f"step-{step:012d}")
+    spoil(model)
+    run(model, data, tmp_path, spies[1], every=1, epochs=2)
+    assert sorted(spies[1].states) == [4, 5, 6]
+    assert_same(spies[1].states, spies[0].states)
+
+
+def test_a_new_model_goes_on_with_pairs(tiny, tmp_path):
+    """As another process would, with a model that has nothing in common with the first."""
+    texts, spies = tiny.texts(40), []
+    documents = [texts[i::7] for i in range(7)]
+    for seed in (11, 12):
+        model = Pretrainer(tiny.backbone(dropout=0.2, seed=seed), tiny.preprocessor(length=16))
+        pairs = segment_pairs(documents, model.preprocessor, "nsp", np.random.default_rng(3), short=0.0)
+        pairs = pairs.select(np.flatnonzero(pairs.lengths > 8)[:10])  # of one width
+        spies.append(Spy())
+        run(model, pairs, tmp_path, spies[-1], every=1, keep=99)
+        if seed == 11:
+            assert sorted(spies[0].states) == [*range(1, 7)]
+            for step in range(4, 7):
+                shutil.rmtree(tmp_path / f"step-{step:012d}")
+    assert sorted(spies[1].states) == [4, 5, 6]
+    assert_same(spies[1].states, spies[0].states)

@@ -1,0 +1,40 @@
+"""Variables, gradients and a few steps, for tests of optimizers."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from tests.reference.weights import to_numpy
+
+SHAPES = {"kernel": (7, 5), "bias": (5,), "layer_norm_gamma": (5,), "embeddings": (11, 3)}
+DECAYED = ("kernel", "embeddings")
+STEPS = 5
+ARGUMENTS = {"learning_rate": 0.03, "weight_decay": 0.1, "epsilon": 1e-6, "global_clipnorm": 1.0}
+
+
+def start(dtype="float32"):
+    rng = np.random.default_rng(0)
+    values = {name: rng.normal(size=shape).astype("float32") for name, shape in SHAPES.items()}
+    return {n: keras.Variable(keras.ops.cast(v, dtype), dtype=dtype, name=n) for n, v in values.items()}
+
+
+def gradient(step):
+    """Of norm above 1, so clipped, in the first steps, and below it later."""
+    rng = np.random.default_rng(100 + step)
+    return [(0.5 / (1 + step) ** 2 * rng.normal(size=shape)).astype("float32") for shape in SHAPES.values()]
+
+
+def train(optimizer, steps=STEPS, wrap=None, dtype="float32"):
+    variables = start(dtype)
+    optimizer.build(list(variables.values()))
+    apply = wrap(optimizer, list(variables.values())) if wrap else optimizer.apply
+    for step in range(steps):
+        grads = [keras.ops.cast(g, dtype) for g in gradient(step)]
+        apply(grads)
+    return {name: to_numpy(v.value) for name, v in variables.items()}
+
+
+def assert_equal(a, b, tolerance=1e-5):
+    for name in SHAPES:
+        np.testing.assert_allclose(a[name], b[name], atol=tolerance, rtol=0)
