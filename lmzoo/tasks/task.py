@@ -24,8 +24,8 @@ from lmzoo.tasks.feeding import (
     training_input,
 )
 from lmzoo.tasks.inputs import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
-from lmzoo.text import Encoded, LengthBatches, Preprocessor
-from lmzoo.text.batching import keras_input
+from lmzoo.text import Encoded, Preprocessor
+from lmzoo.text.batching import Batches, keras_input
 from lmzoo.text.policy import notify
 
 
@@ -163,7 +163,7 @@ class Task(CompiledModel):
         callbacks = _as_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
         self.start_schedule(steps, epochs, initial_epoch, callbacks)
-        if isinstance(x, LengthBatches):
+        if isinstance(x, Batches):
             callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
         return super().fit(
             x=keras_input(x),

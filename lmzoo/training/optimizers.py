@@ -103,8 +103,7 @@ class AdamW(keras.optimizers.Optimizer):
             return
         import tensorflow as tf
 
-        # Embedding gradients arrive as slices with repeated rows, whose norm is not that of the gradient.
-        grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        grads = _dense(grads)
         whole = self.built and (
             trainable_variables is None
             or list(map(id, trainable_variables)) == list(map(id, self._trainable_variables))
@@ -157,3 +156,37 @@ class AdamW(keras.optimizers.Optimizer):
             "bias_correction": self.bias_correction,
             "exclude_from_decay": list(self.exclude_from_decay),
         }
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Adagrad(keras.optimizers.Adagrad):
+    """Keras' Adagrad (Duchi et al., 2011, https://jmlr.org/papers/v12/duchi11a.html), the same on every backend.
+
+    On TensorFlow the gradient of a table holds a slice for each look-up. Keras' own would clip and square every slice
+    by itself; here those of a row are added up first.
+
+    Args:
+        *args: of `keras.optimizers.Adagrad`.
+        **kwargs: of `keras.optimizers.Adagrad`.
+
+    Example:
+
+    ```python
+    from lmzoo.training import Adagrad
+
+    optimizer = Adagrad(0.2, initial_accumulator_value=1.0, global_clipnorm=10.0)
+    ```
+    """
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Clips the gradients and updates every variable once."""
+        super().apply(_dense(grads), trainable_variables)
+
+
+def _dense(gradients: Sequence[Any]) -> list[Any]:
+    """Gradients without slices: with repeated rows, the norm of these is not that of the gradient."""
+    if keras.backend.backend() != "tensorflow":
+        return list(gradients)
+    import tensorflow as tf
+
+    return [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
