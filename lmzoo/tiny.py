@@ -14,6 +14,7 @@ from keras import ops
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family
 from lmzoo.tasks import (
+    BidirectionalLM,
     MultipleChoice,
     Pretrainer,
     QuestionAnswerer,
@@ -22,7 +23,7 @@ from lmzoo.tasks import (
     TextRegressor,
     TokenClassifier,
 )
-from lmzoo.text import Preprocessor
+from lmzoo.text import Preprocessor, WordTokenizer
 
 WORDS = ("good", "bad", "film", "plot", "the", "a", "was", "is", "very", "never", "dull", "fine", ".", "!")
 SEED = 1709
@@ -50,7 +51,7 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
 
 def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
-    """A task on a tiny backbone; of three classes, if it has classes.
+    """A task on a tiny backbone; of three classes, if it has classes, and of `WORDS` but three, if it predicts words.
 
     Args:
         task_class: a subclass of `Task`.
@@ -59,6 +60,8 @@ def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
     """
     if "num_classes" in inspect.signature(task_class).parameters:
         arguments = {"num_classes": 3, **arguments}
+    if "vocabulary" in inspect.signature(task_class).parameters:
+        arguments = {"vocabulary": [*WordTokenizer.special_tokens, *WORDS[:-3]], **arguments}
     return task_class(tiny_backbone(family), tiny_preprocessor(family), **arguments)
 
 
@@ -92,6 +95,8 @@ def _halves(words: list[str]) -> tuple[str, str]:
 
 # By a task's class: from texts to what `fit` takes as `x` and `y`.
 _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
+    # Enough words of each to fill a batch.
+    BidirectionalLM: lambda texts: ([[*texts[i:], *texts[:i]][:5] for i in range(len(texts))], None),
     MultipleChoice: lambda texts: (
         [(t, _with_good(i)) for i, t in enumerate(texts)],
         [i % 2 for i in range(len(texts))],

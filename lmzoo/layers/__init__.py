@@ -10,6 +10,7 @@ from lmzoo.layers.encoder import TransformerBlock
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, SpanHead
 from lmzoo.layers.normalization import LayerNorm, unit_vectors
 from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MaxPooler, MeanPooler
+from lmzoo.layers.sampled_softmax import SampledSoftmax
 from lmzoo.layers.scalar_mix import ScalarMix
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "MaxPooler",
     "MeanPooler",
     "MergeChoices",
+    "SampledSoftmax",
     "ScalarMix",
     "SelfAttention",
     "SpanHead",

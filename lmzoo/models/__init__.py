@@ -7,6 +7,7 @@ from lmzoo.models.distilbert import DistilBertBackbone
 from lmzoo.models.elmo import ElmoBackbone
 from lmzoo.models.roberta import RobertaBackbone
 from lmzoo.tasks import (
+    BidirectionalLM,
     MaskedLM,
     MultipleChoice,
     Pretrainer,
@@ -22,6 +23,7 @@ __all__ = [
     "AlbertBackbone",
     "Backbone",
     "BertBackbone",
+    "BidirectionalLM",
     "DistilBertBackbone",
     "ElmoBackbone",
     "MaskedLM",

@@ -164,7 +164,7 @@ def _check_weight_count(backbone: Backbone, path: Path) -> None:
         )
 
 
-_PRETRAINED = (None, "MaskedLM", "Pretrainer")  # heads that nobody expects to keep in another task
+_PRETRAINED = (None, "BidirectionalLM", "MaskedLM", "Pretrainer")  # heads that nobody expects to keep in another task
 
 
 def load_task(
@@ -195,13 +195,14 @@ def load_task(
         config.pop("dropout", None)  # The head follows the backbone.
     if has_head and _new_classes(config, task_kwargs):
         warnings.warn(
-            f"The head of {str(preset)!r} is not used: `num_classes` or other `labels` were passed, so it starts "
-            "anew. Leave them out to keep it.",
+            f"The head of {str(preset)!r} is not used: `num_classes`, other `labels` or another `vocabulary` were "
+            "passed, so it starts anew. Leave them out to keep it.",
             stacklevel=3,
         )
         has_head = False
         config.pop("labels", None)
         config.pop("num_classes", None)
+        config.pop("vocabulary", None)
     if load_weights and not has_head and not cls.needs_labels:
         warnings.warn(f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew.", stacklevel=3)
     elif load_weights and not has_head and source.head not in (*_PRETRAINED, cls.__name__):
@@ -232,7 +233,10 @@ def _new_classes(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
     renamed = labels is not None and (
         len(labels) != stored.get("num_classes") or stored.get("labels") not in (None, list(labels))
     )
-    return asked.get("num_classes") is not None or renamed
+    words = asked.get("vocabulary")
+    words = getattr(words, "vocabulary", words)  # of a tokenizer
+    others = words is not None and list(words) != stored.get("vocabulary")
+    return asked.get("num_classes") is not None or renamed or others
 
 
 def save_preset(

@@ -113,7 +113,8 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
         dtype=recipe.dtype,
     )
     table = backbone.embeddings.position_embedding.embeddings
-    table.assign(sinusoids(*table.shape, backbone.config.initializer_range))
+    rows, size = table.shape
+    table.assign(sinusoids(rows, size, backbone.config.initializer_range))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     masking = dataclasses.replace(family.masking, dynamic=recipe.dynamic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +67,12 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        known = {"family": families(), "size": SIZES, "optimizer": OPTIMIZERS, "objective": OBJECTIVES}
+        known: dict[str, Collection[str]] = {
+            "family": families(),
+            "size": SIZES,
+            "optimizer": OPTIMIZERS,
+            "objective": OBJECTIVES,
+        }
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"`{name}` must be one of {', '.join(values)}, got {getattr(self, name)!r}.")

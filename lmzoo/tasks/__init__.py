@@ -1,5 +1,6 @@
 """One class per task, for every family."""
 
+from lmzoo.tasks.bidirectional_lm import BidirectionalLM
 from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.multiple_choice import MultipleChoice
 from lmzoo.tasks.pretrainer import Pretrainer
@@ -11,6 +12,7 @@ from lmzoo.tasks.text_regressor import TextRegressor
 from lmzoo.tasks.token_classifier import TokenClassifier
 
 __all__ = [
+    "BidirectionalLM",
     "MaskedLM",
     "MultipleChoice",
     "Pretrainer",

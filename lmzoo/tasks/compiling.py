@@ -21,6 +21,10 @@ class CompiledModel(KeptModel):
     backbone: Backbone
     uses_pooler: bool = True
 
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        """The optimizer that `compile` takes for `"auto"`."""
+        return AdamW(5e-5 * 768 / self.backbone.config.hidden_dim, global_clipnorm=1.0)
+
     def default_loss(self) -> Any:
         """The loss that `compile` takes for `"auto"`."""
         raise NotImplementedError
@@ -85,7 +89,7 @@ class CompiledModel(KeptModel):
             ValueError: for a cross-entropy of probabilities.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
-            optimizer = AdamW(5e-5 * 768 / self.backbone.config.hidden_dim, global_clipnorm=1.0)
+            optimizer = self.default_optimizer()
         if isinstance(loss, str) and loss == "auto":
             loss = self.default_loss()
         loss = loss_of_logits(loss)

@@ -16,7 +16,7 @@ import numpy as np
 from lmzoo.tasks.inputs import is_raw, is_text_stream, leading_spec
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, stream
-from lmzoo.text.policy import notify
+from lmzoo.text.policy import notify, once_only
 
 if TYPE_CHECKING:
     from lmzoo.tasks.task import Task
@@ -222,12 +222,7 @@ def _stream(
     spec = dataset.element_spec
     ragged = isinstance(spec, tuple) and len(spec) > 1 and hasattr(spec[1], "ragged_rank")
     passes = itertools.count(-1)  # The first pass only looks at the first batch.
-    said: list[str] = []
-
-    def notify_once(message: str) -> None:
-        if not said:
-            said.append(message)
-            notify(message)
+    notify_once = once_only(notify)
 
     def generate() -> Iterator[Any]:
         epoch, index = max(0, next(passes)) if redraw else 0, -1

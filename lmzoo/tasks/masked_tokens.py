@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from lmzoo.layers import MaskedLMHead
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import family_of
-from lmzoo.text import EncodedTexts, Masking, Preprocessor
+from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.masks import maskable
 
 
@@ -81,15 +82,35 @@ class MaskedTokens:
         Returns:
             The task's inputs, targets int32 (b, M), and float32 (b, M), 1 where there is a token to predict.
         """
-        features = preprocessor.features(encoded, rows, width)
+        features, lengths = preprocessor.features(encoded, rows, width), encoded.lengths_of(rows)
         tokenizer, ids = preprocessor.tokenizer, features["token_ids"]
-        starts = tokenizer.word_starts()[ids]
-        positions, chosen = self.masking.choose(maskable(tokenizer, ids), encoded.lengths_of(rows), starts, rng)
+        if self.masking.dynamic:
+            positions, chosen, corrupted = self._draw(tokenizer, ids, lengths, rng)
+        else:  # by what is in a row, not where it comes
+            parts = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
+            drawn = [self._draw(tokenizer, part, np.array([part.size]), _seeded_by(part)) for part in parts]
+            slots = self.masking.slots(width)
+            positions, chosen, corrupted = (
+                np.concatenate([np.pad(part, ((0, 0), (0, slots - part.shape[1]))) for part in column])
+                for column in zip(*drawn, strict=True)
+            )
         targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
-        corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
         row, column = np.nonzero(chosen)
         ids[row, positions[row, column]] = corrupted[row, column]
         return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
+
+    def _draw(
+        self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Positions, which of them are chosen, and what stands there, each (b, M), for ids (b, T)."""
+        starts = tokenizer.word_starts()[ids]
+        positions, chosen = self.masking.choose(maskable(tokenizer, ids), lengths, starts, rng)
+        targets = np.take_along_axis(ids, positions, axis=1)
+        return (
+            positions,
+            chosen,
+            self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng),
+        )
 
     def default_loss(self) -> keras.losses.Loss:
         """The mean over masked tokens: a row's padding, and slots without a mask, do not count."""
@@ -98,3 +119,7 @@ class MaskedTokens:
     def get_config(self) -> dict[str, Any]:
         """The attributes, as arguments of a task's constructor."""
         return asdict(self)
+
+
+def _seeded_by(ids: np.ndarray) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(np.ascontiguousarray(ids, "<i4").tobytes()))

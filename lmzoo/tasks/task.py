@@ -25,8 +25,8 @@ from lmzoo.tasks.feeding import (
     training_input,
 )
 from lmzoo.tasks.inputs import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
-from lmzoo.text import Encoded, LengthBatches, Preprocessor
-from lmzoo.text.batching import keras_input
+from lmzoo.text import Encoded, Preprocessor
+from lmzoo.text.batching import Batches, keras_input
 from lmzoo.text.policy import notify
 from lmzoo.training import ResumableCheckpoint
 
@@ -175,7 +175,7 @@ class Task(CompiledModel):
             done, initial_epoch, steps_per_epoch = start, start // steps, steps
             others = [c for c in callbacks if c is not checkpoint]
             callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *others, checkpoint]
-        elif isinstance(x, LengthBatches):
+        elif isinstance(x, Batches):
             callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
         if not same:
             self.start_schedule(steps, epochs, done, callbacks)

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+_ENDLESS = -1  # `tf.data.INFINITE_CARDINALITY`
 _WINDOW = 50  # batches that are shuffled together and sorted by length within
 
 
@@ -77,7 +78,21 @@ def ladder_buckets(limit: int, multiple: int = 8) -> list[int]:
     return sorted({min(limit, max(multiple, -(-round(limit * s) // multiple) * multiple)) for s in steps} | {limit})
 
 
-class LengthBatches(keras.utils.PyDataset):
+class Batches(keras.utils.PyDataset):
+    """Batches that can be gone through again and again; a pass belongs to the epoch begun last."""
+
+    epoch = 0
+
+    def begin_epoch(self, epoch: int, logs: Any = None) -> None:
+        """Says what epoch the next pass belongs to; the signature of a Keras callback."""
+        self.epoch = epoch
+
+    def batches(self) -> Iterator[Any]:
+        """One pass."""
+        raise NotImplementedError
+
+
+class LengthBatches(Batches):
     """Batches of packed rows, each padded to the smallest bucket that holds its longest row.
 
     A pass begins with the batch at index 0 and belongs to the epoch begun last (`begin_epoch`).
@@ -112,7 +127,6 @@ class LengthBatches(keras.utils.PyDataset):
         self.order = order
         self.seed = seed
         self.round_up = round_up
-        self.epoch = 0
         self._pass = (0, self._plan(0))
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
@@ -159,10 +173,6 @@ class LengthBatches(keras.utils.PyDataset):
         epoch, plan = self._pass
         return self._batch(plan[index], epoch, index)
 
-    def begin_epoch(self, epoch: int, logs: Any = None) -> None:
-        """Says what epoch the next pass belongs to; the signature of a Keras callback."""
-        self.epoch = epoch
-
     def batches(self) -> Iterator[Any]:
         """One pass, in the order of the epoch begun last."""
         epoch = self.epoch
@@ -184,7 +194,7 @@ class LengthBatches(keras.utils.PyDataset):
 
 
 def keras_input(x: Any, start: int | None = None) -> Any:
-    """`x`, a `LengthBatches`, in the form that Keras' trainers take most cheaply on the current backend.
+    """`x`, `Batches`, in the form that Keras' trainers take most cheaply on the current backend.
 
     On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would fix them from the first two batches);
     elsewhere the `PyDataset` itself. Anything else is returned as it is.
@@ -193,11 +203,13 @@ def keras_input(x: Any, start: int | None = None) -> Any:
         x: what Keras is to be given.
         start: int, for a `LengthBatches` the step at which to begin; its epochs follow one another without end then.
     """
-    if not isinstance(x, LengthBatches):
+    if not isinstance(x, Batches):
         return x
     if keras.backend.backend() == "tensorflow":
-        endless = -1  # `tf.data.INFINITE_CARDINALITY`
-        return stream(x.batches, len(x)) if start is None else stream(partial(x.batches_from, start), endless)
+        if start is not None:
+            return stream(partial(x.batches_from, start), _ENDLESS)
+        count = x.num_batches
+        return stream(x.batches, _ENDLESS if count is None else count)
     return x if start is None else x.batches_from(start)
 
 

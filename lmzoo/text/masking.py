@@ -1,4 +1,4 @@
-"""Masked-LM corruption, drawn anew for every batch."""
+"""Masked-LM corruption."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Masking:
-    """BERT's masking (Devlin et al., 2019, section 3.1), dynamic as in RoBERTa (Liu et al., 2019).
+    """BERT's masking (Devlin et al., 2019, section 3.1), by default dynamic as in RoBERTa (Liu et al., 2019).
 
     Of a row of n tokens, `max(1, round(n · probability))` are predicted. Each is replaced by the mask token with
     probability 0.8, by a uniformly drawn token with 0.1, and left as it is with 0.1.
@@ -23,6 +23,8 @@ class Masking:
             them is chosen already. Needs `whole_word`.
         rounding: "nearest", halves to the even side, or "random", down or up as often as gives `probability` on
             average, as RoBERTa's code does.
+        dynamic: whether each batch is masked anew. If not, a row is masked alike whenever it comes, as in BERT's own
+            code, which masked every document ten times: see `passes` of `lmzoo.training.segment_pairs`.
 
     Raises:
         ValueError: for an `ngram` below 1 or without `whole_word`, or another `rounding`.
@@ -40,6 +42,7 @@ class Masking:
     whole_word: bool = False
     ngram: int = 1
     rounding: str = "nearest"
+    dynamic: bool = True
 
     def __post_init__(self) -> None:
         if self.ngram < 1 or (self.ngram > 1 and not self.whole_word):

@@ -28,6 +28,17 @@ def notify(message: str) -> None:
     warnings.warn_explicit(message, TextNotice, frame.f_code.co_filename, frame.f_lineno, registry={})
 
 
+def once_only(notify: Callable[[str], None]) -> Callable[[str], None]:
+    """What hands the first notice on to `notify` and keeps silent about all others."""
+    left = [notify]
+
+    def first_alone(message: str) -> None:
+        if left:
+            left.pop()(message)
+
+    return first_alone
+
+
 def is_text(value: Any) -> bool:
     """Whether `value` is one text: a string or UTF-8 bytes."""
     return isinstance(value, (str, bytes))

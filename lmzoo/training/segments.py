@@ -139,12 +139,21 @@ def clean_documents(documents: Any, notify: Callable[[str], None] = notify) -> l
     Raises:
         TypeError: for a document that is no list of strings, naming its position.
     """
+    check_documents(documents)
+    return clean_columns({f"documents[{i}]": sentences for i, sentences in enumerate(documents)}, notify)
+
+
+def check_documents(documents: Any) -> None:
+    """Checks that there may be documents in `documents`.
+
+    Raises:
+        TypeError: if it is one text, a dict, or nothing to go through.
+    """
     if is_text(documents) or isinstance(documents, Mapping) or not isinstance(documents, Iterable):
         raise TypeError(
             f"Expected a list of documents, each a list of sentences; got {documents!r:.60} "
             f"({type(documents).__name__})."
         )
-    return clean_columns({f"documents[{i}]": sentences for i, sentences in enumerate(documents)}, notify)
 
 
 def _labelled(texts: EncodedTexts, labels: np.ndarray) -> SegmentPairs:

@@ -1,0 +1,168 @@
+"""The softmax over a large vocabulary, in training over a sample of it.
+
+Letters in shape comments: V words of the vocabulary, S words of the sample, P width of a vector, N vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.layers.rows import as_rows
+
+_NEVER = -1e9  # a logit whose probability is 0 in float32
+
+
+def log_uniform(ranks: Any, vocabulary_size: int) -> Any:
+    """ln((r + 2) / (r + 1)) / ln(V + 1), about the share of the word of rank r in a text (Zipf's law).
+
+    Args:
+        ranks: int (n,), from 0 for the most frequent word.
+        vocabulary_size: int, V.
+
+    Returns:
+        Float32 (n,); over all V ranks they add up to 1.
+    """
+    return ops.log1p(1 / (ops.cast(ranks, "float32") + 1)) / math.log(vocabulary_size + 1)
+
+
+def draw_words(vocabulary_size: int, count: int, seed: Any) -> tuple[Any, Any]:
+    """Draws different words from the log-uniform distribution.
+
+    Each word is given a time of arrival, exponentially distributed with its probability as the rate, and the first
+    ones are taken: the same as to draw one after the other and to draw again what was drawn already. If the time at
+    which the next word would have come is t, then a word was taken with probability 1 - exp(-p t); divided by that, sums
+    over the sample are on average sums over all words (Cohen and Kaplan, 2007, "Summarizing data using bottom-k
+    sketches").
+
+    Args:
+        vocabulary_size: int, V.
+        count: int, S, below V.
+        seed: int or `keras.random.SeedGenerator`.
+
+    Returns:
+        Ranks int32 (S,), those that came first in front, and t, float32.
+    """
+    probabilities = log_uniform(ops.arange(vocabulary_size), vocabulary_size)  # (V,)
+    uniform = keras.random.uniform((vocabulary_size,), seed=seed)
+    earliest, ranks = ops.top_k(ops.log1p(-uniform) / probabilities, count + 1)  # of the times, negative
+    return ops.cast(ranks[:-1], "int32"), -earliest[-1]
+
+
+def log_expected_counts(ranks: Any, vocabulary_size: int, time: Any) -> Any:
+    """Logarithm of the probability that a word is drawn; see `draw_words`.
+
+    Args:
+        ranks: int (n,).
+        vocabulary_size: int, V.
+        time: what `draw_words` returned.
+
+    Returns:
+        Float32 (n,).
+    """
+    return ops.log(-ops.expm1(-log_uniform(ranks, vocabulary_size) * time))
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class SampledSoftmax(keras.layers.Layer):
+    """Log-probabilities of words by a softmax, in training among a sample of the vocabulary.
+
+    The sample is shared by the whole batch. The logarithms of the expected counts are subtracted from the logits, and
+    a sampled word is no rival where it is the target (Jean et al., 2015, https://arxiv.org/abs/1412.2007, as ELMo's
+    language model was trained). The ids must be ranks by frequency, 0 for the most frequent word.
+
+    Args:
+        vocabulary_size: int, V.
+        num_sampled: int, S; if it is not below V, the softmax is always over all words.
+        seed: optional int; makes the sequence of samples reproducible.
+
+    Call arguments: `vectors` float (..., P); `targets` int (...), -1 where there is none. Returns float32 (...), 0 where
+    there is no target.
+
+    Raises:
+        ValueError: for a `num_sampled` below 1.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.layers import SampledSoftmax
+
+    softmax = SampledSoftmax(vocabulary_size=1000, num_sampled=100)
+    vectors, targets = np.ones((2, 3, 8), "float32"), np.array([[5, 0, 31], [7, 2, -1]])
+    softmax(vectors, targets, training=True).shape  # (2, 3)
+    ```
+    """
+
+    def __init__(self, vocabulary_size: int, num_sampled: int, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if num_sampled < 1:
+            raise ValueError(f"`num_sampled` must be a positive integer, got {num_sampled!r}.")
+        self.vocabulary_size = vocabulary_size
+        self.num_sampled = num_sampled
+        self.seed = seed
+        if num_sampled < vocabulary_size:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def build(self, vectors_shape: Any, targets_shape: Any = None) -> None:
+        """Creates a vector and a bias for each word."""
+        width = vectors_shape[-1]
+        initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
+        self.kernel = self.add_weight(shape=(self.vocabulary_size, width), initializer=initializer, name="kernel")
+        self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
+        self.built = True
+
+    def call(self, vectors: Any, targets: Any, training: bool = False) -> Any:
+        """Computes the log-probabilities."""
+        shape, x = ops.shape(targets), as_rows(vectors)  # (N, P)
+        targets = ops.reshape(targets, (-1,))  # (N,)
+        found = ops.maximum(targets, 0)
+        if training and self.num_sampled < self.vocabulary_size:
+            sample, time = draw_words(self.vocabulary_size, self.num_sampled, self.seed_generator)
+            results = self.among(x, found, sample, time)
+        else:
+            logits = self._logits(x, self.kernel, self.bias)  # (N, V)
+            chosen = ops.take_along_axis(logits, found[:, None], axis=1)[:, 0]
+            results = chosen - ops.logsumexp(logits, axis=1)
+        return ops.reshape(ops.where(targets >= 0, results, 0.0), shape)
+
+    def among(self, vectors: Any, targets: Any, sample: Any, time: Any) -> Any:
+        """Log-probabilities among each target itself and a sample of words.
+
+        Args:
+            vectors: float (N, P).
+            targets: int (N,).
+            sample: int (S,), what `draw_words` drew.
+            time: its second result.
+
+        Returns:
+            Float32 (N,).
+        """
+        counts = [log_expected_counts(ranks, self.vocabulary_size, time) for ranks in (targets, sample)]  # (N,), (S,)
+        kernel = ops.cast(ops.take(self.kernel, targets, axis=0), vectors.dtype)  # (N, P)
+        chosen = ops.cast(ops.sum(vectors * kernel, axis=1), "float32") - counts[0]
+        chosen = chosen + ops.cast(ops.take(self.bias, targets), "float32")  # (N,)
+        kernel, bias = (ops.take(weight, sample, axis=0) for weight in (self.kernel, self.bias))
+        logits = self._logits(vectors, kernel, bias) - counts[1]  # (N, S)
+        logits = ops.where(targets[:, None] == sample, _NEVER, logits)
+        return chosen - ops.logsumexp(ops.concatenate([chosen[:, None], logits], axis=1), axis=1)
+
+    def _logits(self, vectors: Any, kernel: Any, bias: Any) -> Any:
+        logits = ops.matmul(vectors, ops.transpose(ops.cast(kernel, vectors.dtype)))
+        return ops.cast(logits, "float32") + ops.cast(bias, "float32")
+
+    def compute_output_shape(self, vectors_shape: Any, targets_shape: Any) -> Any:
+        """The shape of the targets."""
+        return targets_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "num_sampled": self.num_sampled,
+            "seed": self.seed,
+        }

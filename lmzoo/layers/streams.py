@@ -1,0 +1,100 @@
+"""A bidirectional language model that goes on, in every row, where the batch before ended.
+
+Letters in shape comments: B rows, T steps, W characters of a word, P width of a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.layers.dropout import Dropout
+
+
+class StreamedBiLM(keras.layers.Layer):
+    """The last layer's outputs of a language model that reads two streams of words, one in each direction.
+
+    What the LSTMs of a row remember is kept in variables, those of training apart from the others. They are no weights
+    and no file holds them. Gradients end where a batch begins.
+
+    Args:
+        bilm: the language model: its `encoder` makes vectors of words, its `stacks` are the LSTMs of both directions.
+        dropout: float, rate on the outputs.
+
+    Call arguments: `ids`, int32 (B, T, 2, W) characters or (B, T, 2) ids, on the last axis but W what is read forward
+    and what is read backward, each in the order of reading; `goes_on` int32 (B,), 1 for rows that go on with the batch
+    before, 0 for rows that begin with zeros. Returns two float (B, T, P), forward and backward: what each step knows of
+    the word after it.
+    """
+
+    def __init__(self, bilm: Any, dropout: float, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)  # or the memory would be rounded
+        self.bilm = bilm
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="output_dropout")
+        self._memories = _Memory(), _Memory()  # of anything else, of training
+        self.built = True
+
+    @property
+    def variables(self) -> list[Any]:
+        """All variables, what is remembered included."""
+        return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
+
+    def make_room(self, rows: int, training: bool) -> bool:
+        """Lets batches of up to `rows` rows go on; in larger ones, other rows begin with zeros every time.
+
+        Args:
+            rows: int.
+            training: whether in training.
+
+        Returns:
+            Whether there was no such room before: functions that were compiled do not know of it.
+        """
+        memory = self._memories[training]
+        if rows <= memory.rows:
+            return False
+        memory.rows = rows
+        memory.state = keras.tree.map_structure(_zeros_like, self.bilm.state_spec(rows))
+        return True
+
+    def call(self, ids: Any, goes_on: Any, training: bool = False) -> tuple[Any, Any]:
+        """Reads a batch."""
+        memory = self._memories[bool(training)]
+        batch, steps = ops.shape(ids)[:2]
+        words = self.bilm.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[3:])))
+        words = ops.transpose(ops.reshape(words, (batch, steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
+        goes_on = goes_on[: memory.rows, None]
+
+        def before(stored: Any) -> Any:
+            stored = ops.convert_to_tensor(stored)[:batch]
+            return stored * ops.cast(goes_on, stored.dtype)
+
+        state = None if memory.state is None else keras.tree.map_structure(before, memory.state)
+        outputs, after = self.bilm.stacks(words[0], words[1], None, state, training)
+        if memory.state is not None:
+            for stored, new in zip(memory.variables, keras.tree.flatten(after), strict=True):
+                new = ops.concatenate([ops.cast(new, stored.dtype), ops.convert_to_tensor(stored)[batch:]])
+                stored.assign(ops.reshape(new[: memory.rows], stored.shape))
+        return tuple(self.dropout(ops.transpose(x, (1, 0, 2)), training=training) for x in outputs[-1])
+
+    def compute_output_spec(self, ids: Any, goes_on: Any, training: bool = False) -> tuple[Any, Any]:
+        """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
+        (_, output), *_ = self.bilm.state_spec(ids.shape[0])["forward"]
+        shape = (*ids.shape[:2], output.shape[-1])
+        return keras.KerasTensor(shape, output.dtype), keras.KerasTensor(shape, output.dtype)
+
+
+class _Memory:
+    """What the rows remember: variables for the structure of a state. (An attribute of its own Keras would save.)"""
+
+    rows = 0
+    state: Any = None
+
+    @property
+    def variables(self) -> list[Any]:
+        return [] if self.state is None else keras.tree.flatten(self.state)
+
+
+def _zeros_like(spec: Any) -> Any:
+    return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name="memory")

@@ -1,0 +1,372 @@
+"""Training a bidirectional language model, ELMo's own objective."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.layers import SampledSoftmax
+from lmzoo.layers.streams import StreamedBiLM
+from lmzoo.models.backbone import Backbone
+from lmzoo.models.family import Family
+from lmzoo.tasks.inputs import is_text_stream
+from lmzoo.tasks.task import Task
+from lmzoo.text import Encoded, Preprocessor, WordTokenizer
+from lmzoo.text.batching import keras_input
+from lmzoo.text.characters import NO_BYTE
+from lmzoo.text.policy import notify
+from lmzoo.training.losses import UnrolledLoss
+from lmzoo.training.metrics import Perplexity
+from lmzoo.training.optimizers import Adagrad
+from lmzoo.training.streams import DocumentStreams, EncodedDocuments, Step
+
+BATCH_SIZE = 128
+UNROLL_STEPS = 20
+_COLUMNS = 16  # characters of a batch's words are cut to multiples of it: few shapes to compile for
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class BidirectionalLM(Task):
+    """Predicts each word from those before it and, apart from that, from those after it (Peters et al., 2018).
+
+    https://arxiv.org/abs/1802.05365; the training is that of the original implementation, bilm-tf.
+
+    `fit`, `evaluate` and `perplexity` take documents, each a list of sentences: strings, which are split into words, or
+    lists of words. Anything that can be gone through again will do; it is read as it is needed. Words are read as they
+    are spelt; those to be predicted that the vocabulary lacks are `<UNK>`.
+
+    A batch has a row for each of `batch_size` streams of sentences and no padding, and the LSTMs of a row go on where
+    they ended in the batch before; a pass through the documents begins with zeros. What is read backward is a stream of
+    its own: in `fit` documents are read in an order of their own in each direction. An epoch has as many batches as
+    the words make, and where documents end before its last one is full, they begin anew.
+
+    In training the softmax is over a sample of the words (`lmzoo.layers.SampledSoftmax`), else over all of them. It is
+    shared by both directions. The default optimizer is Adagrad with rate 0.2, gradients clipped to norm 10, and the
+    default loss a row's negative log-likelihood, `lmzoo.training.UnrolledLoss`. The perplexities that `fit` reports of
+    training are those of the sampled softmax, and smaller than the true ones.
+
+    `predict` takes documents, too, and begins each with zeros. Its outputs are float32 (n, T, 2), log-probabilities of
+    each document's words and `</S>`, forward and backward, each in the order of reading, 0 at padding.
+
+    With token features the inputs are those of the backbone with one more axis, of both directions: `character_ids`
+    int32 (B, T, 2, W), or `token_ids` (B, T, 2), what is read; `targets` int32 (B, T, 2), ranks of the words that come
+    next, -1 at padding; `goes_on` int32 (B,), 1 for rows that go on with the batch before.
+
+    Args:
+        backbone: an `ElmoBackbone`. Its mix is not trained.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        vocabulary: the words to predict: `<S>`, `</S>`, `<UNK>`, then others by falling frequency;
+            `lmzoo.training.train_words` learns them. A list, or a `lmzoo.text.WordTokenizer`.
+        num_sampled: int, words in the sample; if the vocabulary has no more, all are taken.
+        name: name of the model.
+
+    Raises:
+        ValueError: for a backbone without the two stacks, or without a vocabulary that begins with the special words.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.models.elmo import FAMILY
+    from lmzoo.text import CharacterTokenizer, Preprocessor
+
+    documents = [["The ship left the harbour at dawn.", "Nobody had seen the island."], ["The sea grew rough."]]
+    model = lmzoo.models.BidirectionalLM(
+        lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8))),
+        Preprocessor(CharacterTokenizer(), FAMILY.packing),
+        vocabulary=lmzoo.training.train_words(documents, vocabulary_size=10),
+    )
+    model.fit(documents, batch_size=2, unroll_steps=3, epochs=2, verbose=0)
+    model.perplexity([["The ship had left.", "Dawn!"]], verbose=False)
+    ```
+    """
+
+    needs_labels = False
+    takes_no_labels = "learns from documents alone: `fit` takes no labels (`y`)."
+    independent_rows = False
+    per_token = True
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None = None,
+        vocabulary: WordTokenizer | Sequence[str] | None = None,
+        num_sampled: int = 8192,
+        labels: None = None,
+        name: str = "bidirectional_lm",
+    ) -> None:
+        if getattr(backbone, "bilm", None) is None:
+            raise ValueError(f"{type(backbone).__name__} has no LSTMs of two directions: it cannot learn to predict.")
+        words, policy = _checked(vocabulary), backbone.dtype_policy
+        ((kind, ids),) = backbone.input.items()
+        inputs = {
+            kind: keras.Input((None, 2, *ids.shape[2:]), dtype="int32", name=kind),
+            "targets": keras.Input((None, 2), dtype="int32", name="targets"),
+            "goes_on": keras.Input((), dtype="int32", name="goes_on"),
+        }
+        streams = StreamedBiLM(backbone.bilm, backbone.config.dropout, dtype=policy, name="streams")
+        head = SampledSoftmax(len(words.vocabulary), num_sampled, dtype=policy, name="softmax")
+        vectors = streams(inputs[kind], inputs["goes_on"])  # of both directions (B, T, P)
+        found = [head(x, inputs["targets"][:, :, side]) for side, x in enumerate(vectors)]  # (B, T)
+        super().__init__(backbone, preprocessor, inputs, ops.stack(found, axis=-1), None, name)
+        self.streams, self.head, self.vocabulary, self.num_sampled = streams, head, words, num_sampled
+
+    @classmethod
+    def supports(cls, family: Family) -> bool:
+        """Whether the family's backbones carry a state from text to text."""
+        return hasattr(family.backbone, "call_with_state")
+
+    @property
+    def idle_variables(self) -> list[Any]:
+        """Variables that no loss of the task reaches: those of the mix."""
+        backbone = getattr(self, "backbone", None)
+        return [] if backbone is None else backbone.scalar_mix.variables
+
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        """That of bilm-tf."""
+        return Adagrad(0.2, initial_accumulator_value=1.0, global_clipnorm=10.0)
+
+    def default_loss(self) -> keras.losses.Loss:
+        """The negative log-likelihood of a row's words."""
+        return UnrolledLoss()
+
+    def default_metrics(self) -> list[Any]:
+        """Perplexity, of both directions and of each."""
+        return [Perplexity(), Perplexity(0, "forward_perplexity"), Perplexity(1, "backward_perplexity")]
+
+    # === Fit, evaluate, predict ===
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: dict[Any, float] | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        seed: int = 0,
+        unroll_steps: int = UNROLL_STEPS,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """Trains the model; see `keras.Model.fit`.
+
+        Args:
+            x: documents, or token features.
+            y: None.
+            batch_size: int, rows of a batch, 128 by default.
+            epochs: int, epoch to stop at.
+            verbose: as in Keras.
+            callbacks: as in Keras.
+            validation_split: share of the documents, the last ones, to hold out.
+            validation_data: documents, or a tuple of them alone.
+            shuffle: whether to read the documents, if they are a list, in a new order each epoch and direction.
+            class_weight: None.
+            sample_weight: None.
+            initial_epoch: int, epoch to start at.
+            steps_per_epoch: int, batches of an epoch, which then need not be counted: epochs go on where the one before
+                ended.
+            seed: int, of the order of the documents.
+            unroll_steps: int, words of a row, through which gradients flow.
+            **kwargs: of `keras.Model.fit`.
+
+        Returns:
+            Keras' history of losses and metrics.
+
+        Raises:
+            TypeError: for a document that is no list of sentences, naming its position.
+            ValueError: for labels or weights, and if the words do not fill a batch.
+        """
+        if _are_documents(x):
+            if y is not None:
+                raise ValueError(f"{type(self).__name__} {self.takes_no_labels}")
+            if sample_weight is not None or class_weight is not None:
+                raise ValueError("A document has no weight, since a batch holds parts of many.")
+            self.check_takes_text()
+            size = batch_size or BATCH_SIZE
+            if validation_split and validation_data is None:
+                x, validation_data = _split(x, validation_split)
+            draw = (seed, 0 if self.optimizer is None else int(ops.convert_to_numpy(self.optimizer.iterations)))
+            streams = DocumentStreams(x, self._make_stream_batch, size, unroll_steps, shuffle=shuffle, seed=draw)
+            if steps_per_epoch is None:
+                streams.count(verbose != 0)
+            if isinstance(validation_data, tuple) and len(validation_data) == 1:
+                (validation_data,) = validation_data
+            if _are_documents(validation_data):
+                try:
+                    validation_data = (self._test_streams(validation_data, size, unroll_steps, verbose != 0),)
+                except (TypeError, ValueError) as error:
+                    raise type(error)(f"In `validation_data`: {error}") from error
+            self._make_room(size, training=True)
+            x, batch_size, validation_split = streams, None, 0.0
+        return super().fit(
+            x,
+            y,
+            batch_size,
+            epochs,
+            verbose,
+            callbacks,
+            validation_split,
+            validation_data,
+            shuffle,
+            class_weight,
+            sample_weight,
+            initial_epoch,
+            steps_per_epoch,
+            seed,
+            **kwargs,
+        )
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        unroll_steps: int = UNROLL_STEPS,
+        **kwargs: Any,
+    ) -> Any:
+        """Loss and perplexity of documents by the full softmax, or of token features. See `keras.Model.evaluate`.
+
+        Every sentence is read once. Rows get shorter where there are none left, which the loss counts as nothing and
+        the perplexities do not count.
+        """
+        if _are_documents(x):
+            if y is not None or sample_weight is not None:
+                raise ValueError("Documents have neither labels nor weights.")
+            x = self._test_streams(x, batch_size or BATCH_SIZE, unroll_steps, kwargs.get("verbose") != 0)
+        return super().evaluate(x, y, batch_size, sample_weight, **kwargs)
+
+    def perplexity(
+        self, documents: Any, batch_size: int = 256, direction: str | None = None, verbose: bool = True
+    ) -> float:
+        """Exponential of the mean negative log-likelihood of all words and ends of sentences.
+
+        The softmax is over all words, words that the vocabulary lacks count as `<UNK>`, and the rows' states are
+        carried on from step to step. All that is as in bilm-tf, but that it leaves out what the other rows have left
+        when one of them ends, where here every word counts.
+
+        Args:
+            documents: documents, each a list of sentences.
+            batch_size: int, rows. With one, each sentence is read after all the others before it.
+            direction: `"forward"` or `"backward"`; None for the mean of both, of the logarithms.
+            verbose: whether to show progress.
+
+        Returns:
+            The perplexity.
+
+        Raises:
+            TypeError: for a document that is no list of sentences, naming its position.
+            ValueError: if there are no words, or for another `direction`.
+        """
+        sides = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
+        if direction not in sides:
+            raise ValueError(f'`direction` must be "forward", "backward" or None, got {direction!r}.')
+        streams = self._test_streams(documents, batch_size, 1, verbose)
+        found = super().predict(keras_input(streams), verbose="auto" if verbose else 0)[..., sides[direction]]
+        return float(np.exp(-found.sum(dtype="float64") / (streams.num_words * found.shape[-1])))
+
+    def _test_streams(self, documents: Any, rows: int, steps: int, verbose: bool) -> DocumentStreams:
+        self.check_takes_text()
+        streams = DocumentStreams(documents, self._make_stream_batch, rows, steps, once=True)
+        streams.count(verbose)
+        self._make_room(rows, training=False)
+        return streams
+
+    def _make_room(self, rows: int, training: bool) -> None:
+        if self.streams.make_room(rows, training):
+            self.forget_compiled()
+
+    # === Documents as features ===
+
+    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+        """Documents, each by itself; see `Task.encode_inputs`."""
+        self.check_takes_text()
+        return x if isinstance(x, Encoded) else EncodedDocuments.of(x, notify)
+
+    def make_batch(
+        self,
+        encoded: EncodedDocuments,
+        rows: np.ndarray,
+        width: int,
+        y: np.ndarray | None,
+        sample_weight: np.ndarray | None,
+        rng: np.random.Generator,
+    ) -> tuple[Any, ...]:
+        """Documents to learn from, each from zeros on: `(features, targets)`."""
+        features = self.features(encoded, rows, width)
+        return features, features["targets"]
+
+    def features(self, encoded: EncodedDocuments, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """The model's inputs for some documents, padded to `width`."""
+        return self._features([encoded.documents[row] for row in rows], width, False)
+
+    def _make_stream_batch(self, rows: list[list[Step]], width: int, goes_on: bool) -> tuple[Any, ...]:
+        features = self._features(rows, width, goes_on)
+        return features, features["targets"]
+
+    def _features(self, rows: list[list[Step]], width: int, goes_on: bool) -> dict[str, np.ndarray]:
+        tokenizer = self.preprocessor.tokenizer
+        real = np.arange(width) < np.array([len(row) for row in rows])[:, None]  # (b, t)
+        pairs = list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
+        read, following = ([pair[i] for pair in pairs] for i in (0, 1))
+        flat = tokenizer.as_array(tokenizer.tokenize([read])[0], len(pairs))  # (2n,) or (2n, W)
+        ids = np.zeros((*real.shape, 2, *flat.shape[1:]), "int32")
+        ids[real] = flat.reshape(-1, 2, *flat.shape[1:])
+        targets = np.full((*real.shape, 2), -1, "int32")
+        targets[real] = np.array(self.vocabulary.tokenize([following])[0], "int32").reshape(-1, 2) - 1
+        ((kind, made),) = tokenizer.features(ids, real).items()
+        if made.ndim == 4:
+            used = np.flatnonzero(np.any(flat != NO_BYTE, axis=0)).max(initial=2) + 1
+            made = made[..., : -(-used // _COLUMNS) * _COLUMNS]
+        return {kind: made, "targets": targets, "goes_on": np.full(len(rows), int(goes_on), "int32")}
+
+    def backbone_inputs(self, features: dict[str, Any]) -> dict[str, Any]:
+        """What is read, both directions as rows of their own; see `Task.backbone_inputs`."""
+        ((name, ids),) = super().backbone_inputs(features).items()
+        ids = ops.swapaxes(ops.convert_to_tensor(ids), 1, 2)
+        return {name: ops.reshape(ids, (-1, *ids.shape[2:]))}
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "vocabulary": self.vocabulary.vocabulary, "num_sampled": self.num_sampled}
+
+
+def _checked(vocabulary: WordTokenizer | Sequence[str] | None) -> WordTokenizer:
+    if vocabulary is None:
+        raise ValueError(
+            "A BidirectionalLM needs `vocabulary`, the words that it predicts: `lmzoo.training.train_words(documents, "
+            "vocabulary_size)` learns them."
+        )
+    words = vocabulary if isinstance(vocabulary, WordTokenizer) else WordTokenizer(vocabulary)
+    special = WordTokenizer.special_tokens
+    if (first := tuple(words.vocabulary[: len(special)])) != special:
+        raise ValueError(f"`vocabulary` must begin with {', '.join(special)}, got {', '.join(first)}.")
+    return words
+
+
+def _are_documents(x: Any) -> bool:
+    """Whether `x` is to be read as documents, which may be of any kind of collection."""
+    features = x is None or isinstance(x, (dict, Encoded, keras.utils.PyDataset))
+    return not features and (is_text_stream(x) or not hasattr(x, "element_spec"))
+
+
+def _split(documents: Any, share: float) -> tuple[Any, Any]:
+    """The first documents to train on, and the last `share` of them."""
+    if not isinstance(documents, Sequence):
+        raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
+    cut = int(len(documents) * (1 - share))
+    if not 0 < cut < len(documents):
+        raise ValueError(f"`validation_split={share}` leaves no documents for training or validation.")
+    return documents[:cut], documents[cut:]
