@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import lzma
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ import lmzoo
 from lmzoo.models.family import families
 from lmzoo.presets.loading import save_preset
 from lmzoo.text import EncodedTexts, Preprocessor, WordPieceTokenizer
-from lmzoo.training import AdamW, pack_documents, train_wordpiece
+from lmzoo.training import AdamW, pack_documents, read_documents, train_wordpiece
 
 VOCABULARY_SIZE = 8000
 POSITIONS = 512
@@ -38,25 +37,22 @@ ARCHITECTURE = {
 SHORT = 128  # most rows are this long, as in BERT's own recipe; a tenth of the tokens trains the later positions
 
 
-def documents(corpus: Path, pattern: str) -> Iterator[str]:
-    """Yields the documents of all matching files."""
-    for path in sorted(corpus.glob(pattern)):
-        opener = lzma.open if path.suffix == ".xz" else open
-        with opener(path, "rt", encoding="utf-8") as file:
-            yield from (text for text in file.read().split("\n\n") if text.strip())
+def documents(corpus: Path, pattern: str) -> Iterator[list[str]]:
+    """The documents of all matching files, each a list of paragraphs."""
+    return read_documents(sorted(corpus.glob(pattern)), split=False)
 
 
 def load_tokenizer(corpus: Path, work: Path) -> WordPieceTokenizer:
     """Learns the vocabulary, or reads it from an earlier start of the run."""
     tokenizer = WordPieceTokenizer()
     if not (work / "vocabulary.txt").exists():
-        lines = (line for text in documents(corpus, "*-train-*") for line in text.split("\n"))
+        lines = (line for document in documents(corpus, "*-train-*") for line in document)
         train_wordpiece(lines, VOCABULARY_SIZE).save_assets(work)
     tokenizer.load_assets(work)
     return tokenizer
 
 
-def rows(texts: list[str], tokenizer: WordPieceTokenizer) -> EncodedTexts:
+def rows(texts: list[list[str]], tokenizer: WordPieceTokenizer) -> EncodedTexts:
     """Packs nine tenths of the documents into short rows and the rest into rows of full length."""
     packing = families()["bert"].packing
     parts = [

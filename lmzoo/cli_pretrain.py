@@ -61,6 +61,7 @@ def pretrain(
     with _messages():
         import keras
 
+        import lmzoo.models  # noqa: F401 - registers the families
         from lmzoo.pretraining import Recipe
         from lmzoo.pretraining import pretrain as run
 
