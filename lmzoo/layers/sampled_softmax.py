@@ -78,8 +78,8 @@ class SampledSoftmax(keras.layers.Layer):
         num_sampled: int, S; if it is not below V, the softmax is always over all words.
         seed: optional int; makes the sequence of samples reproducible.
 
-    Call arguments: `vectors` float (..., P); `targets` int (...), -1 where there is none. Returns float32 (...), 0 where
-    there is no target.
+    Call arguments: `vectors` float (..., P); `targets` int (...), -1 where there is none. Returns float32 (...), 0
+    where there is no target.
 
     Raises:
         ValueError: for a `num_sampled` below 1.
