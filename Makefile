@@ -19,9 +19,9 @@ TEST_PARTS ?= $(filter-out tests/reference/ tests/__pycache__/,$(wildcard tests/
 
 # What the second backend runs again: whatever computes with tensors. The rest does not depend on the backend.
 JAX_TESTS ?= tests/checkpoints/test_formats.py tests/checkpoints/test_hugging_face.py tests/compat tests/conformance \
-	tests/layers tests/models tests/serving tests/training tests/tasks/test_bilstm.py tests/tasks/test_callbacks.py \
-	tests/tasks/test_fit.py tests/tasks/test_masked_lm.py tests/tasks/test_saving.py tests/tasks/test_text_embedder.py \
-	tests/tasks/test_word_vectors.py
+	tests/layers tests/models tests/serving tests/training tests/tasks/test_bidirectional_lm.py \
+	tests/tasks/test_bilstm.py tests/tasks/test_callbacks.py tests/tasks/test_fit.py tests/tasks/test_masked_lm.py \
+	tests/tasks/test_saving.py tests/tasks/test_text_embedder.py tests/tasks/test_word_vectors.py
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 

@@ -33,10 +33,9 @@ def draw_words(vocabulary_size: int, count: int, seed: Any) -> tuple[Any, Any]:
     """Draws different words from the log-uniform distribution.
 
     Each word is given a time of arrival, exponentially distributed with its probability as the rate, and the first
-    ones are taken: the same as to draw one after the other and to draw again what was drawn already. If the time at
-    which the next word would have come is t, then a word was taken with probability 1 - exp(-p t); divided by that, sums
-    over the sample are on average sums over all words (Cohen and Kaplan, 2007, "Summarizing data using bottom-k
-    sketches").
+    ones are taken: the same as to draw one after the other and to draw again what was drawn already. If the next word
+    would have come at time t, then a word was taken with probability 1 - exp(-p t). Terms divided by that add up, on
+    average, to the sum over all words (Cohen and Kaplan, 2007, "Summarizing data using bottom-k sketches").
 
     Args:
         vocabulary_size: int, V.
@@ -71,16 +70,16 @@ class SampledSoftmax(keras.layers.Layer):
     """Log-probabilities of words by a softmax, in training among a sample of the vocabulary.
 
     The sample is shared by the whole batch. The logarithms of the expected counts are subtracted from the logits, and
-    a sampled word is no rival where it is the target (Jean et al., 2015, https://arxiv.org/abs/1412.2007, as ELMo's
-    language model was trained). The ids must be ranks by frequency, 0 for the most frequent word.
+    a sampled word is no rival where it is the target (Jean et al., 2015, https://arxiv.org/abs/1412.2007). The ids must
+    be ranks by frequency, 0 for the most frequent word.
 
     Args:
         vocabulary_size: int, V.
         num_sampled: int, S; if it is not below V, the softmax is always over all words.
         seed: optional int; makes the sequence of samples reproducible.
 
-    Call arguments: `vectors` float (..., P); `targets` int (...), -1 where there is none. Returns float32 (...), 0 where
-    there is no target.
+    Call arguments: `vectors` float (..., P); `targets` int (...), -1 where there is none. Returns float32 (...), 0
+    where there is no target.
 
     Raises:
         ValueError: for a `num_sampled` below 1.

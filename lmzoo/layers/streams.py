@@ -86,7 +86,7 @@ class StreamedBiLM(keras.layers.Layer):
 
 
 class _Memory:
-    """What the rows remember: variables for the structure of a state. (An attribute of its own Keras would save.)"""
+    """What the rows remember: a state of variables, which Keras would save if it were an attribute of the layer."""
 
     rows = 0
     state: Any = None

@@ -203,7 +203,7 @@ def load_task(
         config.pop("labels", None)
         config.pop("num_classes", None)
         config.pop("vocabulary", None)
-    if load_weights and not has_head and not cls.needs_labels:
+    elif load_weights and not has_head and not cls.needs_labels:
         warnings.warn(f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew.", stacklevel=3)
     elif load_weights and not has_head and source.head not in (*_PRETRAINED, cls.__name__):
         warnings.warn(

@@ -286,7 +286,10 @@ class BidirectionalLM(Task):
 
     def _make_room(self, rows: int, training: bool) -> None:
         if self.streams.make_room(rows, training):
-            self.forget_compiled()
+            if training:
+                self.train_function = None
+            else:
+                self.test_function = self.predict_function = None
 
     # === Documents as features ===
 
@@ -320,6 +323,8 @@ class BidirectionalLM(Task):
         tokenizer = self.preprocessor.tokenizer
         real = np.arange(width) < np.array([len(row) for row in rows])[:, None]  # (b, t)
         pairs = list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
+        read: Any
+        following: Any
         read, following = ([pair[i] for pair in pairs] for i in (0, 1))
         flat = tokenizer.as_array(tokenizer.tokenize([read])[0], len(pairs))  # (2n,) or (2n, W)
         ids = np.zeros((*real.shape, 2, *flat.shape[1:]), "int32")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.training import PearsonCorrelation, spearman
+from lmzoo.training import PearsonCorrelation, Perplexity, UnrolledLoss, spearman
 
 rng = np.random.default_rng(7)
 X = rng.normal(3.0, 1.3, 61)
@@ -100,3 +100,23 @@ def test_spearman_is_scipys():
 def test_spearman_of_what_it_cannot_rank(a, b, message):
     with pytest.raises(ValueError, match=message):
         spearman(a, b)
+
+
+def test_perplexity():
+    targets = np.array([[[3, 0], [7, 2]], [[1, 9], [-1, -1]]])
+    logs = np.log(np.linspace(0.1, 0.9, 8)).reshape(2, 2, 2)
+    of_words = np.exp(-logs[targets >= 0].mean())
+    metrics = [Perplexity(), Perplexity(0), Perplexity.from_config(Perplexity(1, name="backward").get_config())]
+    for metric in metrics:
+        for row in (0, 1):
+            metric.update_state(targets[row : row + 1], logs[row : row + 1])
+    found = [float(metric.result()) for metric in metrics]
+    sides = [np.exp(-np.mean([logs[0, 0, k], logs[0, 1, k], logs[1, 0, k]])) for k in (0, 1)]
+    assert found == pytest.approx([of_words, *sides], rel=1e-5)
+    assert metrics[2].name == "backward"
+
+
+def test_unrolled_loss():
+    logs = -np.arange(12.0).reshape(2, 3, 2)
+    loss = UnrolledLoss.from_config(UnrolledLoss().get_config())
+    assert float(loss(np.zeros((2, 3, 2)), logs)) == pytest.approx(66 / 2 / 2)

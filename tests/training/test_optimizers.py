@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.training import AdamW
+from lmzoo.training import Adagrad, AdamW
 from tests.reference.weights import tiny_masked_lm, to_numpy
 from tests.training.updating import ARGUMENTS, DECAYED, SHAPES, STEPS, assert_equal, gradient, start, train
 
@@ -178,3 +178,28 @@ def test_config_round_trip():
         "bias_correction": False,
         "exclude_from_decay": ["x"],
     }
+
+
+@pytest.mark.parametrize("norm", [None, 0.7])
+def test_adagrad_adds_up_what_a_row_gets(norm):
+    """A table's rows that are looked up several times, with a gradient that is clipped, or not."""
+    table = keras.layers.Embedding(5, 3)
+    table.build((None,))
+    ids, targets = np.array([[1, 4, 1], [1, 2, 4]]), np.linspace(-3, 2, 18).reshape(2, 3, 3)
+    inputs = keras.Input((3,), dtype="int32")
+    model = keras.Model(inputs, table(inputs))
+    before = np.array(table.get_weights()[0], "float64")
+    model.compile(Adagrad(0.2, initial_accumulator_value=1.0, global_clipnorm=norm), "mse")
+    accumulated, expected = np.ones((5, 3)), before.copy()
+    for _ in range(2):
+        gradient = np.zeros((5, 3))
+        np.add.at(gradient, ids, 2 * (expected[ids] - targets) / targets.size)
+        if norm is not None:
+            gradient *= min(1, norm / np.linalg.norm(gradient))
+        accumulated += gradient**2
+        expected -= 0.2 * gradient / np.sqrt(accumulated)
+        model.train_on_batch(ids, targets)
+    np.testing.assert_allclose(table.get_weights()[0], expected, atol=1e-6)
+    assert np.abs(expected - before).max() > 0.01
+    clone = Adagrad.from_config(model.optimizer.get_config())
+    assert clone.get_config() == model.optimizer.get_config()

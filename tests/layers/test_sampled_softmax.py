@@ -1,0 +1,98 @@
+"""The softmax over a sample of words: its numbers for a given sample, and how samples are drawn."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from lmzoo.layers import SampledSoftmax
+from lmzoo.layers.sampled_softmax import draw_words, log_uniform
+from tests.reference.weights import to_numpy
+
+V, P = 23, 5
+ZIPF = np.array([np.log((r + 2) / (r + 1)) / np.log(V + 1) for r in range(V)])
+rng = np.random.default_rng(3)
+
+
+def build(num_sampled, **arguments):
+    layer = SampledSoftmax(V, num_sampled, **arguments)
+    layer.build((None, None, P))
+    layer.bias.assign(rng.normal(size=V))
+    return layer
+
+
+def inputs(shape=(2, 3)):
+    vectors, targets = rng.normal(size=(*shape, P)).astype("float32"), rng.integers(0, V, shape).astype("int32")
+    targets[0, 1] = -1
+    return vectors, targets
+
+
+def test_probabilities_are_log_uniform():
+    found = to_numpy(log_uniform(ops.arange(V), V))
+    np.testing.assert_allclose(found, ZIPF, rtol=1e-5)
+    assert found.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_given_a_sample():
+    """Each row's softmax over its target and those sampled words that are not the target."""
+    layer, time = build(4), 3.7
+    vectors = rng.normal(size=(3, P)).astype("float32")
+    targets, sample = np.array([11, 2, 0]), np.array([2, 19, 7, 0])
+    found = to_numpy(layer.among(vectors, targets, sample, time))
+    kernel, bias = to_numpy(layer.kernel), to_numpy(layer.bias)
+    for row, (x, target) in enumerate(zip(vectors, targets, strict=True)):
+        words = [target, *(word for word in sample if word != target)]
+        logits = [x @ kernel[word] + bias[word] - np.log(1 - np.exp(-ZIPF[word] * time)) for word in words]
+        expected = logits[0] - np.log(np.sum(np.exp(logits)))
+        assert found[row] == pytest.approx(expected, abs=1e-5), f"row {row}"
+
+
+@pytest.mark.parametrize(("num_sampled", "training"), [(7, False), (V, True), (V + 1, True)])
+def test_over_all_words(num_sampled, training):
+    layer, (vectors, targets) = build(num_sampled), inputs()
+    logits = vectors.astype("float64") @ to_numpy(layer.kernel).T + to_numpy(layer.bias)
+    every = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = np.take_along_axis(every, np.maximum(targets, 0)[..., None], axis=-1)[..., 0]
+    expected[targets < 0] = 0
+    np.testing.assert_allclose(to_numpy(layer(vectors, targets, training=training)), expected, atol=1e-5)
+
+
+def test_every_call_draws_anew():
+    (vectors, targets), layers = inputs(), [build(7, seed=seed) for seed in (1, 1, 2)]
+    for layer in layers[1:]:
+        layer.set_weights(layers[0].get_weights())
+    first, again, other = (to_numpy(layer(vectors, targets, training=True)) for layer in layers)
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+    assert not np.allclose(first, to_numpy(layers[0](vectors, targets, training=True)))
+    assert first[0, 1] == 0
+    assert (first[targets >= 0] < 0).all()
+
+
+def test_draws_are_those_without_replacement():
+    size, draws, generator = 7, 700, keras.random.SeedGenerator(5)
+    found = [[*map(ops.convert_to_numpy, draw_words(V, size, generator))] for _ in range(draws)]
+    assert {(len(set(ranks.tolist())), ranks.shape) for ranks, _ in found} == {(size, (size,))}
+    taken = np.zeros((draws, V))
+    for row, (ranks, _) in zip(taken, found, strict=True):
+        row[ranks] = 1
+    reference = np.zeros(V)
+    for _ in range(20 * draws):
+        chosen = dict.fromkeys(rng.choice(V, 60, p=ZIPF).tolist())
+        reference[list(chosen)[:size]] += 1 / (20 * draws)
+    np.testing.assert_allclose(taken.mean(axis=0), reference, atol=4.5 * np.sqrt(0.25 / draws))
+    # Divided by the probabilities, a sum over the sample is that over all words, on average.
+    times = np.array([time for _, time in found])[:, None]
+    values = np.linspace(1, 3, V)
+    sums = (taken * values / (1 - np.exp(-ZIPF * times))).sum(axis=1)
+    assert sums.mean() == pytest.approx(values.sum(), abs=4 * sums.std() / np.sqrt(draws))
+    assert sums.std() / np.sqrt(draws) < 0.03 * values.sum()
+
+
+def test_configuration():
+    layer = SampledSoftmax(V, 7, seed=3)
+    assert SampledSoftmax.from_config(layer.get_config()).get_config() == layer.get_config()
+    with pytest.raises(ValueError, match="`num_sampled` must be a positive integer, got 0"):
+        SampledSoftmax(V, 0)
