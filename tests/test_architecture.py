@@ -39,11 +39,12 @@ ALLOWED = {
     "readers": {"readers"},
     "serving": {"serving", "tasks", "models", "presets", "text", "layers"},
     "analysis": {"analysis", "tasks", "models", "text", "layers"},
+    "pretraining": {"pretraining", "tasks", "models", "presets", "training", "text", "layers"},
     "compat": {"compat", "analysis", "tasks", "models", "checkpoints", "presets", "training", "text", "layers"},
 }
 # The public face of the package, and what sits on top of everything, may import anything.
 TESTING = {"testing.py", "tiny.py", "elsewhere.py"}
-CLI = {"cli.py", "cli_tasks.py", "cli_reading.py", "cli_reports.py", "cli_writing.py"}
+CLI = {"cli.py", "cli_pretrain.py", "cli_tasks.py", "cli_reading.py", "cli_reports.py", "cli_writing.py"}
 EXEMPT = {"__init__.py", "models/__init__.py", *TESTING, *CLI}
 # Python files that a family's folder may hold (layers.py only for families with layers of their own).
 FAMILY_FILES = {"__init__.py", "backbone.py", "text.py", "checkpoints.py", "layers.py"}

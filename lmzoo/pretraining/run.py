@@ -79,12 +79,15 @@ class Run:
         """
         a_round = min(ROUND, steps)
         log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
-        model.fit(
-            x,
-            epochs=math.ceil(steps / a_round),
-            steps_per_epoch=a_round,
-            seed=self.recipe.seed,
-            verbose=0,
-            callbacks=[shown, log, *self.callbacks, resume],
-            **arguments,
-        )
+        try:
+            model.fit(
+                x,
+                epochs=math.ceil(steps / a_round),
+                steps_per_epoch=a_round,
+                seed=self.recipe.seed,
+                verbose=0,
+                callbacks=[shown, log, *self.callbacks, resume],
+                **arguments,
+            )
+        finally:
+            log.on_train_end()  # closes the file

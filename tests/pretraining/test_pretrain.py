@@ -1,0 +1,132 @@
+"""From text files to a preset."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lmzoo
+from lmzoo.cli import app
+from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
+from lmzoo.pretraining.run import Documents
+
+LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
+TINY = {"tokens": 1100, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    monkeypatch.setitem(encoders.SIZES, "nano", (1, 64))
+    monkeypatch.setitem(language_model.ELMO_SIZES, "nano", (7, 5, ((1, 3), (2, 5))))
+    monkeypatch.setattr(run, "ROUND", 3)
+    path = tmp_path / "tales.txt"
+    path.write_text("\n\n".join("\n".join(LINES[i % 4 :] + LINES[: i % 4]) for i in range(103)), "utf-8")
+    return path
+
+
+class Stop(keras.callbacks.Callback):
+    """Ends a run by an error."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == self.step:
+            raise KeyboardInterrupt
+
+
+def test_a_run_and_one_that_is_interrupted(text, tmp_path):
+    """The same weights; in the middle of the second part, and of an epoch."""
+    said = []
+    scores = pretrain(text, tmp_path / "whole", Recipe(**TINY), say=said.append)
+    assert scores.keys() == {
+        "loss",
+        "masked_lm_loss",
+        "masked_lm_accuracy",
+        "sentence_loss",
+        "sentence_accuracy",
+    }
+    assert any("train: 102 documents" in line for line in said)
+    assert any("tokens/s" in line for line in said)
+    with open(tmp_path / "whole.work/log.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["tokens_per_second"]) > 0
+    steps = int(said[-2].split()[3].strip(":"))
+    # Which of equally frequent pieces are learnt is not the same in every run.
+    shutil.copytree(tmp_path / "whole.work/tokenizer", tmp_path / "again.work/tokenizer")
+    for step in (2, steps - 1):
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(text, tmp_path / "again", Recipe(**TINY), callbacks=[Stop(step)], verbose=False)
+    pretrain(text, tmp_path / "again", Recipe(**TINY), verbose=False)
+    whole, again = (lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("whole", "again"))
+    for ours, theirs in zip(whole.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert whole.backbone.config.dropout == 0.1
+    assert whole.objective == "nsp"
+    card = (tmp_path / "whole/README.md").read_text("utf-8")
+    assert "masked lm accuracy" in card
+    assert f"| steps | {steps} |" in card
+    assert lmzoo.models.MaskedLM.from_preset(tmp_path / "whole").fill(["The [MASK] left."], top_k=1)[0][0]["token"]
+
+
+def test_elmo(text, tmp_path):
+    recipe = Recipe("elmo", tokens=400, vocabulary_size=13, sequence_length=7, batch_size=4)
+    scores = pretrain(text, tmp_path / "elmo", recipe, verbose=False)
+    model = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "elmo")
+    held = list(Documents(text, None, held=True))
+    assert len(held) == 1
+    assert model.perplexity(held, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
+
+
+def test_what_is_held_out(text, tmp_path):
+    train, held = ([*Documents(text, None, held)] for held in (False, True))
+    assert (len(train), len(held)) == (102, 1)
+    other = tmp_path / "other.txt"
+    other.write_text("One.\n\nTwo.\n", "utf-8")
+    assert [len(list(Documents(text, other, held))) for held in (False, True)] == [103, 2]
+
+
+def test_errors(text, tmp_path):
+    for arguments, message in (
+        ({"family": "gpt"}, "`family` must be one of .*bert.*, got 'gpt'"),
+        ({"size": "huge"}, "`size` must be one of nano"),
+        ({"optimizer": "sgd"}, "`optimizer` must be one of adamw, lamb"),
+        ({"objective": "mlm"}, "`objective` must be one of auto"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Recipe(**arguments)
+    Recipe(**TINY).remember(tmp_path / "model.work")
+    with pytest.raises(ValueError, match=r"holds a run with another `size`, another `seed`\. Give another `work`"):
+        pretrain(text, tmp_path / "model", Recipe(**TINY, size="mini", seed=3))
+    assert json.loads((tmp_path / "model.work/recipe.json").read_text("utf-8"))["size"] == "nano"
+    (tmp_path / "model").mkdir()
+    with pytest.raises(FileExistsError, match=r"exists already\. Pass `overwrite=True`"):
+        pretrain(text, tmp_path / "model", Recipe(**TINY))
+    with pytest.raises(FileNotFoundError, match="There is no"):
+        pretrain(tmp_path / "none.txt", tmp_path / "another", Recipe(**TINY))
+
+
+def test_command_line(text, tmp_path):
+    def call(*arguments, code=0):
+        result = CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
+        assert result.exit_code == code, (result.output, result.exception)
+        return result
+
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+    asked = ["--objective=none", "--static", "--language=en", "--tensorboard", tmp_path / "board"]
+    result = call(text, "-o", tmp_path / "it", *options, *asked)
+    assert {line.split("\t")[0] for line in result.stdout.strip().splitlines()} == {"loss", "accuracy"}
+    stored = json.loads((tmp_path / "it/metadata.json").read_text("utf-8"))
+    assert stored["languages"] == ["en"]
+    assert any((tmp_path / "board").rglob("events*"))
+    task = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
+    assert (task.objective, task.masking.dynamic) == (None, False)
+    assert "exists already. Pass `--overwrite`" in call(text, "-o", tmp_path / "it", *options, code=1).stderr
+    assert "`family` must be one of" in call(text, "-o", tmp_path / "new", "--family=gpt", code=1).stderr
