@@ -91,6 +91,12 @@ def test_too_little_for_a_row(tmp_path):
     assert pack_sentences(corpus, packer(31)).token_ids.tolist() == row
 
 
+def test_a_lone_separator_is_no_row():
+    """After a full row, and before a sentence that fills the next, nothing stands between documents."""
+    rows = pack_sentences([["w1 w1 w1"], ["w2 w2 w2"]], packer(5))
+    assert rows.lengths.tolist() == [5, 5]
+
+
 def test_padding_of_full_sentences(tmp_path):
     """In the batches of `fit`, with sentences as long as those of English books (26 tokens, a few of over 100)."""
     rng = np.random.default_rng(11)

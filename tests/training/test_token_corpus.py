@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 
 import numpy as np
 import pytest
@@ -105,6 +106,26 @@ def test_empty_documents_are_counted(tmp_path):
         write_corpus([[], [""]], TOKENIZER, tmp_path / "empty")
     with pytest.raises(TypeError, match=r"`documents\[2\]\[1\]` must be a string, got 7"):
         write_corpus(["w1", "w2", ["w3", 7]], TOKENIZER, tmp_path / "wrong")
+
+
+def test_reading_waits_for_the_tokenizer(tmp_path, monkeypatch):
+    """Or a quick disk would fill the memory with texts."""
+    ahead, done = [], []
+    tokenize = WordPieceTokenizer.tokenize
+
+    def slowly(self, texts):
+        time.sleep(0.01)
+        done.append(1)
+        return tokenize(self, texts)
+
+    def watched():
+        for read, document in enumerate(documents()):
+            ahead.append(read - len(done))
+            yield document
+
+    monkeypatch.setattr(WordPieceTokenizer, "tokenize", slowly)
+    write_corpus(watched(), TOKENIZER, tmp_path, shard_tokens=1)  # so that a batch is a document
+    assert max(ahead) <= 4
 
 
 # === Going on ===
