@@ -2,8 +2,8 @@
 
 What a language model trained on the same documents has to beat. The vocabulary is closed, as that of a
 `BidirectionalLM`'s softmax: other words are `<UNK>`. What is predicted, and counted, is what the forward direction of
-`BidirectionalLM.perplexity` predicts, every word and every end of a sentence. A sentence is predicted from itself alone,
-while the LSTMs also know those before it.
+`BidirectionalLM.perplexity` predicts, every word and every end of a sentence. A sentence is predicted from itself
+alone, while the LSTMs also know those before it.
 
 With c(h, w) how often w follows the words h, N(h) how many different words do, and D a discount for each order,
 

@@ -1,8 +1,8 @@
 """Optimisation and pre-training."""
 
 from lmzoo.training.corpus import pack_documents, pack_sentences, train_wordpiece
-from lmzoo.training.losses import UnrolledLoss
-from lmzoo.training.metrics import MicroF1, PearsonCorrelation, Perplexity, spearman
+from lmzoo.training.likelihood import Perplexity, UnrolledLoss
+from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
 from lmzoo.training.optimizers import Adagrad, AdamW
 from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.segments import SegmentPairs, segment_pairs
