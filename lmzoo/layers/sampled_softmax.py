@@ -117,7 +117,7 @@ class SampledSoftmax(keras.layers.Layer):
     def call(self, vectors: Any, targets: Any, training: bool = False) -> Any:
         """Computes the log-probabilities."""
         shape, x = ops.shape(targets), as_rows(vectors)  # (N, P)
-        targets = ops.reshape(targets, (-1,))  # (N,)
+        targets = ops.cast(ops.reshape(targets, (-1,)), "int32")  # (N,)
         found = ops.maximum(targets, 0)
         if training and self.num_sampled < self.vocabulary_size:
             sample, time = draw_words(self.vocabulary_size, self.num_sampled, self.seed_generator)

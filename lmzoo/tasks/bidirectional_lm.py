@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,20 +13,17 @@ from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.streams import StreamedBiLM
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family
-from lmzoo.tasks.inputs import is_text_stream
+from lmzoo.tasks.documents import are_documents, features_of_steps, split_documents
 from lmzoo.tasks.task import Task
 from lmzoo.text import Encoded, Preprocessor, WordTokenizer
 from lmzoo.text.batching import keras_input
-from lmzoo.text.characters import NO_BYTE
 from lmzoo.text.policy import notify
-from lmzoo.training.losses import UnrolledLoss
-from lmzoo.training.metrics import Perplexity
+from lmzoo.training.likelihood import Perplexity, UnrolledLoss
 from lmzoo.training.optimizers import Adagrad
 from lmzoo.training.streams import DocumentStreams, EncodedDocuments, Step
 
 BATCH_SIZE = 128
 UNROLL_STEPS = 20
-_COLUMNS = 16  # characters of a batch's words are cut to multiples of it: few shapes to compile for
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -188,7 +184,7 @@ class BidirectionalLM(Task):
             TypeError: for a document that is no list of sentences, naming its position.
             ValueError: for labels or weights, and if the words do not fill a batch.
         """
-        if _are_documents(x):
+        if are_documents(x):
             if y is not None:
                 raise ValueError(f"{type(self).__name__} {self.takes_no_labels}")
             if sample_weight is not None or class_weight is not None:
@@ -196,14 +192,14 @@ class BidirectionalLM(Task):
             self.check_takes_text()
             size = batch_size or BATCH_SIZE
             if validation_split and validation_data is None:
-                x, validation_data = _split(x, validation_split)
+                x, validation_data = split_documents(x, validation_split)
             draw = (seed, 0 if self.optimizer is None else int(ops.convert_to_numpy(self.optimizer.iterations)))
             streams = DocumentStreams(x, self._make_stream_batch, size, unroll_steps, shuffle=shuffle, seed=draw)
             if steps_per_epoch is None:
                 streams.count(verbose != 0)
             if isinstance(validation_data, tuple) and len(validation_data) == 1:
                 (validation_data,) = validation_data
-            if _are_documents(validation_data):
+            if are_documents(validation_data):
                 try:
                     validation_data = (self._test_streams(validation_data, size, unroll_steps, verbose != 0),)
                 except (TypeError, ValueError) as error:
@@ -242,7 +238,7 @@ class BidirectionalLM(Task):
         Every sentence is read once. Rows get shorter where there are none left, which the loss counts as nothing and
         the perplexities do not count.
         """
-        if _are_documents(x):
+        if are_documents(x):
             if y is not None or sample_weight is not None:
                 raise ValueError("Documents have neither labels nor weights.")
             x = self._test_streams(x, batch_size or BATCH_SIZE, unroll_steps, kwargs.get("verbose") != 0)
@@ -313,29 +309,12 @@ class BidirectionalLM(Task):
 
     def features(self, encoded: EncodedDocuments, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """The model's inputs for some documents, padded to `width`."""
-        return self._features([encoded.documents[row] for row in rows], width, False)
+        steps = [encoded.documents[row] for row in rows]
+        return features_of_steps(self.preprocessor.tokenizer, self.vocabulary, steps, width, goes_on=False)
 
     def _make_stream_batch(self, rows: list[list[Step]], width: int, goes_on: bool) -> tuple[Any, ...]:
-        features = self._features(rows, width, goes_on)
+        features = features_of_steps(self.preprocessor.tokenizer, self.vocabulary, rows, width, goes_on)
         return features, features["targets"]
-
-    def _features(self, rows: list[list[Step]], width: int, goes_on: bool) -> dict[str, np.ndarray]:
-        tokenizer = self.preprocessor.tokenizer
-        real = np.arange(width) < np.array([len(row) for row in rows])[:, None]  # (b, t)
-        pairs = list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
-        read: Any
-        following: Any
-        read, following = ([pair[i] for pair in pairs] for i in (0, 1))
-        flat = tokenizer.as_array(tokenizer.tokenize([read])[0], len(pairs))  # (2n,) or (2n, W)
-        ids = np.zeros((*real.shape, 2, *flat.shape[1:]), "int32")
-        ids[real] = flat.reshape(-1, 2, *flat.shape[1:])
-        targets = np.full((*real.shape, 2), -1, "int32")
-        targets[real] = np.array(self.vocabulary.tokenize([following])[0], "int32").reshape(-1, 2) - 1
-        ((kind, made),) = tokenizer.features(ids, real).items()
-        if made.ndim == 4:
-            used = np.flatnonzero(np.any(flat != NO_BYTE, axis=0)).max(initial=2) + 1
-            made = made[..., : -(-used // _COLUMNS) * _COLUMNS]
-        return {kind: made, "targets": targets, "goes_on": np.full(len(rows), int(goes_on), "int32")}
 
     def backbone_inputs(self, features: dict[str, Any]) -> dict[str, Any]:
         """What is read, both directions as rows of their own; see `Task.backbone_inputs`."""
@@ -359,19 +338,3 @@ def _checked(vocabulary: WordTokenizer | Sequence[str] | None) -> WordTokenizer:
     if (first := tuple(words.vocabulary[: len(special)])) != special:
         raise ValueError(f"`vocabulary` must begin with {', '.join(special)}, got {', '.join(first)}.")
     return words
-
-
-def _are_documents(x: Any) -> bool:
-    """Whether `x` is to be read as documents, which may be of any kind of collection."""
-    features = x is None or isinstance(x, (dict, Encoded, keras.utils.PyDataset))
-    return not features and (is_text_stream(x) or not hasattr(x, "element_spec"))
-
-
-def _split(documents: Any, share: float) -> tuple[Any, Any]:
-    """The first documents to train on, and the last `share` of them."""
-    if not isinstance(documents, Sequence):
-        raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
-    cut = int(len(documents) * (1 - share))
-    if not 0 < cut < len(documents):
-        raise ValueError(f"`validation_split={share}` leaves no documents for training or validation.")
-    return documents[:cut], documents[cut:]

@@ -2,8 +2,8 @@
 
 from lmzoo.training.corpus import pack_documents, pack_sentences
 from lmzoo.training.documents import read_documents, split_documents
-from lmzoo.training.losses import UnrolledLoss
-from lmzoo.training.metrics import MicroF1, PearsonCorrelation, Perplexity, spearman
+from lmzoo.training.likelihood import Perplexity, UnrolledLoss
+from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
 from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
 from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.resuming import ResumableCheckpoint

@@ -1,11 +1,10 @@
-"""Losses of models whose outputs are logits, or log-probabilities."""
+"""Losses of models whose outputs are logits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
-from keras import ops
 
 
 def loss_of_logits(loss: Any) -> Any:
@@ -29,25 +28,3 @@ def loss_of_logits(loss: Any) -> Any:
             f"The model's outputs are logits: pass {type(loss).__name__}(from_logits=True), or leave `loss` out."
         )
     return loss
-
-
-@keras.saving.register_keras_serializable(package="lmzoo")
-class UnrolledLoss(keras.losses.Loss):
-    """Of a row of words the sum over its steps of the negative log-likelihoods, of two directions their mean.
-
-    That is the loss of one word times the number of steps, whose gradient ELMo was trained with (bilm-tf).
-
-    Args:
-        reduction: as in `keras.losses.Loss`.
-        name: str.
-
-    Call arguments: `y_true` (B, T, 2), not looked at; `y_pred` float (B, T, 2), log-probabilities of the words, 0 where
-    there is no word.
-    """
-
-    def __init__(self, reduction: str = "sum_over_batch_size", name: str = "unrolled_loss") -> None:
-        super().__init__(name=name, reduction=reduction)
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each row: float32 (B,)."""
-        return -ops.sum(ops.mean(y_pred, axis=-1), axis=-1)

@@ -1,4 +1,4 @@
-"""Correlations, how well scores follow those of people; F1 of any number of labels; perplexity."""
+"""Correlations, how well scores follow those of people; F1 of any number of labels."""
 
 from __future__ import annotations
 
@@ -111,54 +111,6 @@ class MicroF1(keras.metrics.F1Score):
         """The constructor's arguments."""
         config = super().get_config()
         return {"name": config["name"], "dtype": config["dtype"]}
-
-
-@keras.saving.register_keras_serializable(package="lmzoo")
-class Perplexity(keras.metrics.Metric):
-    """Exponential of the mean negative log-likelihood of all words.
-
-    Args:
-        side: index on the last axis, the direction to look at; None for all.
-        name: str.
-        dtype: dtype of the result.
-
-    `update_state` takes targets (..., 2), -1 where there is no word, and their log-probabilities, float (..., 2).
-
-    Example:
-
-    ```python
-    import numpy as np
-    from lmzoo.training import Perplexity
-
-    metric = Perplexity()
-    metric.update_state(np.array([[3, 4], [-1, -1]]), np.log([[0.5, 0.125], [1.0, 1.0]]))
-    metric.result()  # 4.0
-    ```
-    """
-
-    def __init__(self, side: int | None = None, name: str = "perplexity", dtype: Any = None) -> None:
-        super().__init__(name=name, dtype=dtype)
-        self._direction = "down"  # better if lower, for tuners and callbacks
-        self.side = side
-        self.total = self.add_variable((), "zeros", name="total")
-        self.count = self.add_variable((), "zeros", name="count")
-
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Adds a batch; weights are not looked at."""
-        targets, found = ops.convert_to_tensor(y_true), ops.cast(y_pred, self.dtype)
-        if self.side is not None:
-            targets, found = targets[..., self.side], found[..., self.side]
-        real = ops.cast(targets >= 0, self.dtype)
-        self.total.assign_add(ops.sum(found * real))
-        self.count.assign_add(ops.sum(real))
-
-    def result(self) -> Any:
-        """The perplexity so far."""
-        return ops.exp(-self.total / ops.maximum(self.count, 1))
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "side": self.side}
 
 
 def spearman(a: Any, b: Any) -> float:

@@ -24,7 +24,7 @@ def build(num_sampled, **arguments):
 
 
 def inputs(shape=(2, 3)):
-    vectors, targets = rng.normal(size=(*shape, P)).astype("float32"), rng.integers(0, V, shape).astype("int32")
+    vectors, targets = rng.normal(size=(*shape, P)).astype("float32"), rng.integers(0, V, shape)
     targets[0, 1] = -1
     return vectors, targets
 

@@ -1,0 +1,70 @@
+"""Documents as the inputs of a language model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.tasks.inputs import is_text_stream
+from lmzoo.text import Encoded, Tokenizer, WordTokenizer
+from lmzoo.text.characters import NO_BYTE
+from lmzoo.training.streams import Step
+
+_COLUMNS = 16  # characters of a batch's words are cut to a multiple of it: few shapes to compile for
+
+
+def are_documents(x: Any) -> bool:
+    """Whether `x` is to be read as documents, which may be of any kind of collection; token features are not."""
+    features = x is None or isinstance(x, (dict, Encoded, keras.utils.PyDataset))
+    return not features and (is_text_stream(x) or not hasattr(x, "element_spec"))
+
+
+def split_documents(documents: Any, share: float) -> tuple[Any, Any]:
+    """The first documents for training, and the last `share` of them for validation.
+
+    Raises:
+        TypeError: if they are no sequence.
+        ValueError: if one of the two would be empty.
+    """
+    if not isinstance(documents, Sequence):
+        raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
+    cut = int(len(documents) * (1 - share))
+    if not 0 < cut < len(documents):
+        raise ValueError(f"`validation_split={share}` leaves no documents for training or validation.")
+    return documents[:cut], documents[cut:]
+
+
+def features_of_steps(
+    tokenizer: Tokenizer, vocabulary: WordTokenizer, rows: Sequence[Sequence[Step]], width: int, goes_on: bool
+) -> dict[str, np.ndarray]:
+    """What a `BidirectionalLM` takes.
+
+    Args:
+        tokenizer: says what words are read as.
+        vocabulary: the words that are predicted.
+        rows: of each row the words that are read, and those that come next.
+        width: int, t, padded length.
+        goes_on: whether the rows go on with the batch before.
+
+    Returns:
+        `character_ids` int32 (b, t, 2, W), columns at the end that no word needs left out, or `token_ids` (b, t, 2);
+        `targets` int32 (b, t, 2), -1 at padding; `goes_on` int32 (b,).
+    """
+    real = np.arange(width) < np.array([len(row) for row in rows])[:, None]  # (b, t)
+    pairs = list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
+    read: Any = [pair[0] for pair in pairs]
+    following: Any = [pair[1] for pair in pairs]
+    flat = tokenizer.as_array(tokenizer.tokenize([read])[0], len(pairs))  # (2n,) or (2n, W)
+    ids = np.zeros((*real.shape, 2, *flat.shape[1:]), "int32")
+    ids[real] = flat.reshape(-1, 2, *flat.shape[1:])
+    targets = np.full((*real.shape, 2), -1, "int32")
+    targets[real] = np.array(vocabulary.tokenize([following])[0], "int32").reshape(-1, 2) - 1
+    ((name, ids),) = tokenizer.features(ids, real).items()
+    if flat.ndim == 2:
+        used = np.flatnonzero(np.any(flat != NO_BYTE, axis=0)).max(initial=2) + 1
+        ids = ids[..., : -(-used // _COLUMNS) * _COLUMNS]
+    return {name: ids, "targets": targets, "goes_on": np.full(len(rows), int(goes_on), "int32")}
