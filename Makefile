@@ -23,6 +23,10 @@ JAX_TESTS ?= tests/checkpoints/test_formats.py tests/checkpoints/test_hugging_fa
 	tests/tasks/test_bilstm.py tests/tasks/test_callbacks.py tests/tasks/test_fit.py tests/tasks/test_masked_lm.py \
 	tests/tasks/test_saving.py tests/tasks/test_text_embedder.py tests/tasks/test_word_vectors.py
 
+# Tests build the same tiny models again and again: JAX compiles each once for all of them.
+JAX_CACHE := JAX_COMPILATION_CACHE_DIR='$(CURDIR)/.pytest_cache/jax' JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
+	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
+
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
@@ -81,7 +85,7 @@ test-tf: $(DEV_STAMP)  ## the whole suite on TensorFlow; PYTEST_ARGS="-m 'not sl
 
 test-jax: $(DEV_STAMP)  ## the quick tests of layers, models, tasks and conformance on JAX
 	@echo "== tests, JAX backend"
-	@KERAS_BACKEND=jax $(PYTEST) -m 'not slow' $(PYTEST_ARGS) $(JAX_TESTS)
+	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) -m 'not slow' $(PYTEST_ARGS) $(JAX_TESTS)
 
 wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty environment, run the quickstart from elsewhere
 	@echo "== wheel"
