@@ -282,6 +282,7 @@ def test_validation_split_and_options(tiny, task):
 
 # The stories are longer than what is read of them here.
 @pytest.mark.filterwarnings(f"ignore::{TextNotice.__module__}.{TextNotice.__name__}")
+@pytest.mark.compiled
 @pytest.mark.slow
 def test_real_questions(shared):
     """The loss on a few hundred questions of Cosmos QA goes down."""
