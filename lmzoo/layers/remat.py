@@ -20,9 +20,7 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs:
         *inputs: float tensors.
     """
     weights = layer.trainable_variables
-    others = [v for v in layer.variables if not any(v is weight for weight in weights)]
-    kept = {id(v) for v in layer.weights}
-    seeds = [v for v in others if id(v) not in kept]
+    others, seeds = layer.non_trainable_variables, seeds_of(layer)
     # On TensorFlow `v.value` is the variable itself, and seeds move on before the second time.
     fixed = [(v, ops.copy(v.value)) for v in others]
 
@@ -40,3 +38,9 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs:
     for variable, value in zip(seeds, returned or after, strict=True):
         variable.assign(value)
     return result
+
+
+def seeds_of(layer: keras.layers.Layer) -> list[Any]:
+    """The variables of a layer that are no weights: what its dropout draws from."""
+    weights = {id(v) for v in layer.weights}
+    return [v for v in layer.variables if id(v) not in weights]
