@@ -12,6 +12,7 @@ from lmzoo.layers.attention import SelfAttention
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
+from lmzoo.layers.remat import recomputed
 from lmzoo.layers.rows import as_rows
 
 
@@ -33,7 +34,12 @@ class TransformerBlock(keras.layers.Layer):
     Call arguments: `inputs` float (B, T, H), `padding_mask` bool (B, T), optionally `queries` float (B, S, H), the
     vectors of `inputs` whose results are wanted: the last block of a model need not compute the others. Returns float
     (B, T, H), or (B, S, H) with `queries`.
+
+    With `block.remat = True` training keeps nothing between a block's inputs and its outputs, and computes it again in
+    the backward pass: see `lmzoo.models.Backbone`.
     """
+
+    remat = False
 
     def __init__(
         self,
@@ -77,6 +83,14 @@ class TransformerBlock(keras.layers.Layer):
 
     def call(self, inputs: Any, padding_mask: Any, queries: Any = None, training: bool = False) -> Any:
         """Applies the block."""
+        vectors = (inputs,) if queries is None else (inputs, queries)
+
+        def apply(inputs: Any, queries: Any = None) -> Any:
+            return self._apply(inputs, padding_mask, queries, training)
+
+        return recomputed(self, apply, *vectors) if self.remat and training else apply(*vectors)
+
+    def _apply(self, inputs: Any, padding_mask: Any, queries: Any, training: bool) -> Any:
         x = self.attention(inputs, padding_mask, queries, training=training)  # (B, S, H)
         x = self.attention_layer_norm((inputs if queries is None else queries) + self.dropout(x, training=training))
         y = get_activation(self.activation)(self.intermediate_dense(as_rows(x)))  # (B·S, I)

