@@ -21,7 +21,7 @@ TEST_PARTS ?= $(filter-out tests/reference/ tests/__pycache__/,$(wildcard tests/
 JAX_TESTS ?= tests/checkpoints/test_formats.py tests/checkpoints/test_hugging_face.py tests/compat tests/conformance \
 	tests/layers tests/models tests/serving tests/training tests/tasks/test_bidirectional_lm.py \
 	tests/tasks/test_bilstm.py tests/tasks/test_callbacks.py tests/tasks/test_fit.py tests/tasks/test_masked_lm.py \
-	tests/tasks/test_saving.py tests/tasks/test_text_embedder.py tests/tasks/test_word_vectors.py
+	tests/tasks/test_resuming.py tests/tasks/test_saving.py
 
 # Tests build the same tiny models again and again: JAX compiles each once for all of them.
 JAX_CACHE := JAX_COMPILATION_CACHE_DIR='$(CURDIR)/.pytest_cache/jax' JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
