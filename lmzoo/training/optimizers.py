@@ -229,8 +229,8 @@ class LAMB(AdamW):
         if not self._decayed[index]:
             return change
         weight, update = (ops.sqrt(ops.sum(ops.square(ops.cast(x, "float32")))) for x in (variable, change))
-        # The change is the learning rate times `u`, so its norm is, too.
-        ratio = ops.where((weight > 0) & (update > 0), self._rate * ops.divide_no_nan(weight, update), 1.0)
+        # The change is the learning rate times `u`, so its norm is, too; where it is 0, any ratio does.
+        ratio = ops.where(weight > 0, self._rate * ops.divide_no_nan(weight, update), 1.0)
         return ops.cast(ratio, change.dtype) * change
 
 

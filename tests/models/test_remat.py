@@ -41,6 +41,7 @@ def trained(backbone, jit_compile, steps=2):
     return losses, [to_numpy(v.value) for v in backbone.variables]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.tf_only), True])
 @pytest.mark.parametrize("family", [BertBackbone, AlbertBackbone])
 def test_training_is_the_same(family, jit_compile):

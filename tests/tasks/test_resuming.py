@@ -238,6 +238,7 @@ def test_epochs_of_fewer_steps_than_batches(model, begin, tiny, tmp_path):
     assert_same(again.states, spy.states)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.tf_only
 def test_compiled_training_goes_on(tiny, tmp_path):
@@ -251,6 +252,7 @@ def test_compiled_training_goes_on(tiny, tmp_path):
     assert_same(spies[1].states, spies[0].states)
 
 
+@pytest.mark.slow
 def test_a_new_model_goes_on_with_pairs(tiny, tmp_path):
     """As another process would, with a model that has nothing in common with the first."""
     texts, spies = tiny.texts(40), []

@@ -92,7 +92,11 @@ def test_a_failure_leaves_the_others(tmp_path):
 def test_fifty_kills_leave_the_old_state_or_the_new_one(root):
     script = Path(__file__).with_name("killing.py")
     done = subprocess.run(
-        [sys.executable, script, root / "lmzoo", "50"], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-W", "error", script, root / "lmzoo", "50"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     rounds, interrupted = map(int, done.stdout.split())
