@@ -44,11 +44,11 @@ def parameters():
                     slow = name_of(check) in SLOW
                     if slow and not own and task is not tasks.TextClassifier:
                         continue
-                    # The second backend runs the quick part only, and each task's slow checks on its own family.
+                    # The second backend runs the quick part only, and of what compiles each task on its own family.
                     if keras.backend.backend() == "tensorflow":
                         marks = [pytest.mark.slow] * slow
                     else:
-                        marks = [pytest.mark.slow] * ((slow or name_of(check) == "check_task_fit") and not own)
+                        marks = [pytest.mark.slow] * (name_of(check) in SLOW | EAGER and not own)
                     if name_of(check) == "check_task_backends":
                         marks.append(pytest.mark.tf_only)  # the same comparison from the other side
                     yield pytest.param(

@@ -28,6 +28,7 @@ def fit(tiny, task):
     return run
 
 
+@pytest.mark.slow
 def test_reduce_lr_on_plateau(task, fit):
     rate = float(task.optimizer.learning_rate)
     history = fit(keras.callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.5, patience=1, min_delta=100.0))

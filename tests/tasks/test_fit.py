@@ -48,6 +48,7 @@ def test_training_moves_the_predictions(tiny, reference):
     assert np.abs(tiny.classifier().predict(texts, verbose=0) - reference).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_pairs(tiny, strings_dataset):
     firsts, labels = tiny.data(8)
     seconds = tiny.texts(8, longest=5, seed=6)
@@ -91,6 +92,7 @@ def test_a_second_fit_goes_on(tiny, weights_of):
 
 
 # Keras says so of every dataset whose length it does not know.
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 def test_schedule_of_each_kind_of_training(tiny, strings_dataset):
@@ -118,6 +120,7 @@ def test_loss_goes_down_and_the_default_optimizer_suffices(tiny):
     assert history["loss"][-1] < 0.9 * history["loss"][0]
 
 
+@pytest.mark.slow
 def test_half_precision_scales_the_loss_and_keeps_the_schedule(tiny, weights_of):
     texts, labels = tiny.data()
     backbone = BertBackbone(**{**tiny.backbone().get_config(), "dtype": "mixed_float16"})
@@ -151,6 +154,7 @@ def test_class_weight_of_some_classes_leaves_the_others_at_one(tiny):
     assert losses[0].history["loss"] == losses[1].history["loss"]
 
 
+@pytest.mark.slow
 def test_some_steps_take_the_first_texts_not_the_shortest(tiny):
     texts, labels = tiny.data(longest=31)
     task = tiny.classifier()
