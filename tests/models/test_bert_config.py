@@ -41,7 +41,7 @@ def test_unknown_and_missing_arguments_are_named():
 
 def test_signature_lists_the_fields_and_defaults():
     parameters = inspect.signature(BertBackbone).parameters
-    assert set(parameters) == {f.name for f in dataclasses.fields(BertConfig)} | {"dtype", "name", "trainable"}
+    assert set(parameters) == {f.name for f in dataclasses.fields(BertConfig)} | {"dtype", "name", "trainable", "remat"}
     defaults = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2, "activation": "gelu", "dtype": None}
     assert {name: parameters[name].default for name in defaults} == defaults
     assert parameters["layer_norm_epsilon"].default == 1e-12

@@ -250,7 +250,7 @@ def test_docstrings_describe_every_argument(name):
     section = cls.__doc__.partition("\nArgs:\n")[2].partition("\n\nRaises:\n")[0]
     described = [line.strip().partition(":") for line in section.splitlines() if not line.startswith(" " * 5)]
     fields = [field.name for field in dataclasses.fields(cls.config_class)]
-    assert [argument for argument, _, _ in described] == [*fields, "dtype", "name", "trainable"]
+    assert [argument for argument, _, _ in described] == [*fields, "dtype", "name", "trainable", "remat"]
     assert all(len(text) > 5 for _, _, text in described)
 
 
