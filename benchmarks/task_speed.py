@@ -205,6 +205,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=2e-4)
     parser.add_argument("--rounds", type=int, default=4, help="epochs, the first of them cold")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--name", default="task_speed", help="name of the result file")
     options = vars(parser.parse_args())
     for path in (VOCABULARY, WORDS, QUESTIONS):
         if not path.exists():
@@ -218,7 +219,7 @@ def main() -> None:
         rows = interleave("task_speed", chosen, {**options, "task": task, "examples": examples}, options["rounds"])
         results["rows"][task] = rows
         results["summary"][task] = show(f"{task}, {examples} examples, {options['size']}", rows, MEASURES, skip=1)
-    save("task_speed", options, **results)
+    save(options["name"], options, **results)
 
 
 if __name__ == "__main__":

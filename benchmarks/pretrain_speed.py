@@ -1,0 +1,200 @@
+"""(l) Masked-LM pre-training: real tokens a second, from the text that each library is usually given.
+
+The text is real: paragraphs of books and textbooks. lmzoo trains on its tokenised shards, packed into rows of whole
+sentences. KerasHub's pieces (`BertMaskedLM` with its preprocessor) tokenise, cut and pad one paragraph a row; `packed`
+gives them text in pieces as long as a row instead, so that hardly anything is padded. transformers trains on rows that
+were packed before, masked by its collator. 15% of the tokens are masked everywhere; a real token is one that is not
+padding, and those that are cut off do not count. Every round trains for as many steps and goes on with the same model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, console, interleave, save, show, warn_if_busy
+from benchmarks.models import SIZES
+from lmzoo.training import read_documents
+
+PEERS = {
+    "lmzoo-tf": TENSORFLOW,
+    "kerashub-tf": TENSORFLOW,
+    "kerashub-tf-packed": TENSORFLOW,
+    "kerashub-tf-default": TENSORFLOW,
+    "transformers-torch": TORCH,
+    "lmzoo-jax": JAX,
+}
+MEASURES = ("tokens per second", "seconds per step")
+VOCABULARY = SHARED / "data/tokenizers/bert-base-uncased/vocab.txt"
+DATA = SHARED / "data/pretrain"
+Round = Callable[[], float]  # trains, and returns how many real tokens it saw
+
+
+def paragraphs(options: dict[str, Any]) -> list[str]:
+    """The text: as many paragraphs of a training file as were asked for."""
+    documents = read_documents(DATA / options["file"], split=False)
+    found = (paragraph for document in documents for paragraph in document)
+    return [next(found) for _ in range(options["paragraphs"])]
+
+
+def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Builds model and rows; a round is `options["steps"]` steps."""
+    vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
+    build = {"l": _lmzoo, "k": _keras_hub, "t": _transformers}[peer[0]]
+    train = build(peer, options, vocabulary, paragraphs(options))
+
+    def round() -> dict[str, float]:
+        start = time.perf_counter()
+        tokens = train()
+        seconds = time.perf_counter() - start
+        return dict(zip(MEASURES, (tokens / seconds, seconds / options["steps"]), strict=True))
+
+    return round
+
+
+def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
+    import lmzoo
+    from lmzoo.models.family import families
+    from lmzoo.text import Preprocessor, WordPieceTokenizer, split_sentences
+    from lmzoo.training import AdamW, pack_sentences, write_corpus
+
+    layers, heads, width, inner = SIZES[options["size"]]
+    backbone = lmzoo.models.BertBackbone(
+        vocabulary_size=len(vocabulary),
+        num_layers=layers,
+        num_heads=heads,
+        hidden_dim=width,
+        intermediate_dim=inner,
+    )
+    preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), families()["bert"].packing, options["length"])
+    model = lmzoo.models.MaskedLM(backbone, preprocessor)
+    model.compile(optimizer=AdamW(options["learning_rate"]))
+    folder = tempfile.mkdtemp()
+    documents = map(split_sentences, texts)
+    rows = pack_sentences(write_corpus(documents, preprocessor.tokenizer, folder, verbose=False), preprocessor)
+    steps, size, done = options["steps"], options["batch_size"], 0
+
+    def train() -> float:
+        nonlocal done
+        done += 1
+        model.fit(rows, batch_size=size, steps_per_epoch=steps, seed=done, verbose=0)
+        return steps * size * float(rows.lengths.mean())
+
+    return train
+
+
+def _keras_hub(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
+    import keras
+    import keras_hub
+    import tensorflow as tf
+
+    layers, heads, width, inner = SIZES[options["size"]]
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=len(vocabulary),
+        num_layers=layers,
+        num_heads=heads,
+        hidden_dim=width,
+        intermediate_dim=inner,
+        max_sequence_length=512,
+    )
+    tokenizer = keras_hub.models.BertTokenizer(vocabulary=vocabulary, lowercase=True)
+    length, size, steps = options["length"], options["batch_size"], options["steps"]
+    sizes = {} if peer.endswith("default") else {"sequence_length": length, "mask_selection_length": length * 15 // 100}
+    preprocessor = keras_hub.models.BertMaskedLMPreprocessor(tokenizer, **sizes)
+    model = keras_hub.models.BertMaskedLM(backbone, preprocessor=None)
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=keras.optimizers.AdamW(options["learning_rate"], weight_decay=0.01),
+        weighted_metrics=["sparse_categorical_accuracy"],
+    )
+    if peer.endswith("packed"):
+        texts = list(_pieces(texts, tokenizer, length - 2))
+    once = tf.data.Dataset.from_tensor_slices(texts).batch(size).map(preprocessor)
+    real = sum(float(tf.reduce_sum(tf.cast(x["padding_mask"], "float32"))) for x, _, _ in once) / len(texts)
+    rows = tf.data.Dataset.from_tensor_slices(texts).repeat().shuffle(len(texts)).batch(size)
+    rows = rows.map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+    def train() -> float:
+        model.fit(rows, steps_per_epoch=steps, verbose=0)
+        return steps * size * real
+
+    return train
+
+
+def _pieces(texts: list[str], tokenizer: Any, tokens: int) -> Iterator[str]:
+    """The texts' words, joined to pieces of about as many tokens."""
+    words, count = [], 0
+    for text in texts:
+        for word, pieces in zip(text.split(), tokenizer(text.split()), strict=True):
+            words, count = [*words, word], count + len(pieces)
+            if count >= tokens:
+                yield " ".join(words)
+                words, count = [], 0
+
+
+def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
+    import torch
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast, DataCollatorForLanguageModeling
+
+    layers, heads, width, inner = SIZES[options["size"]]
+    tokenizer = BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)}, do_lower_case=True)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        hidden_size=width,
+        intermediate_size=inner,
+    )
+    model = BertForMaskedLM(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options["learning_rate"], weight_decay=0.01, fused=True)
+    found = tokenizer(texts, return_special_tokens_mask=True)
+    length, size = options["length"], options["batch_size"]
+    joined = {key: np.concatenate(found[key]) for key in found}
+    rows = [
+        {key: values[start : start + length] for key, values in joined.items()}
+        for start in range(0, len(joined["input_ids"]) - length, length)
+    ]
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    rng = np.random.default_rng(0)
+
+    def train() -> float:
+        for _ in range(options["steps"]):
+            batch = collate([rows[i] for i in rng.choice(len(rows), size, replace=False)])
+            model(**batch).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return float(options["steps"] * size * length)
+
+    return train
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, default="nano")
+    parser.add_argument("--file", default="expository-train-00.txt.xz", help="of the folder of text")
+    parser.add_argument("--paragraphs", type=int, default=4000)
+    parser.add_argument("--length", type=int, default=128, help="tokens of a row")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=60, help="of a round")
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--rounds", type=int, default=4, help="the first of them compiles")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--name", default="pretrain_speed", help="name of the result file")
+    options = vars(parser.parse_args())
+    for path in (VOCABULARY, DATA / options["file"]):
+        if not path.exists():
+            console.print(f"[yellow]skipped:[/] {path} is not here; LMZOO_SHARED says where to look")
+            return
+    warn_if_busy()
+    rows = interleave("pretrain_speed", {p: PEERS[p] for p in options["peers"]}, options, options["rounds"])
+    title = f"masked LM, {options['size']}, rows of {options['length']}"
+    save(options["name"], options, rows=rows, summary=show(title, rows, MEASURES, skip=1))
+
+
+if __name__ == "__main__":
+    main()
