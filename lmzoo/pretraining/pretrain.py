@@ -84,8 +84,9 @@ def pretrain(
 def _write_preset(
     model: Task, output: Path, recipe: Recipe, facts: dict[str, Any], metadata: Mapping[str, Any]
 ) -> None:
-    """Saves the model, with the dropout that fine-tuning wants, and its card."""
-    config = {**model.get_config(), "backbone": type(model.backbone)(**{**model.backbone.get_config(), "dropout": 0.1})}
+    """Saves the model, with the dropout that fine-tuning wants and the dtype of its weights, and its card."""
+    changed = {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype}
+    config = {**model.get_config(), "backbone": type(model.backbone)(**{**model.backbone.get_config(), **changed})}
     task = type(model)(**{**config, "preprocessor": model.preprocessor})
     task.set_weights(model.get_weights())
     parameters = task.count_params()

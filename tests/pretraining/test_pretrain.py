@@ -85,6 +85,13 @@ def test_elmo(text, tmp_path):
     assert model.perplexity(held, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
 
 
+def test_mixed_precision_ends_in_float32(text, tmp_path):
+    pretrain(text, tmp_path / "it", Recipe(**{**TINY, "tokens": 300}, dtype="mixed_bfloat16"), verbose=False)
+    model = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
+    policies = {layer.dtype_policy.name for layer in [model, model.backbone, *model.backbone.layers]}
+    assert policies == {"float32"}
+
+
 def test_what_is_held_out(text, tmp_path):
     train, held = ([*Documents(text, None, held)] for held in (False, True))
     assert (len(train), len(held)) == (102, 1)
