@@ -17,7 +17,6 @@ from lmzoo.pretraining.run import Documents, Run
 from lmzoo.tasks import Pretrainer, Task
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
 from lmzoo.training import (
-    ResumableCheckpoint,
     TokenCorpus,
     WarmUp,
     pack_sentences,
@@ -64,10 +63,8 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     begun = time.perf_counter()
     for length, rows, size, tokens, steps in parts:
         run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} steps of {size} rows")
-        resume = ResumableCheckpoint(run.work / f"states_{length}")
-        run.fit(model, rows, steps, resume, Throughput(tokens, total, run.verbose, run.say), batch_size=size)
-        if resume.stopped:
-            raise InterruptedError(f"Stopped. The same command goes on from {run.work}.")
+        shown = Throughput(tokens, total, run.verbose, run.say)
+        run.fit(model, rows, steps, f"states_{length}", shown, batch_size=size)
     seconds = time.perf_counter() - begun
     tested = _rows(model, corpora[1], short, 1.0)[:_TESTED]
     scores = model.evaluate(tested, batch_size=batch_size, verbose=0, return_dict=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import keras
-
 from lmzoo.presets.atomic import atomic_file
 from lmzoo.pretraining.recipe import ELMO_SIZES
 from lmzoo.pretraining.run import Documents, Run
+from lmzoo.pretraining.stored import StoredDocuments
 from lmzoo.tasks import BidirectionalLM, Task
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad, train_words
@@ -19,9 +18,11 @@ from lmzoo.training.throughput import Throughput
 def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[str, Any]]:
     """Trains an ELMo; arguments and result as of `lmzoo.pretraining.encoders.train_encoder`."""
     recipe, file = run.recipe, run.work / "words.txt"
+    documents = StoredDocuments.store(train, run.work / "train.jsonl", run.verbose)
+    run.say(f"train: {len(documents):,} documents")
     if not file.exists():
         run.say(f"learning {recipe.vocabulary_size:,} words")
-        words = train_words(train, recipe.vocabulary_size, verbose=run.verbose)
+        words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
         with atomic_file(file) as temporary:
             temporary.write_text("\n".join(words.vocabulary), "utf-8")
     words = WordTokenizer(file.read_text("utf-8").split("\n"))
@@ -38,9 +39,8 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
     steps = run.whole_rounds(recipe.tokens / (batch_size * unroll))
     run.say(f"training on streams of {unroll} words: {steps:,} steps of {batch_size} rows")
     begun = time.perf_counter()
-    resume = keras.callbacks.BackupAndRestore(run.work / "states", delete_checkpoint=False)
     shown = Throughput(batch_size * unroll, steps, run.verbose, run.say)
-    run.fit(model, train, steps, resume, shown, batch_size=batch_size, unroll_steps=unroll)
+    run.fit(model, documents, steps, "states", shown, batch_size=batch_size, unroll_steps=unroll)
     seconds = time.perf_counter() - begun
     scores = {
         name: model.perplexity(held, direction=direction, verbose=run.verbose)

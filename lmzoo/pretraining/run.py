@@ -12,7 +12,7 @@ import keras
 
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.tasks import Task
-from lmzoo.training import read_documents
+from lmzoo.training import ResumableCheckpoint, read_documents
 from lmzoo.training.throughput import Throughput
 
 ROUND = 200  # steps between two states, and two lines of the log
@@ -66,17 +66,21 @@ class Run:
         """
         return max(1, round(steps)) if steps < ROUND else ROUND * round(steps / ROUND)
 
-    def fit(self, model: Task, x: Any, steps: int, resume: Any, shown: Throughput, **arguments: Any) -> None:
+    def fit(self, model: Task, x: Any, steps: int, states: str, shown: Throughput, **arguments: Any) -> None:
         """Trains for some steps, or for what is left of them.
 
         Args:
             model: compiled.
             x: what `fit` takes.
             steps: int.
-            resume: the callback that saves the state and brings it back.
+            states: name of the folder in `work` that holds the states.
             shown: the callback that shows progress.
             **arguments: of `fit`.
+
+        Raises:
+            InterruptedError: if it was told to stop.
         """
+        resume = ResumableCheckpoint(self.work / states)
         a_round = min(ROUND, steps)
         log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
         try:
@@ -91,3 +95,5 @@ class Run:
             )
         finally:
             log.on_train_end()  # closes the file
+        if resume.stopped:
+            raise InterruptedError(f"Stopped. The same command goes on from {self.work}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -89,6 +90,14 @@ class Batches(keras.utils.PyDataset):
 
     def batches(self) -> Iterator[Any]:
         """One pass."""
+        raise NotImplementedError
+
+    def batches_from(self, step: int) -> Iterator[Any]:
+        """The batches of all epochs, one after another without end, from some step of the first epoch's on."""
+        raise NotImplementedError
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for two of these to give the same batches, by name; numbers and strings."""
         raise NotImplementedError
 
 
@@ -187,6 +196,11 @@ class LengthBatches(Batches):
                 yield self._batch(rows, epoch, index)
             epoch, first = epoch + 1, 0
 
+    def identity(self) -> dict[str, Any]:
+        """The texts, by their lengths, and how they are put into batches."""
+        lengths = hashlib.sha256(np.asarray(self.lengths, "<i8").tobytes()).hexdigest()
+        return {"texts": lengths, "batch size": self.batch_size, "order": self.order, "seed": self.seed[0]}
+
     @property
     def row_order(self) -> np.ndarray:
         """Int array: the row behind each output of a pass over the current epoch."""
@@ -201,28 +215,32 @@ def keras_input(x: Any, start: int | None = None) -> Any:
 
     Args:
         x: what Keras is to be given.
-        start: int, for a `LengthBatches` the step at which to begin; its epochs follow one another without end then.
+        start: int, for `Batches` the step at which to begin; the epochs follow one another without end then.
     """
     if not isinstance(x, Batches):
         return x
     if keras.backend.backend() == "tensorflow":
         if start is not None:
-            return stream(partial(x.batches_from, start), _ENDLESS)
+            return stream(partial(x.batches_from, start), _ENDLESS, x.batches)
         count = x.num_batches
         return stream(x.batches, _ENDLESS if count is None else count)
     return x if start is None else x.batches_from(start)
 
 
-def stream(passes: Callable[[], Iterator[Any]], cardinality: int) -> Any:
+def stream(
+    passes: Callable[[], Iterator[Any]], cardinality: int, like: Callable[[], Iterator[Any]] | None = None
+) -> Any:
     """A `tf.data.Dataset` of open shapes over what each call of `passes` yields.
 
     Args:
         passes: begins a pass: an iterator over batches, equal in structure and dtypes.
         cardinality: batches of a pass, or one of `tf.data`'s negative constants.
+        like: begins a pass of such batches that has its first one sooner.
     """
     import tensorflow as tf
 
-    signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), next(passes()))
+    first = next((like or passes)())
+    signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), first)
     # TensorFlow never lets go of a generator's function. What it holds, the examples and the model, goes with the
     # dataset, which alone refers to it.
     held = _Held(passes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import signal
 import threading
 import warnings
@@ -14,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.text import LengthBatches
+from lmzoo.text.batching import Batches
 from lmzoo.training.snapshots import Snapshot, Snapshots
 
 
@@ -39,7 +38,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     Raises:
         ValueError: for `every` or `keep` below 1; from `fit` where the folder holds the run of another model or of
-            other data, and for anything but lists of texts or encoded rows.
+            other data, and for anything but lists of texts, documents or encoded rows.
 
     Example:
 
@@ -83,18 +82,13 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         Raises:
             ValueError: if the state is of another model or of other data.
         """
-        if not isinstance(data, LengthBatches):
-            raise ValueError("A run can be resumed on a list of texts or on encoded rows: their order can be repeated.")
+        if not isinstance(data, Batches):
+            raise ValueError(
+                "A run can be resumed on a list of texts, on documents or on encoded rows: their order can be repeated."
+            )
         if model.steps_per_execution != 1:
             raise ValueError("A run can be resumed where `steps_per_execution` is 1.")
-        lengths = hashlib.sha256(np.asarray(data.lengths, "<i8").tobytes()).hexdigest()
-        settings = {
-            "batch size": data.batch_size,
-            "order": data.order,
-            "seed": data.seed[0],
-            "steps of an epoch": steps,
-        }
-        run = {"texts": lengths, **settings}
+        run = {**data.identity(), "steps of an epoch": steps}
         snapshot, same = self.snapshots.newest(), False
         if snapshot is not None:
             position = snapshot.position

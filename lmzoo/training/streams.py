@@ -158,14 +158,35 @@ class DocumentStreams(Batches):
 
     def batches(self) -> Iterator[Any]:
         """One pass, of the epoch begun last."""
-        epoch = self.epoch
+        yield from self._pass_of(self.epoch)
+
+    def batches_from(self, step: int) -> Iterator[Any]:
+        """See `Batches`; what comes before is read, too, but no batches are made of it."""
+        epoch, first = divmod(step, self.length) if self.length else (0, step)
+        while True:
+            yield from self._pass_of(epoch, first)
+            epoch, first = epoch + 1, 0
+
+    def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Any]:
         directions = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)
             for backward in (False, True)
         ]
-        for index, pair in enumerate(itertools.islice(zip(*directions, strict=True), self.length)):
+        pairs = itertools.islice(zip(*directions, strict=True), first, self.length)
+        for index, pair in enumerate(pairs, first):
             rows = [list(zip(*row, strict=True)) for row in zip(*pair, strict=True)]
             yield self.make_batch(rows, self.steps, index > 0)
+
+    def identity(self) -> dict[str, Any]:
+        """The documents, by the first sentence, and how they are read."""
+        sentence = next(sentences_of(self.documents, self.notify), [])
+        return {
+            "first sentence": " ".join(sentence),
+            "batch size": self.rows,
+            "number of words in a row": self.steps,
+            "order": "shuffle" if self.shuffle else "given",
+            "seed": self.seed[0],
+        }
 
     def _sentences(self, epoch: int, backward: bool) -> Iterator[list[str]]:
         for number in range(1) if self.once else itertools.count():

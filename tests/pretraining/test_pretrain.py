@@ -15,6 +15,7 @@ import lmzoo
 from lmzoo.cli import app
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
 from lmzoo.pretraining.run import Documents
+from lmzoo.pretraining.stored import StoredDocuments
 
 LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
 TINY = {"tokens": 1100, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
@@ -83,6 +84,23 @@ def test_elmo(text, tmp_path):
     held = list(Documents(text, None, held=True))
     assert len(held) == 1
     assert model.perplexity(held, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(text, tmp_path / "again", recipe, callbacks=[Stop(8)], verbose=False)
+    pretrain(text, tmp_path / "again", recipe, verbose=False)
+    again = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "again")
+    for ours, theirs in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_stored_documents(tmp_path):
+    documents = [["A b.", "c d"], ["\ud800 \u2028é"], [], ["e"]]
+    stored = StoredDocuments.store(iter(documents), tmp_path / "them", verbose=False)
+    assert list(stored) == [[["A", "b", "."], ["c", "d"]], [["\ud800", "é"]], [], [["e"]]]
+    assert stored[-1] == [["e"]]
+    assert len(StoredDocuments.store(None, tmp_path / "them")) == 4  # nothing is read again
+    with pytest.raises(ValueError, match="holds no documents"):
+        StoredDocuments.store([], tmp_path / "nothing", verbose=False)
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_mixed_precision_ends_in_float32(text, tmp_path):

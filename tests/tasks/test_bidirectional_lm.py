@@ -16,7 +16,7 @@ from lmzoo.models.family import families
 from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import CharacterTokenizer, Preprocessor, WordTokenizer
 from lmzoo.tiny import WORDS
-from lmzoo.training import Adagrad, DocumentStreams, train_words
+from lmzoo.training import Adagrad, DocumentStreams, ResumableCheckpoint, train_words
 from tests.reference.elmo import BOS, EOS, reference_of, word_row
 from tests.reference.weights import to_numpy
 
@@ -158,6 +158,35 @@ def test_the_state_of_training(jit):
     parts = [of_batches(task, part) for part in (slice(0, 2), slice(2, 4))]
     for name in parts[0]:
         np.testing.assert_allclose(history[name], [part[name] for part in parts], rtol=1e-4)
+
+
+@pytest.mark.parametrize("steps", [None, 5])
+def test_an_interrupted_run_reads_on(tmp_path, steps):
+    """By epochs of the documents' length, and by epochs that go on where the one before ended."""
+
+    def fit(task, at, folder, documents=DOCUMENTS):
+        stop = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: done(stop) == at and 1 / 0)
+        checkpoint = ResumableCheckpoint(tmp_path / folder, every=3)
+        arguments = {"batch_size": 2, "unroll_steps": 3, "epochs": 3, "steps_per_epoch": steps, "seed": 5}
+        task.fit(documents, callbacks=[stop, checkpoint], verbose=0, **arguments)
+
+    def done(callback):
+        return int(callback.model.optimizer.iterations)
+
+    weights = []
+    for points in ((), (4, 7, 11)):
+        keras.utils.set_random_seed(3)
+        task = build(6, dropout=0.2)
+        for at in points:
+            with pytest.raises(ZeroDivisionError):
+                fit(task, at, str(points))
+            task.set_weights([np.ones_like(w) for w in task.get_weights()])
+        fit(task, -1, str(points))
+        weights.append(task.get_weights())
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(ValueError, match="another first sentence"):
+        fit(task, -1, "()", DOCUMENTS[1:] * 2)
 
 
 def test_documents_by_themselves():

@@ -213,7 +213,7 @@ def test_other_runs_are_refused(tiny, model, data, interrupted):
         run(model, data, interrupted, shuffle=False, seed=3)
     with pytest.raises(ValueError, match="saved from another model"):
         run(tiny.masked_lm(rate=0.1), data, interrupted)
-    with pytest.raises(ValueError, match="on a list of texts or on encoded rows"):
+    with pytest.raises(ValueError, match="on a list of texts, on documents or on encoded rows"):
         run(model, {name: np.ones((2, 3), "int32") for name in model.input}, interrupted)
     with pytest.raises(ValueError, match="pass `sample_weight`"):
         run(model, data, interrupted, class_weight={0: 1.0})
