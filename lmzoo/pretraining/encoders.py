@@ -50,15 +50,14 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
         corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
         run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
     model, full = _build(recipe, tokenizer), recipe.positions
-    short, batch_size = min(recipe.sequence_length or 128, full), recipe.batch_size or 32
+    short, batch_size = min(recipe.sequence_length, full), recipe.batch_size
     parts = []
     for length, share in [(full, 1.0)] if short == full else [(short, 1 - _LONG), (full, _LONG)]:
         rows, size = _rows(model, corpora[0], length, share * recipe.tokens), max(1, batch_size * short // length)
         tokens = size * float(rows.lengths.mean())
         parts.append((length, rows, size, tokens, run.whole_rounds(share * recipe.tokens / tokens)))
     total = sum(steps for *_, steps in parts)
-    rate = recipe.learning_rate or 1e-3 * math.sqrt(128 / SIZES[recipe.size][1])
-    decay = keras.optimizers.schedules.PolynomialDecay(rate, total, end_learning_rate=0.0)
+    decay = keras.optimizers.schedules.PolynomialDecay(recipe.learning_rate, total, end_learning_rate=0.0)
     model.compile(optimizer=OPTIMIZERS[recipe.optimizer](WarmUp(decay, total // 10), global_clipnorm=1.0))
     begun = time.perf_counter()
     for length, rows, size, tokens, steps in parts:
@@ -74,7 +73,6 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
         "held out": f"{len(tested):,} rows of {len(corpora[1]):,} other documents",
         "tokens": sum(tokens * steps for *_, tokens, steps in parts),
         "steps": total,
-        "rate": rate,
         "seconds": seconds,
     }
 

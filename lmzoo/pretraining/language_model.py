@@ -33,9 +33,8 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
     )
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
     model = BidirectionalLM(backbone, preprocessor, words, num_sampled=min(8192, len(words.vocabulary) // 8))
-    rate = recipe.learning_rate or 0.2
-    model.compile(optimizer=Adagrad(rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
-    batch_size, unroll = recipe.batch_size or 128, recipe.sequence_length or 20
+    model.compile(optimizer=Adagrad(recipe.learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
+    batch_size, unroll = recipe.batch_size, recipe.sequence_length
     steps = run.whole_rounds(recipe.tokens / (batch_size * unroll))
     run.say(f"training on streams of {unroll} words: {steps:,} steps of {batch_size} rows")
     begun = time.perf_counter()
@@ -48,9 +47,10 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
     }
     facts = {
         "scores": scores,
+        "text": f"{len(documents):,} documents",
+        "held out": "all words of other documents",
         "tokens": batch_size * unroll * steps,
         "steps": steps,
-        "rate": rate,
         "seconds": seconds,
     }
     return model, facts

@@ -93,7 +93,8 @@ def _write_preset(
     description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.0f}M tokens."
     save_preset(task, output, preprocessor=task.preprocessor, **{"description": description, **metadata})
     scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
-    settings = "\n".join(f"| {name} | {value} |" for name, value in dataclasses.asdict(recipe).items())
+    found = {"text": facts["text"], **dataclasses.asdict(recipe), "steps": f"{facts['steps']:,}"}
+    settings = "\n".join(f"| {name.replace('_', ' ')} | {value} |" for name, value in found.items())
     card = f"""# {output.name}
 
 {description} {parameters:,} parameters, {facts["seconds"] / 60:.0f} minutes of training in the last run.
@@ -104,15 +105,13 @@ import lmzoo
 model = lmzoo.models.{type(task).__name__}.from_preset("{output.name}")
 ```
 
-| held-out text | |
+| held out: {facts["held out"]} | |
 |---|---|
 {scores}
 
 | recipe | |
 |---|---|
 {settings}
-| steps | {facts["steps"]:,} |
-| peak learning rate | {facts["rate"]:.3g} |
 
 Written by `lmzoo pretrain`.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +57,10 @@ class Recipe:
     size: str = "nano"
     tokens: int = 60_000_000
     vocabulary_size: int = 8000
-    sequence_length: int | None = None
+    sequence_length: int = None
     positions: int = 512
-    batch_size: int | None = None
-    learning_rate: float | None = None
+    batch_size: int = None
+    learning_rate: float = None
     optimizer: str = "adamw"
     objective: str = "auto"
     dynamic: bool = True
@@ -76,6 +77,11 @@ class Recipe:
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"`{name}` must be one of {', '.join(values)}, got {getattr(self, name)!r}.")
+        rate = 1e-3 * math.sqrt(128 / SIZES[self.size][1])
+        own = (20, 128, 0.2) if self.family == "elmo" else (128, 32, rate)
+        for name, value in zip(("sequence_length", "batch_size", "learning_rate"), own, strict=True):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
     @property
     def of(self) -> Family:
