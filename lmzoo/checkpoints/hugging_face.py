@@ -13,7 +13,7 @@ from lmzoo.checkpoints.engine import Format, Row, torch_modules
 from lmzoo.checkpoints.safetensors_files import SafetensorsFiles
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.checkpoints.torch_files import TorchFile
-from lmzoo.models.family import families
+from lmzoo.models.family import Family, families
 from lmzoo.presets.store import CONFIG_FILE, PresetError, read_json
 
 ACTIVATIONS = {
@@ -169,7 +169,8 @@ def find_hugging_face(directory: Path) -> Checkpoint | None:
             f"{file}: models of type {config['model_type']!r:.60} are not known; known are {', '.join(known)}."
         )
     arguments = read_arguments(family, "hf", config, file)
-    return Checkpoint(directory, "hf", family, arguments, lambda: _open_tensors(directory), *_head(directory, config))
+    head = _head(directory, config) if config.get("architectures") else (_unnamed_head(directory, family), {})
+    return Checkpoint(directory, "hf", family, arguments, lambda: _open_tensors(directory), *head)
 
 
 def _open_tensors(directory: Path) -> TensorFile:
@@ -181,6 +182,13 @@ def _open_tensors(directory: Path) -> TensorFile:
         if name in names:
             return TorchFile(directory / name)
     raise PresetError(f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin.")
+
+
+def _unnamed_head(directory: Path, family: Family) -> str | None:
+    """The head that the tensors show where `config.json` names none, as of Google's small BERTs."""
+    head = family.checkpoints["hf"].heads.get("MaskedLM", {})
+    held = _open_tensors(directory).names()
+    return "MaskedLM" if head and head["masked_lm_head/output_bias"].name in held else None
 
 
 def _head(directory: Path, config: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:

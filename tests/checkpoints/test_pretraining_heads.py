@@ -90,6 +90,18 @@ def test_both_heads_called_masked_lm(tmp_path):
     assert verify(tmp_path)["head"] == "MaskedLM"
 
 
+@pytest.mark.parametrize("case", ["bert", "albert", "roberta", "distilbert"])
+def test_heads_that_the_configuration_does_not_name(case, tmp_path):
+    """As in Google's small BERTs at Hugging Face."""
+    theirs = peer(case, "ForMaskedLM", tmp_path)
+    configure(tmp_path, architectures=None)
+    task = load(tmp_path, MaskedLM)
+    batch = batch_for(task.backbone)
+    expected = np.take_along_axis(run_peer(theirs, batch).logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
+    assert difference(scores(task, batch), expected) <= 1e-5
+    assert verify(tmp_path)["head"] == "MaskedLM"
+
+
 def test_no_head_of_sentences(tmp_path):
     peer("bert", "ForMaskedLM", tmp_path)
     with (

@@ -128,7 +128,10 @@ def test_errors(text, tmp_path):
         with pytest.raises(ValueError, match=message):
             Recipe(**arguments)
     Recipe(**TINY).remember(tmp_path / "model.work")
-    with pytest.raises(ValueError, match=r"holds a run with another `size`, another `learning_rate`, another `seed`\. Give another `work`"):
+    with pytest.raises(
+        ValueError,
+        match=r"holds a run with another `size`, another `learning_rate`, another `seed`\. Give another `work`",
+    ):
         pretrain(text, tmp_path / "model", Recipe(**TINY, size="mini", seed=3))
     assert json.loads((tmp_path / "model.work/recipe.json").read_text("utf-8"))["size"] == "nano"
     (tmp_path / "model").mkdir()
