@@ -95,8 +95,9 @@ def test_a_number_is_no_class(tmp_path):
         load(tmp_path, TextClassifier)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
-        assert TextClassifier.from_preset(tmp_path, num_classes=3).num_classes == 3
-        assert TextClassifier.from_preset(tmp_path, labels=["a", "b"]).num_classes == 2
+        for arguments, count in (({"num_classes": 3}, 3), ({"labels": ["a", "b"]}, 2)):
+            with pytest.warns(UserWarning, match="head of a TextRegressor, not of a TextClassifier, which starts anew"):
+                assert TextClassifier.from_preset(tmp_path, **arguments).num_classes == count
         TextRegressor.from_preset(tmp_path, load_weights=False)
     assert isinstance(load(tmp_path, None), Backbone)
 
