@@ -143,5 +143,3 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
         console.print(table)
 
 
-import lmzoo.cli_pretrain  # noqa: E402
-import lmzoo.cli_tasks  # noqa: E402, F401 - add their commands

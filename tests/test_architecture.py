@@ -44,7 +44,15 @@ ALLOWED = {
 }
 # The public face of the package, and what sits on top of everything, may import anything.
 TESTING = {"testing.py", "tiny.py", "elsewhere.py"}
-CLI = {"cli.py", "cli_pretrain.py", "cli_tasks.py", "cli_reading.py", "cli_reports.py", "cli_writing.py"}
+CLI = {
+    "cli.py",
+    "cli_pretrain.py",
+    "cli_tasks.py",
+    "cli_serving.py",
+    "cli_reading.py",
+    "cli_reports.py",
+    "cli_writing.py",
+}
 EXEMPT = {"__init__.py", "models/__init__.py", *TESTING, *CLI}
 # Python files that a family's folder may hold (layers.py only for families with layers of their own).
 FAMILY_FILES = {"__init__.py", "backbone.py", "text.py", "checkpoints.py", "layers.py"}

@@ -283,3 +283,9 @@ class TextEmbedder(Task):
         if layers is not None:
             raise ValueError('`layers` are for `level="word"`: the vector of a text is the output of the model.')
         return self.predict(texts, batch_size=batch_size, verbose=0)
+
+    served_outputs = ("embedding",)
+
+    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+        """The exported model's answers, as TensorFlow ops: `embedding`, float32 (B, H), vectors of texts."""
+        return {"embedding": self(features, training=False)}

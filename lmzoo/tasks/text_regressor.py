@@ -104,6 +104,12 @@ class TextRegressor(Task):
         """
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
+    served_outputs = ("score",)
+
+    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+        """The exported model's answers, as TensorFlow ops: `score`, float32 (B,)."""
+        return {"score": self(features, training=False)[:, 0]}
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), **dataclasses.asdict(self.vector)}

@@ -1,0 +1,240 @@
+"""A small server for exported models: TensorFlow Serving's REST predict API, for trying and testing.
+
+https://www.tensorflow.org/tfx/serving/api_rest. It answers on one machine what TensorFlow Serving would; it has no
+batching, no limits and no encryption. It imports tensorflow and tensorflow_text, and nothing else of lmzoo.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+_PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>\d+))?(?P<verb>/metadata|:predict)?")
+_LARGEST_BODY = 64 * 2**20  # bytes
+
+
+class RequestError(ValueError):
+    """A request that cannot be answered; `status` says why."""
+
+    def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Serves the versions of one model.
+
+    Args:
+        folder: holds a SavedModel in a folder for each version, named by a whole number.
+        port: int, 0 for one that is free; `server_address` says which.
+        host: address to listen at; by default this machine's own, which others cannot reach.
+
+    Raises:
+        FileNotFoundError: if there is no version in the folder.
+
+    Example:
+
+    ```python
+    import json, threading, urllib.request
+    import lmzoo
+    from lmzoo.serving.rest import ModelServer
+
+    lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased").export("serving/words/1", verbose=False)
+    with ModelServer("serving/words", port=0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://localhost:{server.server_address[1]}/v1/models/words:predict"
+        body = json.dumps({"inputs": {"text": ["She opened the [MASK]."]}}).encode()
+        answer = json.load(urllib.request.urlopen(urllib.request.Request(url, body)))
+        server.shutdown()
+    answer["outputs"]["token"]  # [[[..., ..., ..., ..., ...]]]
+    ```
+    """
+
+    daemon_threads = True
+
+    def __init__(self, folder: str | Path, port: int = 8501, host: str = "localhost") -> None:
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 - registers the ops of tokenizers
+
+        folder = Path(folder).expanduser().resolve()
+        found = [path for path in folder.glob("*/saved_model.pb") if path.parent.name.isdecimal()]
+        if not found:
+            raise FileNotFoundError(
+                f"{folder} holds no version of a model. Export one to {folder / '1'}: a version's name is a number."
+            )
+        self.name = folder.name
+        # `loaded` keeps what the signatures refer to.
+        self.loaded = {int(path.parent.name): tf.saved_model.load(str(path.parent)) for path in found}
+        super().__init__((host, port), _Handler)
+
+    def signature(self, version: int | None, name: str) -> Any:
+        """The function of a signature."""
+        version = max(self.loaded) if version is None else version
+        if version not in self.loaded:
+            there = ", ".join(map(str, sorted(self.loaded)))
+            raise RequestError(
+                f"There is no version {version} of {self.name}; there are {there}.", HTTPStatus.NOT_FOUND
+            )
+        signatures = self.loaded[version].signatures
+        if name not in signatures:
+            raise RequestError(f"There is no signature {name!r}; there are {', '.join(signatures)}.")
+        return signatures[name]
+
+    def predict(self, version: int | None, request: Any) -> dict[str, Any]:
+        """The answer to a request.
+
+        Args:
+            version: int, or None for the newest.
+            request: an object with `instances` (rows) or `inputs` (columns), and maybe `signature_name`.
+
+        Returns:
+            An object with `predictions`, one for each row, or with `outputs`, the columns.
+
+        Raises:
+            RequestError: saying what was wrong.
+        """
+        if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
+            raise RequestError('The body must be an object with either "instances" or "inputs".')
+        function = self.signature(version, request.get("signature_name") or "serving_default")
+        specs = function.structured_input_signature[1]
+        by_row = "instances" in request
+        columns = _columns(request["instances"], list(specs)) if by_row else request["inputs"]
+        if not isinstance(columns, dict):
+            columns = {next(iter(specs)): columns} if len(specs) == 1 else {}
+        if columns.keys() != specs.keys():
+            raise RequestError(f"Inputs must be {', '.join(specs)}; got {', '.join(columns) or 'none of them'}.")
+        outputs = function(**{name: _tensor(name, columns[name], spec) for name, spec in specs.items()})
+        found = {name: _plain(name, value.numpy().tolist()) for name, value in outputs.items()}
+        if not by_row:
+            return {"outputs": found if len(found) > 1 else next(iter(found.values()))}
+        rows = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+        return {"predictions": rows if len(found) > 1 else next(iter(found.values()))}
+
+    def metadata(self, version: int | None) -> dict[str, Any]:
+        """Names, types and shapes of a version's signatures."""
+        self.signature(version, "serving_default")
+        version = max(self.loaded) if version is None else version
+
+        def described(specs: dict[str, Any]) -> dict[str, Any]:
+            return {name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()} for name, spec in specs.items()}
+
+        return {
+            "model_spec": {"name": self.name, "version": str(version)},
+            "signatures": {
+                name: {"inputs": described(f.structured_input_signature[1]), "outputs": described(f.structured_outputs)}
+                for name, f in self.loaded[version].signatures.items()
+            },
+        }
+
+
+def _columns(instances: Any, names: list[str]) -> dict[str, Any]:
+    """Rows as columns; a row is an object, or the value of the only input."""
+    if not isinstance(instances, list) or not instances:
+        raise RequestError('"instances" must be a list that is not empty.')
+    rows = [row if isinstance(row, dict) and row.keys() != {"b64"} else {names[0]: row} for row in instances]
+    if len(names) > 1 and any(row.keys() != set(names) for row in rows):
+        raise RequestError(f"Each instance must be an object with {', '.join(names)}.")
+    if any(row.keys() != rows[0].keys() for row in rows):
+        raise RequestError("All instances must have the same inputs.")
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _tensor(name: str, values: Any, spec: Any) -> Any:
+    import tensorflow as tf
+
+    try:
+        tensor = tf.constant(_decoded(values) if spec.dtype == tf.string else values, spec.dtype)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"`{name}` must be {spec.dtype.name} with shape {spec.shape}: {error}") from None
+    if not spec.shape.is_compatible_with(tensor.shape):
+        raise RequestError(f"`{name}` must have shape {spec.shape}, got {tensor.shape}.")
+    return tensor
+
+
+def _decoded(values: Any) -> Any:
+    """Strings as bytes; `{"b64": ...}` stands for bytes that are no UTF-8."""
+    if isinstance(values, list):
+        return [_decoded(value) for value in values]
+    if isinstance(values, dict) and values.keys() == {"b64"}:
+        try:
+            return base64.b64decode(values["b64"], validate=True)
+        except (binascii.Error, TypeError) as error:
+            raise ValueError(f"base64 cannot be read: {error}") from None
+    if not isinstance(values, str):
+        raise TypeError(f"expected a string, got {values!r:.40}")
+    return values.encode("utf-8", "replace")
+
+
+def _plain(name: str, value: Any) -> Any:
+    """What JSON can hold."""
+    if isinstance(value, list):
+        return [_plain(name, entry) for entry in value]
+    if isinstance(value, bytes):
+        if name.endswith("_bytes"):
+            return {"b64": base64.b64encode(value).decode()}
+        return value.decode("utf-8", "replace")
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ModelServer
+
+    def do_GET(self) -> None:
+        """State and metadata."""
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        """Predictions."""
+        self._answer(self._predict)
+
+    def _answer(self, find: Any) -> None:
+        try:
+            status, answer = HTTPStatus.OK, find()
+        except RequestError as error:
+            status, answer = error.status, {"error": str(error)}
+        except Exception as error:  # the model's own, such as wrong shapes of ids
+            status, answer = HTTPStatus.BAD_REQUEST, {"error": str(error)[:2000]}
+        body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _parts(self, *verbs: str | None) -> int | None:
+        """The version that a path asks for; None for the newest."""
+        found = _PATH.fullmatch(self.path)
+        if found is None or found["verb"] not in verbs or found["name"] != self.server.name:
+            there = f"/v1/models/{self.server.name}[/versions/N][:predict|/metadata]"
+            raise RequestError(f"There is nothing at {self.path}; there is {there}.", HTTPStatus.NOT_FOUND)
+        return None if found["version"] is None else int(found["version"])
+
+    def _get(self) -> dict[str, Any]:
+        version = self._parts(None, "/metadata")
+        if self.path.endswith("/metadata"):
+            return self.server.metadata(version)
+        self.server.signature(version, "serving_default")
+        versions = sorted(self.server.loaded, reverse=True) if version is None else [version]
+        fine = {"error_code": "OK", "error_message": ""}
+        return {"model_version_status": [{"version": str(v), "state": "AVAILABLE", "status": fine} for v in versions]}
+
+    def _predict(self) -> dict[str, Any]:
+        version = self._parts(":predict")
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > _LARGEST_BODY:
+            raise RequestError(f"The body is larger than {_LARGEST_BODY} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        try:
+            request = json.loads(self.rfile.read(length))
+        except ValueError as error:
+            raise RequestError(f"The body is not JSON: {error}") from None
+        return self.server.predict(version, request)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing: a line for each request would hide what matters."""
