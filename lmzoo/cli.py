@@ -141,5 +141,3 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
         for part, value in found.items():
             table.add_row(part, value)
         console.print(table)
-
-

@@ -53,6 +53,24 @@ def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
 def _write(task: Task, target: Path) -> None:
     import tensorflow as tf
 
+    pack, signatures = task.signatures()
+    module = tf.Module()
+    # What a SavedModel does not hold it cannot restore.
+    module.pack, module.weights_of_task = pack, [v.value for v in task.variables]
+    tf.saved_model.save(module, str(target), signatures={n: f.get_concrete_function() for n, f in signatures.items()})
+
+
+def strings(*names: str, axes: int = 1) -> list[Any]:
+    """Specifications of inputs of strings, each (n,), or with more axes."""
+    import tensorflow as tf
+
+    return [tf.TensorSpec([None] * axes, tf.string, name=name) for name in names]
+
+
+def text_signatures(task: Task) -> tuple[Any, dict[str, Any]]:
+    """What `Task.signatures` returns for tasks on texts and pairs."""
+    import tensorflow as tf
+
     from lmzoo.text.graph import graph_packer
 
     pack = graph_packer(task.preprocessor)
@@ -62,19 +80,19 @@ def _write(task: Task, target: Path) -> None:
         truncated = features.pop("truncated")
         return {**task.serve(features), "truncated": truncated}
 
-    def strings(*names: str) -> list[tf.TensorSpec]:
-        return [tf.TensorSpec([None], tf.string, name=name) for name in names]
-
-    features = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in task.backbone.input.items()}
-    signatures = {
+    return pack, {
         "serving_default": tf.function(from_strings, input_signature=strings("text")),
         "pair": tf.function(from_strings, input_signature=strings("text", "text_pair")),
-        "tokens": tf.function(task.serve, input_signature=[features]),
+        "tokens": tokens_signature(task),
     }
-    module = tf.Module()
-    # What a SavedModel does not hold it cannot restore.
-    module.pack, module.weights_of_task = pack, [v.value for v in task.variables]
-    tf.saved_model.save(module, str(target), signatures={n: f.get_concrete_function() for n, f in signatures.items()})
+
+
+def tokens_signature(task: Task) -> Any:
+    """The function of token features that answers as `Task.serve` does."""
+    import tensorflow as tf
+
+    features = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in task.backbone.input.items()}
+    return tf.function(task.serve, input_signature=[features])
 
 
 def _write_with_tensorflow(task: Task, target: Path) -> None:

@@ -67,6 +67,17 @@ class KeptModel(keras.Model):
         """The exported model's answers to token features, as TensorFlow ops; `served_outputs` names them."""
         raise NotImplementedError(f"{type(self).__name__} has nothing to serve yet.")
 
+    def signatures(self) -> tuple[Any, dict[str, Any]]:
+        """What is exported.
+
+        Returns:
+            A `tf.Module` that holds the tables which the functions use, and the functions by the names of their
+            signatures: `tf.function`s of named tensors that return a dict of tensors.
+        """
+        from lmzoo.serving.export import text_signatures
+
+        return text_signatures(self)
+
     def save_assets(self, directory: str) -> None:
         """Writes the vocabulary; Keras calls it when saving `.keras` files."""
         if self.preprocessor is not None:

@@ -293,6 +293,38 @@ class TokenClassifier(Task):
             columns = np.arange(columns[0], min(columns[0] + len(places), last))
             yield places[: len(columns)], columns
 
+    served_outputs = ("text", "label", "score", "start", "end")
+
+    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+        """The exported model's answers to tokens: `labels` string, `scores` (B, T), `probabilities` (B, T, C)."""
+        from lmzoo.serving.export import class_answers
+
+        found = class_answers(self(features, training=False), self.class_names)
+        return {"labels": found["label"], "scores": found["score"], "probabilities": found["probabilities"]}
+
+    def signatures(self) -> tuple[Any, dict[str, Any]]:
+        """See `KeptModel.signatures`: `tag` with `aggregation="first"`; rows with fewer spans end in "", 0 and -1."""
+        import tensorflow as tf
+
+        from lmzoo.serving.export import strings, tokens_signature
+        from lmzoo.serving.spans import SpanGraph
+        from lmzoo.text.graph import WordPackerGraph
+
+        pack, join = WordPackerGraph(self.preprocessor), SpanGraph(self.class_names, marks_spans(self.labels))
+
+        def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
+            features = pack(text)
+            first, span, truncated = (features.pop(name) for name in ("first", "span", "truncated"))
+            logits = self(features, training=False)  # (n, T, C)
+            of_words = tf.gather(logits, first, batch_dims=1)  # (n, None, C)
+            return {**join(text, of_words, span), "truncated": truncated}
+
+        functions = {
+            "serving_default": tf.function(tag, input_signature=strings("text")),
+            "tokens": tokens_signature(self),
+        }
+        return pack, functions
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "num_classes": self.num_classes, **dataclasses.asdict(self.vectors)}

@@ -32,10 +32,6 @@ from lmzoo.text.words import (
 class _WordsInGraph(tf.Module):
     """Splits texts into words, and leaves it to subclasses what stands for a word."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._starts, self._kinds = character_kinds()
-
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Int32 (n, None) ids, or (n, None, W) symbols, of texts, `tf.string` (n,)."""
         words = self.words(texts)
@@ -47,19 +43,36 @@ class _WordsInGraph(tf.Module):
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Words, `tf.string` (n, None), of texts, `tf.string` (n,); see `lmzoo.text.words.split_words`."""
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        # The space keeps texts apart where neighbours matter, also the last from the first, of which tf.roll thinks as
-        # neighbours.
-        codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
-        flat = codes.values  # (c,)
-        kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, flat, side="right") - 1)  # (c,)
-        inside = kinds != SPACE  # (c,)
-        begins = inside & ~_continues(flat, kinds)  # (c,)
-        places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
-        letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(flat, inside), places, validate=False)
-        rows = tf.boolean_mask(codes.value_rowids(), begins)  # (m,)
-        words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
-        return tf.RaggedTensor.from_value_rowids(words, rows, codes.nrows(), validate=False)
+        return split_words(texts)[0]
+
+
+def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """`lmzoo.text.words.split_words` as TensorFlow ops.
+
+    Args:
+        texts: `tf.string` (n,).
+
+    Returns:
+        The words, `tf.string` (n, None), and by characters of the texts where each begins and ends, int32 (n, None, 2).
+    """
+    starts, kinds = character_kinds()
+    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    # The space keeps texts apart where neighbours matter, also the last from the first, of which tf.roll thinks as
+    # neighbours.
+    codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
+    flat = codes.values  # (c,)
+    kinds = tf.gather(kinds, tf.searchsorted(starts, flat, side="right") - 1)  # (c,)
+    inside = kinds != SPACE  # (c,)
+    begins = inside & ~_continues(flat, kinds)  # (c,)
+    places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
+    letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(flat, inside), places, validate=False)
+    rows = tf.boolean_mask(codes.value_rowids(), begins)  # (m,)
+    words = tf.RaggedTensor.from_value_rowids(
+        tf.strings.unicode_encode(letters, "UTF-8"), rows, codes.nrows(), validate=False
+    )
+    start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without the space in front
+    span = tf.stack([start, start + letters.row_lengths()], axis=1)  # (m, 2): there is no space within a word
+    return words, words.with_values(tf.cast(span, tf.int32))
 
 
 def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:

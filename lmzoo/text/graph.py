@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from lmzoo.text.characters_graph import split_words
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.tokenizer import Tokenizer
+from lmzoo.text.word_level import WordLevelTokenizer
 
 
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
@@ -77,19 +79,21 @@ class PackerGraph(tf.Module):
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Features of texts, or of texts and pairs, each `tf.string` (n,)."""
-        packing, first = self._packing, self._tokenizer(texts)
-        length = first.row_lengths()  # (n,)
-        budget = self._sequence_length - packing.overhead(pairs is not None)
+        return self.pack(self._tokenizer(texts), None if pairs is None else self._tokenizer(pairs))
+
+    def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
+        """Features of tokens, int32 (n, None) or (n, None, W), of texts, or of texts and pairs."""
+        packing, length = self._packing, first.row_lengths()  # (n,)
+        budget = self._sequence_length - packing.overhead(second is not None)
         start, end, between = (
             self._tokens(length, [token for token in tokens if token])
             for tokens in ([packing.start], [packing.end], packing.between)
         )
-        if pairs is None:
+        if second is None:
             kept = tf.minimum(length, budget)
             truncated = kept < length
             rows = tf.concat([start, _head(first, kept), end], axis=1)
         else:
-            second = self._tokenizer(pairs)
             second_length = second.row_lengths()
             # As `lmzoo.text.packing.truncate_pair`.
             kept = tf.minimum(length, tf.maximum(budget - second_length, (budget + 1) // 2))
@@ -103,7 +107,7 @@ class PackerGraph(tf.Module):
         features = {**self._python.features(ids, mask), "truncated": truncated}
         if packing.segments:
             boundary = kept + start.shape[1] + between.shape[1]  # where the second segment begins
-            in_second = tf.range(width) >= boundary[:, None] if pairs is not None else tf.zeros_like(mask)
+            in_second = tf.range(width) >= boundary[:, None] if second is not None else tf.zeros_like(mask)
             features["segment_ids"] = tf.cast(in_second, tf.int32) * mask
         return features
 
@@ -111,6 +115,41 @@ class PackerGraph(tf.Module):
         """The ids of some tokens, int32 (n, k) or (n, k, W), for as many rows as `like` has."""
         ids = self._python.as_array(map(self._python.token_to_id, tokens), len(tokens)).astype("int32")
         return tf.repeat(ids[None], tf.size(like), axis=0)
+
+
+class WordPackerGraph(PackerGraph):
+    """`Preprocessor.encode_words` as TensorFlow ops, for texts that are strings."""
+
+    def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Features of texts, `tf.string` (n,), and their words.
+
+        Returns:
+            What `PackerGraph` returns, and `first`, int32 (n, None), the column of each word's first token, and
+            `span`, int32 (n, None, 2), the characters that it came from; both ragged, without words that were cut off.
+        """
+        words, span = split_words(texts)
+        tokens = self._tokens_of(words.values)  # (m, None), or (m, None, W)
+        counts = words.with_values(tokens.row_lengths())  # (n, None)
+        before = counts.with_values(tf.cumsum(counts.values, exclusive=True))  # tokens of all words before
+        of_row = tf.RaggedTensor.from_row_splits(
+            tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
+        )
+        place = before.values - tf.gather(of_row.row_starts(), words.value_rowids())  # (m,), within its row
+        budget = self._sequence_length - self._packing.overhead(False)
+        kept = words.with_values(place < budget)
+        column = tf.cast(place, tf.int32) + bool(self._packing.start)
+        first, span = tf.ragged.boolean_mask(words.with_values(column), kept), tf.ragged.boolean_mask(span, kept)
+        return {**self.pack(of_row), "first": first, "span": span}
+
+    def _tokens_of(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """See `Tokenizer.tokenize_words`; words, `tf.string` (m,)."""
+        if isinstance(self._python, WordLevelTokenizer):
+            ids = self._tokenizer.of_words(words)  # (m,) or (m, W)
+            return tf.RaggedTensor.from_uniform_row_length(ids, 1)
+        found = self._tokenizer(tf.strings.join([self._python.space_of_words, words]))  # (m, None)
+        lacks = tf.cast(found.row_lengths() == 0, tf.int64)  # (m,)
+        unknown = tf.fill([tf.reduce_sum(lacks)], self._python.token_to_id(self._python.unk_token))
+        return tf.concat([found, tf.RaggedTensor.from_row_lengths(unknown, lacks, validate=False)], axis=1)
 
 
 def _head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
