@@ -11,6 +11,7 @@ import keras
 
 from lmzoo.presets.atomic import atomic_file
 from lmzoo.presets.loading import save_preset
+from lmzoo.presets.manifest import write_manifest
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_elmo
 from lmzoo.pretraining.recipe import Recipe
@@ -117,3 +118,4 @@ Written by `lmzoo pretrain`.
 """
     with atomic_file(output / "README.md") as temporary:
         temporary.write_text(card, "utf-8")
+    write_manifest(output)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.cli import app
+from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
 from lmzoo.pretraining.run import Documents
 from lmzoo.pretraining.stored import StoredDocuments
@@ -71,6 +72,8 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
     assert whole.backbone.config.dropout == 0.1
     assert whole.objective == "nsp"
+    verify_manifest(tmp_path / "whole")
+    assert "README.md" in json.loads((tmp_path / "whole/manifest.json").read_text("utf-8"))["files"]
     card = (tmp_path / "whole/README.md").read_text("utf-8")
     assert "masked lm accuracy" in card
     assert f"| steps | {steps} |" in card
