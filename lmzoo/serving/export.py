@@ -91,7 +91,8 @@ def tokens_signature(task: Task) -> Any:
     """The function of token features that answers as `Task.serve` does."""
     import tensorflow as tf
 
-    features = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in task.backbone.input.items()}
+    inputs = {name: task.input[name] for name in task.backbone.input}
+    features = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in inputs.items()}
     return tf.function(task.serve, input_signature=[features])
 
 

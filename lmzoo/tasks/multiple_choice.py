@@ -185,6 +185,51 @@ class MultipleChoice(Task):
         ]
         return [row[0] for row in ranked] if top_k == 1 else ranked
 
+    served_outputs = ("choice", "index", "score", "probabilities")
+
+    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+        """The exported model's answers to tokens: `index` int32 and `score` (B,), `probabilities` (B, C)."""
+        import tensorflow as tf
+
+        probabilities = tf.nn.softmax(self(features, training=False))  # (B, C)
+        index = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+        return {"index": index, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
+
+    def signatures(self) -> tuple[Any, dict[str, Any]]:
+        """See `KeptModel.signatures`: prompts (n,) and choices (n, C), of which empty strings at a row's end are none.
+
+        It is `choose`; `choice` is the chosen text, `tf.string` (n,).
+        """
+        import tensorflow as tf
+
+        from lmzoo.serving.export import strings, tokens_signature
+        from lmzoo.text.graph import graph_packer
+
+        pack = graph_packer(self.preprocessor)
+
+        def choose(prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
+            shape = tf.shape(choices)  # n, C
+            features = pack(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
+            truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
+            left = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)  # (n, C), choices from here on
+            there = (left > 0) | (tf.range(shape[1]) == 0)
+
+            def of_choices(values: tf.Tensor) -> tf.Tensor:
+                real = tf.reshape(there, [-1] + [1] * (values.shape.rank - 1))
+                return tf.reshape(tf.where(real, values, 0), tf.concat([shape, tf.shape(values)[1:]], axis=0))
+
+            rows = {name: of_choices(values) for name, values in features.items()}  # (n, C, t), or (n, C, t, W)
+            found = self.serve(rows)
+            chosen = tf.gather(choices, found["index"], batch_dims=1)
+            return {"choice": chosen, **found, "truncated": tf.reduce_any(truncated & there, axis=1)}
+
+        text = [*strings("prompt"), *strings("choices", axes=2)]
+        functions = {
+            "serving_default": tf.function(choose, input_signature=text),
+            "tokens": tokens_signature(self),
+        }
+        return pack, functions
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), **dataclasses.asdict(self.vector)}
