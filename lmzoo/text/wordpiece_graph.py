@@ -44,34 +44,78 @@ class WordPieceGraph(tf.Module):
 
         They are normalised; special tokens are control characters, and so are words that are too long.
         """
+        return self._words(texts)[0]
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+        words, letters, places = self._words(texts)
+        pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
+        # A word that is too long has become one character; its piece is all of it.
+        long = tf.repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
+        codes = letters.values  # (l,)
+        size = sum(tf.cast(codes >= least, tf.int64) for least in (0, 0x80, 0x800, 0x10000))  # (l,), bytes of each
+        after = tf.cumsum(size)  # (l,)
+        before = tf.concat([[0], after], axis=0)  # (l + 1,)
+        first, last = (  # of each piece's word, (p,)
+            tf.repeat(at, pieces.row_lengths()) for at in (letters.row_starts(), letters.row_limits() - 1)
+        )
+        from_byte, to_byte = (tf.gather(before, first) + tf.cast(x.values, tf.int64) for x in (start, end))
+        first = tf.where(long, first, tf.searchsorted(after, from_byte, side="right", out_type=tf.int64))
+        last = tf.where(long, last, tf.searchsorted(after, to_byte - 1, side="right", out_type=tf.int64))
+        span = tf.stack([tf.gather(places[:, 0], first), tf.gather(places[:, 1], last)], axis=1)  # (p, 2)
+        ids = words.with_values(pieces).merge_dims(1, 2)
+        return ids, ids.with_values(span)
+
+    def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
+        """See `words`; their letters, int32 (m, None), and the characters that these came from, int32 (l, 2)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         signs = "".join(self._signs.values())
-        texts = tf.strings.regex_replace(texts, f"[{signs}]", chr(1 + len(signs)))  # one that the map drops
-        for token, sign in self._signs.items():
-            texts = tf.strings.regex_replace(texts, re.escape(token), sign)
+        dropped = chr(1 + len(signs))  # by the map
+        texts = tf.strings.regex_replace(texts, f"[{signs}]", dropped)
+        for token, sign in self._signs.items():  # as long as before
+            texts = tf.strings.regex_replace(texts, re.escape(token), sign + dropped * (len(token) - 1))
         # The space keeps rows apart where neighbours matter.
-        return self._split(self._normalize(tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")))
+        codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
+        sign = tf.where(codes.values <= len(signs), codes.values, 0)  # (c,)
+        start = tf.range(tf.size(sign)) - tf.cast(tf.gather(codes.row_starts(), codes.value_rowids()), tf.int32) - 1
+        place = tf.stack([start, start + tf.gather([1, *map(len, self._signs)], sign)], axis=1)  # (c, 2)
+        codes, source = self._normalize(codes)
+        words, letters, inside = self._split(codes)
+        return words, letters, tf.gather(place, tf.boolean_mask(source, inside))
 
-    def _normalize(self, texts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Maps code points (n, None) one by one, then sorts combining marks if there are any."""
+    def _normalize(self, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Maps code points (n, None) one by one, then sorts combining marks if there are any.
+
+        Returns:
+            Code points, int32 (n, None), and the index of the one that each came from, int32, as flat as they are.
+        """
         characters = texts.values  # (c,)
         run = tf.searchsorted(self._map.starts, characters, side="right") - 1  # (c,)
         mapped = tf.gather(self._map.base, run) + tf.gather(self._map.step, run) * characters[:, None]  # (c, w)
         width = self._map.base.shape[1]
         codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped, [-1]), texts.row_splits * width, validate=False)
+        source = tf.repeat(tf.range(tf.size(characters)), width)  # (c * w,)
+        there = codes.values != NOTHING
+        codes, source = _select(codes, there), tf.boolean_mask(source, there)
         marked = tf.reduce_any(codes.values >= RANK_UNIT)
         codes = tf.cond(marked, lambda: _sort_marks(codes), lambda: codes)
-        return _select(codes, codes.values > BLOCKER)
+        solid = codes.values > BLOCKER
+        return _select(codes, solid), tf.boolean_mask(source, solid)
 
-    def _split(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Splits code points (n, None) at spaces into words (n, None)."""
+    def _split(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
+        """Splits code points (n, None) at spaces.
+
+        Returns:
+            Words, `tf.string` (n, None), their letters, int32 (m, None), and which of the code points these are, bool.
+        """
         inside = codes.values != _SPACE  # (c,)
         begins = inside & ~tf.concat([[False], inside[:-1]], axis=0)  # (c,)
-        places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (words,)
+        places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes.values, inside), places, validate=False)
-        words = tf.strings.unicode_encode(letters, "UTF-8")  # (words,)
+        words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
         words = tf.where(letters.row_lengths() > self._longest, self._unknown, words)
-        return tf.RaggedTensor.from_row_splits(words, _count(begins, codes.row_splits), validate=False)
+        splits = _count(begins, codes.row_splits)
+        return tf.RaggedTensor.from_row_splits(words, splits, validate=False), letters, inside
 
 
 def _count(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
@@ -87,7 +131,6 @@ def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
 
 def _sort_marks(codes: tf.RaggedTensor) -> tf.RaggedTensor:
     """Brings neighbouring combining marks into the order of their ranks, then takes the ranks off."""
-    codes = _select(codes, codes.values != NOTHING)
     rank = codes.values // RANK_UNIT  # (c,)
     group = tf.cumsum(tf.cast(rank == 0, tf.int64))  # a character with the marks after it
     order = tf.argsort(group * RANK_UNIT + tf.cast(rank, tf.int64), stable=True)
