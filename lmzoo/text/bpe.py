@@ -149,11 +149,11 @@ class BytePairTokenizer(RustTokenizer):
 
     def text_of(self, token: str) -> str:
         """See `Tokenizer.text_of`; bytes that are no whole character are U+FFFD."""
-        return _as_bytes(token).decode(errors="replace")
+        return as_bytes(token).decode(errors="replace")
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """Text of a sequence of ids: what was tokenised, to the last space, but for the whitespace before `<mask>`."""
-        return b"".join(_as_bytes(self._tokens[i]) for i in ids).decode(errors="replace")
+        return b"".join(as_bytes(self._tokens[i]) for i in ids).decode(errors="replace")
 
     def word_starts(self) -> np.ndarray:
         """See `Tokenizer.word_starts`.
@@ -196,7 +196,7 @@ def _alphabet(text: str) -> str:
     return "".join(BYTE_TOKENS[byte] for byte in text.encode())
 
 
-def _as_bytes(token: str) -> bytes:
+def as_bytes(token: str) -> bytes:
     """The bytes that a token stands for; its own characters if it is not written in the alphabet, as special tokens."""
     if all(character in _BYTES for character in token):
         return bytes(_BYTES[character] for character in token)

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.bpe import BYTE_TOKENS, BytePairTokenizer
+from lmzoo.text.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
 
 # Kinds of characters. OUTSIDE: in no word, as the edges of texts and the whitespace that a mask takes with it.
 OUTSIDE, SPECIAL, WHITESPACE, OTHER, LETTER, NUMBER = range(6)
@@ -80,12 +80,34 @@ class BytePairGraph(tf.Module):
         self._merged = np.array([ids["".join(merge)] for merge in merges], "int32")  # (merges,)
         self._alone = _may_be_overtaken(parts, self._merged)  # (merges,)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
+        data = [token.encode() if token in special else as_bytes(token) for token in tokenizer.vocabulary]
+        spaces = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in data]
+        self._bytes = np.array(
+            spaces, "int64"
+        ).T  # (3, V): of each token, those at its beginning and end that are spaces
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
         words = self.words(texts)
         unique, index = tf.unique(words.values)  # (u,), (w,)
         return words.with_values(tf.gather(self._pieces(unique), index)).merge_dims(1, 2)
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+        words, letters, place = self._words(texts)
+        unique, index = tf.unique(words.values)  # (u,), (w,)
+        ids = words.with_values(tf.gather(self._pieces(unique), index)).merge_dims(1, 2)
+        size, leading, trailing = (tf.gather(table, ids.values) for table in self._bytes)  # each (p,)
+        after = tf.cumsum(sum(tf.cast(letters >= least, tf.int64) for least in (0, 0x80, 0x800, 0x10000)))  # (l,)
+        to_byte = tf.cumsum(size)  # (p,), in all words; pieces are made of their bytes
+        first = tf.searchsorted(after, to_byte - size + leading, side="right", out_type=tf.int64)
+        last = tf.searchsorted(after, to_byte - trailing - 1, side="right", out_type=tf.int64)
+        # A piece of spaces alone covers nothing, and stands where it ends.
+        empty = size == leading
+        end = tf.where(empty, tf.searchsorted(after, to_byte - 1, side="right", out_type=tf.int64), last)
+        end = tf.gather(place, end) + 1
+        start = tf.where(empty, end, tf.gather(place, tf.minimum(first, last)))
+        return ids, ids.with_values(tf.stack([start, end], axis=1))
 
     # === Words ===
 
@@ -94,6 +116,10 @@ class BytePairGraph(tf.Module):
 
         A special token is a word; no other word can look like it, for it mixes letters and other characters.
         """
+        return self._words(texts)[0]
+
+    def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """See `words`; the letters of all, int32 (l,), and the place of each in its text, int32 (l,)."""
         rows = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
         # The edge keeps texts apart where neighbours matter.
         rows = tf.concat([tf.fill([rows.nrows(), 1], _EDGE), rows], axis=1)
@@ -106,8 +132,11 @@ class BytePairGraph(tf.Module):
         first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (w,)
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
         words = tf.strings.unicode_encode(letters, "UTF-8")  # (w,)
-        row = tf.boolean_mask(rows.value_rowids(), begins & inside)  # (w,)
-        return tf.RaggedTensor.from_value_rowids(words, row, nrows=rows.nrows(), validate=False)
+        of = rows.value_rowids()  # (c,)
+        row = tf.boolean_mask(of, begins & inside)  # (w,)
+        place = tf.range(tf.size(codes)) - tf.cast(tf.gather(rows.row_starts(), of), tf.int32) - 1  # (c,)
+        words = tf.RaggedTensor.from_value_rowids(words, row, nrows=rows.nrows(), validate=False)
+        return words, letters.values, tf.boolean_mask(place, inside)
 
     def _mark_special(self, codes: tf.Tensor, kinds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Kinds (c,) with special tokens and the whitespace before masks marked, and where special tokens begin."""
