@@ -76,6 +76,10 @@ def test_ids_equal_the_python_path(texts: list[str | bytes], lowercase: bool, st
     ids = graph_tokenizer(tokenizer)(tf.constant(texts))
     assert ids.dtype == tf.int32
     assert [(t, a, b) for t, a, b in zip(texts, expected, ids.to_list(), strict=True) if a != b] == []
+    again, spans = graph_tokenizer(tokenizer).with_offsets(tf.constant(texts))
+    assert again.to_list() == expected
+    places = [[[piece.start, piece.end] for piece in row] for row in tokenizer.tokenize_with_offsets(texts)]
+    assert [(t, a, b) for t, a, b in zip(texts, places, spans.to_list(), strict=True) if a != b] == []
 
 
 @pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS[::2])
