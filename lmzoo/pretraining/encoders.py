@@ -12,9 +12,11 @@ import keras
 import numpy as np
 
 from lmzoo.presets.store import write_json
+from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
 from lmzoo.pretraining.run import Documents, Run
 from lmzoo.tasks import Pretrainer, Task
+from lmzoo.tasks.feeding import training_input
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
 from lmzoo.training import (
     TokenCorpus,
@@ -59,11 +61,15 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     total = sum(steps for *_, steps in parts)
     decay = keras.optimizers.schedules.PolynomialDecay(recipe.learning_rate, total, end_learning_rate=0.0)
     model.compile(optimizer=OPTIMIZERS[recipe.optimizer](WarmUp(decay, total // 10), global_clipnorm=1.0))
-    begun = time.perf_counter()
-    for length, rows, size, tokens, steps in parts:
+    for length, rows, size, _, steps in parts:
         run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} steps of {size} rows")
-        shown = Throughput(tokens, total, run.verbose, run.say)
-        run.fit(model, rows, steps, f"states_{length}", shown, batch_size=size)
+    # In turns: positions that are met only at the end, when the rate is low, would not be learnt.
+    batches = [training_input(model, rows, batch_size=size, order="shuffle")[0] for _, rows, size, *_ in parts]
+    tokens = sum(tokens * steps for *_, tokens, steps in parts)
+    begun = time.perf_counter()
+    turns = Interleaved(batches, [steps for *_, steps in parts])
+    turns.seed = (recipe.seed, 0)
+    run.fit(model, turns, total, "states", Throughput(tokens / total, total, run.verbose, run.say))
     seconds = time.perf_counter() - begun
     tested = _rows(model, corpora[1], short, 1.0)[:_TESTED]
     scores = model.evaluate(tested, batch_size=batch_size, verbose=0, return_dict=True)
@@ -71,7 +77,7 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
         "scores": {name: float(value) for name, value in scores.items()},
         "text": f"{len(corpora[0]):,} documents, {corpora[0].num_tokens:,} tokens",
         "held out": f"{len(tested):,} rows of {len(corpora[1]):,} other documents",
-        "tokens": sum(tokens * steps for *_, tokens, steps in parts),
+        "tokens": tokens,
         "steps": total,
         "seconds": seconds,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import shutil
 
@@ -15,8 +16,10 @@ import lmzoo
 from lmzoo.cli import app
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
+from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.run import Documents
 from lmzoo.pretraining.stored import StoredDocuments
+from lmzoo.text import LengthBatches
 
 LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
 TINY = {"tokens": 1100, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
@@ -93,6 +96,22 @@ def test_elmo(text, tmp_path):
     again = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "again")
     for ours, theirs in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_batches_in_turns():
+    def part(name, count):
+        make = lambda rows, width, rng: (name, rows.tolist())  # noqa: E731
+        return LengthBatches(np.arange(1, count + 1), make, 1, [99], order="given")
+
+    turns = Interleaved([part("short", 5), part("long", 2)], [6, 3])
+    first = list(itertools.islice(turns.batches(), 18))
+    assert "".join(name[0] for name, _ in first[:9]) == "slsslssls"
+    assert [row for name, (row,) in first if name == "short"] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+    for step in range(12):
+        assert list(itertools.islice(turns.batches_from(step), 6)) == first[step : step + 6]
+    turns.seed = (7, 1)
+    assert [part.seed for part in turns.parts] == [(7, 1), (7, 1)]
+    assert turns.identity() != Interleaved(turns.parts, [6, 2]).identity()
 
 
 def test_stored_documents(tmp_path):
