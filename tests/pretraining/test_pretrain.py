@@ -51,13 +51,8 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     """The same weights; in the middle of the second part, and of an epoch."""
     said = []
     scores = pretrain(text, tmp_path / "whole", Recipe(**TINY), say=said.append)
-    assert scores.keys() == {
-        "loss",
-        "masked_lm_loss",
-        "masked_lm_accuracy",
-        "sentence_loss",
-        "sentence_accuracy",
-    }
+    names = ("loss", "masked_lm_loss", "masked_lm_accuracy", "sentence_loss", "sentence_accuracy")
+    assert scores.keys() == {*names, *(f"{name}_at_23" for name in names)}
     assert any("train: 102 documents" in line for line in said)
     assert any("tokens/s" in line for line in said)
     with open(tmp_path / "whole.work/log.csv", newline="") as file:
@@ -125,8 +120,17 @@ def test_stored_documents(tmp_path):
     assert not (tmp_path / "nothing").exists()
 
 
-def test_mixed_precision_ends_in_float32(text, tmp_path):
-    pretrain(text, tmp_path / "it", Recipe(**{**TINY, "tokens": 300}, dtype="mixed_bfloat16"), verbose=False)
+def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_path, monkeypatch):
+    pairs, states = encoders.segment_pairs, []
+
+    def drawn(corpus, preprocessor, objective, rng, passes):
+        states.append(rng.bit_generator.state)
+        return pairs(corpus, preprocessor, objective, rng, passes=passes)
+
+    monkeypatch.setattr(encoders, "segment_pairs", drawn)
+    recipe = Recipe(**{**TINY, "tokens": 300}, dtype="mixed_bfloat16", seed=3)
+    pretrain(text, tmp_path / "it", recipe, verbose=False)
+    assert states == [np.random.default_rng(3).bit_generator.state] * 4  # of both lengths, to train and to evaluate
     model = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
     policies = {layer.dtype_policy.name for layer in [model, model.backbone, *model.backbone.layers]}
     assert policies == {"float32"}
@@ -172,7 +176,8 @@ def test_command_line(text, tmp_path):
     options = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
     asked = ["--objective=none", "--static", "--language=en", "--tensorboard", tmp_path / "board"]
     result = call(text, "-o", tmp_path / "it", *options, *asked)
-    assert {line.split("\t")[0] for line in result.stdout.strip().splitlines()} == {"loss", "accuracy"}
+    names = {line.split("\t")[0] for line in result.stdout.strip().splitlines()}
+    assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}
     stored = json.loads((tmp_path / "it/metadata.json").read_text("utf-8"))
     assert stored["languages"] == ["en"]
     assert any((tmp_path / "board").rglob("events*"))
