@@ -12,6 +12,20 @@ SIZES = {  # layers, heads, width, inner width
 }
 
 
+def shape_of(size: str) -> dict[str, int]:
+    """Arguments of lmzoo's and of KerasHub's backbones."""
+    return dict(zip(("num_layers", "num_heads", "hidden_dim", "intermediate_dim"), SIZES[size], strict=True))
+
+
+def transformers_config(size: str, vocabulary_size: int, num_labels: int = 2) -> Any:
+    """`transformers.BertConfig`."""
+    from transformers import BertConfig
+
+    names = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
+    shape = dict(zip(names, SIZES[size], strict=True))
+    return BertConfig(vocab_size=vocabulary_size, num_labels=num_labels, **shape)
+
+
 def lmzoo_classifier(
     size: str, vocabulary_size: int, dtype: str = "float32", vocabulary: list[str] | None = None, positions: int = 512
 ) -> Any:
@@ -20,13 +34,9 @@ def lmzoo_classifier(
     from lmzoo.models.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 
-    layers, heads, width, inner = SIZES[size]
     backbone = lmzoo.models.BertBackbone(
         vocabulary_size=vocabulary_size,
-        num_layers=layers,
-        num_heads=heads,
-        hidden_dim=width,
-        intermediate_dim=inner,
+        **shape_of(size),
         max_sequence_length=positions,
         dtype=dtype,
     )
@@ -46,13 +56,9 @@ def keras_hub_classifier(
     """`keras_hub.models.BertTextClassifier`; None as `sequence_length` keeps its default."""
     import keras_hub
 
-    layers, heads, width, inner = SIZES[size]
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=vocabulary_size,
-        num_layers=layers,
-        num_heads=heads,
-        hidden_dim=width,
-        intermediate_dim=inner,
+        **shape_of(size),
         max_sequence_length=512,
         dtype=dtype,
     )
@@ -66,15 +72,6 @@ def keras_hub_classifier(
 
 def transformers_classifier(size: str, vocabulary_size: int) -> Any:
     """`transformers.BertForSequenceClassification`, in training mode."""
-    from transformers import BertConfig, BertForSequenceClassification
+    from transformers import BertForSequenceClassification
 
-    layers, heads, width, inner = SIZES[size]
-    config = BertConfig(
-        vocab_size=vocabulary_size,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        hidden_size=width,
-        intermediate_size=inner,
-        num_labels=2,
-    )
-    return BertForSequenceClassification(config).train()
+    return BertForSequenceClassification(transformers_config(size, vocabulary_size)).train()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, console, interleave, save, show, warn_if_busy
-from benchmarks.models import SIZES
+from benchmarks.models import SIZES, shape_of, transformers_config
 from lmzoo.training import read_documents
 
 PEERS = {
@@ -63,13 +63,9 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: lis
     from lmzoo.text import Preprocessor, WordPieceTokenizer, split_sentences
     from lmzoo.training import AdamW, pack_sentences, write_corpus
 
-    layers, heads, width, inner = SIZES[options["size"]]
     backbone = lmzoo.models.BertBackbone(
         vocabulary_size=len(vocabulary),
-        num_layers=layers,
-        num_heads=heads,
-        hidden_dim=width,
-        intermediate_dim=inner,
+        **shape_of(options["size"]),
     )
     preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), families()["bert"].packing, options["length"])
     model = lmzoo.models.MaskedLM(backbone, preprocessor)
@@ -93,13 +89,9 @@ def _keras_hub(peer: str, options: dict[str, Any], vocabulary: list[str], texts:
     import keras_hub
     import tensorflow as tf
 
-    layers, heads, width, inner = SIZES[options["size"]]
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=len(vocabulary),
-        num_layers=layers,
-        num_heads=heads,
-        hidden_dim=width,
-        intermediate_dim=inner,
+        **shape_of(options["size"]),
         max_sequence_length=512,
     )
     tokenizer = keras_hub.models.BertTokenizer(vocabulary=vocabulary, lowercase=True)
@@ -139,17 +131,10 @@ def _pieces(texts: list[str], tokenizer: Any, tokens: int) -> Iterator[str]:
 
 def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
     import torch
-    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast, DataCollatorForLanguageModeling
+    from transformers import BertForMaskedLM, BertTokenizerFast, DataCollatorForLanguageModeling
 
-    layers, heads, width, inner = SIZES[options["size"]]
     tokenizer = BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)}, do_lower_case=True)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        hidden_size=width,
-        intermediate_size=inner,
-    )
+    config = transformers_config(options["size"], len(vocabulary))
     model = BertForMaskedLM(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options["learning_rate"], weight_decay=0.01, fused=True)
     found = tokenizer(texts, return_special_tokens_mask=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
-from benchmarks.models import SIZES
+from benchmarks.models import SIZES, shape_of, transformers_config
 from lmzoo.readers import read_conll, read_squad
 
 PEERS = {"lmzoo-tf": TENSORFLOW, "lmzoo-jax": JAX, "transformers": TORCH, "transformers-dynamic": TORCH}
@@ -53,9 +53,7 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y:
     from lmzoo.text import Preprocessor, WordPieceTokenizer
     from lmzoo.training import AdamW
 
-    layers, heads, width, inner = SIZES[options["size"]]
-    size = {"num_layers": layers, "num_heads": heads, "hidden_dim": width, "intermediate_dim": inner}
-    backbone = lmzoo.models.BertBackbone(vocabulary_size=len(vocabulary), **size)
+    backbone = lmzoo.models.BertBackbone(vocabulary_size=len(vocabulary), **shape_of(options["size"]))
     preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), families()["bert"].packing, WINDOW)
     if options["task"] == "tagging":
         labels = sorted({tag for tags in y for tag in tags})
@@ -70,18 +68,10 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y:
 
 def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y: Any) -> Steps:
     import torch
-    from transformers import BertConfig, BertForQuestionAnswering, BertForTokenClassification, BertTokenizerFast
+    from transformers import BertForQuestionAnswering, BertForTokenClassification, BertTokenizerFast
 
-    layers, heads, width, inner = SIZES[options["size"]]
     labels = sorted({tag for tags in y for tag in tags}) if options["task"] == "tagging" else ["start", "end"]
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        hidden_size=width,
-        intermediate_size=inner,
-        num_labels=len(labels),
-    )
+    config = transformers_config(options["size"], len(vocabulary), len(labels))
     tokenizer = BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)}, do_lower_case=True)
     kind = BertForTokenClassification if options["task"] == "tagging" else BertForQuestionAnswering
     model = kind(config)

@@ -12,9 +12,11 @@ import keras
 import numpy as np
 
 from lmzoo.presets.store import write_json
+from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
 from lmzoo.pretraining.run import Documents, Run
 from lmzoo.tasks import Pretrainer, Task
+from lmzoo.tasks.feeding import training_input
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
 from lmzoo.training import (
     TokenCorpus,
@@ -53,25 +55,34 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     short, batch_size = min(recipe.sequence_length, full), recipe.batch_size
     parts = []
     for length, share in [(full, 1.0)] if short == full else [(short, 1 - _LONG), (full, _LONG)]:
-        rows, size = _rows(model, corpora[0], length, share * recipe.tokens), max(1, batch_size * short // length)
+        rows = _rows(model, corpora[0], length, share * recipe.tokens, recipe.seed)
+        size = max(1, batch_size * short // length)
         tokens = size * float(rows.lengths.mean())
         parts.append((length, rows, size, tokens, run.whole_rounds(share * recipe.tokens / tokens)))
     total = sum(steps for *_, steps in parts)
     decay = keras.optimizers.schedules.PolynomialDecay(recipe.learning_rate, total, end_learning_rate=0.0)
     model.compile(optimizer=OPTIMIZERS[recipe.optimizer](WarmUp(decay, total // 10), global_clipnorm=1.0))
-    begun = time.perf_counter()
-    for length, rows, size, tokens, steps in parts:
+    for length, rows, size, _, steps in parts:
         run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} steps of {size} rows")
-        shown = Throughput(tokens, total, run.verbose, run.say)
-        run.fit(model, rows, steps, f"states_{length}", shown, batch_size=size)
+    # In turns: positions that are met only at the end, when the rate is low, would not be learnt.
+    batches = [training_input(model, rows, batch_size=size, order="shuffle")[0] for _, rows, size, *_ in parts]
+    tokens = sum(tokens * steps for *_, tokens, steps in parts)
+    begun = time.perf_counter()
+    turns = Interleaved(batches, [steps for *_, steps in parts])
+    turns.seed = (recipe.seed, 0)
+    run.fit(model, turns, total, "states", Throughput(tokens / total, total, run.verbose, run.say))
     seconds = time.perf_counter() - begun
-    tested = _rows(model, corpora[1], short, 1.0)[:_TESTED]
-    scores = model.evaluate(tested, batch_size=batch_size, verbose=0, return_dict=True)
+    scores: dict[str, float] = {}
+    for length, _, size, *_ in parts:  # what holds for short rows need not hold for positions that they lack
+        tested = _rows(model, corpora[1], length, 1.0, recipe.seed)[: max(1, _TESTED * short // length)]
+        found = model.evaluate(tested, batch_size=size, verbose=0, return_dict=True)
+        of_length = "" if length == short else f"_at_{length}"
+        scores |= {f"{name}{of_length}": float(value) for name, value in found.items()}
     return model, {
-        "scores": {name: float(value) for name, value in scores.items()},
+        "scores": scores,
         "text": f"{len(corpora[0]):,} documents, {corpora[0].num_tokens:,} tokens",
-        "held out": f"{len(tested):,} rows of {len(corpora[1]):,} other documents",
-        "tokens": sum(tokens * steps for *_, tokens, steps in parts),
+        "held out": f"up to {_TESTED:,} rows of {short} tokens, of {len(corpora[1]):,} other documents",
+        "tokens": tokens,
         "steps": total,
         "seconds": seconds,
     }
@@ -135,10 +146,10 @@ def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
     return np.sqrt(2) * deviation * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
-def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float) -> EncodedTexts:
+def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float, seed: int) -> EncodedTexts:
     """Rows of up to `length` tokens; pairs are drawn anew until there are `tokens`."""
     preprocessor = Preprocessor(corpus.tokenizer, model.preprocessor.packing, length)
     if model.objective is None:
         return pack_sentences(corpus, preprocessor)
     passes = math.ceil(tokens / corpus.num_tokens)
-    return segment_pairs(corpus, preprocessor, model.objective, np.random.default_rng(0), passes=passes)
+    return segment_pairs(corpus, preprocessor, model.objective, np.random.default_rng(seed), passes=passes)

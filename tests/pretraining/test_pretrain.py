@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import shutil
 
@@ -15,8 +16,10 @@ import lmzoo
 from lmzoo.cli import app
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
+from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.run import Documents
 from lmzoo.pretraining.stored import StoredDocuments
+from lmzoo.text import LengthBatches
 
 LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
 TINY = {"tokens": 1100, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
@@ -48,13 +51,8 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     """The same weights; in the middle of the second part, and of an epoch."""
     said = []
     scores = pretrain(text, tmp_path / "whole", Recipe(**TINY), say=said.append)
-    assert scores.keys() == {
-        "loss",
-        "masked_lm_loss",
-        "masked_lm_accuracy",
-        "sentence_loss",
-        "sentence_accuracy",
-    }
+    names = ("loss", "masked_lm_loss", "masked_lm_accuracy", "sentence_loss", "sentence_accuracy")
+    assert scores.keys() == {*names, *(f"{name}_at_23" for name in names)}
     assert any("train: 102 documents" in line for line in said)
     assert any("tokens/s" in line for line in said)
     with open(tmp_path / "whole.work/log.csv", newline="") as file:
@@ -95,6 +93,22 @@ def test_elmo(text, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_batches_in_turns():
+    def part(name, count):
+        make = lambda rows, width, rng: (name, rows.tolist())  # noqa: E731
+        return LengthBatches(np.arange(1, count + 1), make, 1, [99], order="given")
+
+    turns = Interleaved([part("short", 5), part("long", 2)], [6, 3])
+    first = list(itertools.islice(turns.batches(), 18))
+    assert "".join(name[0] for name, _ in first[:9]) == "slsslssls"
+    assert [row for name, (row,) in first if name == "short"] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+    for step in range(12):
+        assert list(itertools.islice(turns.batches_from(step), 6)) == first[step : step + 6]
+    turns.seed = (7, 1)
+    assert [part.seed for part in turns.parts] == [(7, 1), (7, 1)]
+    assert turns.identity() != Interleaved(turns.parts, [6, 2]).identity()
+
+
 def test_stored_documents(tmp_path):
     documents = [["A b.", "c d"], ["\ud800 \u2028é"], [], ["e"]]
     stored = StoredDocuments.store(iter(documents), tmp_path / "them", verbose=False)
@@ -106,8 +120,17 @@ def test_stored_documents(tmp_path):
     assert not (tmp_path / "nothing").exists()
 
 
-def test_mixed_precision_ends_in_float32(text, tmp_path):
-    pretrain(text, tmp_path / "it", Recipe(**{**TINY, "tokens": 300}, dtype="mixed_bfloat16"), verbose=False)
+def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_path, monkeypatch):
+    pairs, states = encoders.segment_pairs, []
+
+    def drawn(corpus, preprocessor, objective, rng, passes):
+        states.append(rng.bit_generator.state)
+        return pairs(corpus, preprocessor, objective, rng, passes=passes)
+
+    monkeypatch.setattr(encoders, "segment_pairs", drawn)
+    recipe = Recipe(**{**TINY, "tokens": 300}, dtype="mixed_bfloat16", seed=3)
+    pretrain(text, tmp_path / "it", recipe, verbose=False)
+    assert states == [np.random.default_rng(3).bit_generator.state] * 4  # of both lengths, to train and to evaluate
     model = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
     policies = {layer.dtype_policy.name for layer in [model, model.backbone, *model.backbone.layers]}
     assert policies == {"float32"}
@@ -153,7 +176,8 @@ def test_command_line(text, tmp_path):
     options = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
     asked = ["--objective=none", "--static", "--language=en", "--tensorboard", tmp_path / "board"]
     result = call(text, "-o", tmp_path / "it", *options, *asked)
-    assert {line.split("\t")[0] for line in result.stdout.strip().splitlines()} == {"loss", "accuracy"}
+    names = {line.split("\t")[0] for line in result.stdout.strip().splitlines()}
+    assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}
     stored = json.loads((tmp_path / "it/metadata.json").read_text("utf-8"))
     assert stored["languages"] == ["en"]
     assert any((tmp_path / "board").rglob("events*"))

@@ -8,7 +8,17 @@ import pytest
 
 from lmzoo.training import Adagrad, AdamW
 from tests.reference.weights import tiny_masked_lm, to_numpy
-from tests.training.updating import ARGUMENTS, DECAYED, SHAPES, STEPS, assert_equal, gradient, start, train
+from tests.training.updating import (
+    ARGUMENTS,
+    DECAYED,
+    SHAPES,
+    STEPS,
+    apply_slices,
+    assert_equal,
+    gradient,
+    start,
+    train,
+)
 
 
 def test_equals_numpy_without_bias_correction():
@@ -110,18 +120,8 @@ def test_schedule_needs_a_built_optimizer():
 
 @pytest.mark.tf_only
 def test_slices_with_repeated_rows_count_as_their_sum():
-    import tensorflow as tf
-
-    rows, values = [3, 3, 1], np.array([[2.0, 0, 0], [2.0, 0, 0], [0, 3.0, 0]], "float32")
-    dense = np.zeros(SHAPES["embeddings"], "float32")
-    np.add.at(dense, rows, values)
-    results = []
-    for grad in (tf.IndexedSlices(values, rows, dense.shape), tf.constant(dense)):
-        table, bias = start()["embeddings"], start()["bias"]
-        optimizer = AdamW(0.1, weight_decay=0.0, beta_1=0.0, beta_2=0.5, epsilon=1.0, global_clipnorm=1.0)
-        optimizer.build([table, bias])
-        optimizer.apply([grad, tf.ones(5)], [table, bias])
-        results.append((to_numpy(table.value), to_numpy(bias.value)))
+    arguments = {"weight_decay": 0.0, "beta_1": 0.0, "beta_2": 0.5, "epsilon": 1.0, "global_clipnorm": 1.0}
+    results = apply_slices(lambda: AdamW(0.1, **arguments))
     np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-7)
     np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)  # clipped by the same norm
 

@@ -38,3 +38,23 @@ def train(optimizer, steps=STEPS, wrap=None, dtype="float32"):
 def assert_equal(a, b, tolerance=1e-5):
     for name in SHAPES:
         np.testing.assert_allclose(a[name], b[name], atol=tolerance, rtol=0)
+
+
+def apply_slices(make):
+    """Weights after a step from slices of which two are of one row, and after one from the same gradient as a table.
+
+    Args:
+        make: gives an optimizer.
+    """
+    import tensorflow as tf
+
+    rows, values = [3, 3, 1], np.array([[2.0, 0, 0], [2.0, 0, 0], [0, 3.0, 0]], "float32")
+    dense = np.zeros(SHAPES["embeddings"], "float32")
+    np.add.at(dense, rows, values)
+    results = []
+    for grad in (tf.IndexedSlices(values, rows, dense.shape), tf.constant(dense)):
+        optimizer, variables = make(), [start()["embeddings"], start()["bias"]]
+        optimizer.build(variables)
+        optimizer.apply([grad, tf.ones(5)], variables)
+        results.append([to_numpy(v.value) for v in variables])
+    return results
