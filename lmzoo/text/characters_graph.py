@@ -34,8 +34,12 @@ class _WordsInGraph(tf.Module):
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Int32 (n, None) ids, or (n, None, W) symbols, of texts, `tf.string` (n,)."""
-        words = self.words(texts)
-        return words.with_values(self.of_words(words.values))
+        return self.with_offsets(texts)[0]
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """The same, and the characters that each came from, int32 (n, None, 2)."""
+        words, span = split_words(texts)
+        return words.with_values(self.of_words(words.values)), span
 
     @abstractmethod
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
