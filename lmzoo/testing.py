@@ -312,11 +312,10 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
                 _same(tokens[name].numpy(), found[name], f"served {name}")
     for row, answer in enumerate(getattr(task, task.verb)(x) if task.verb else ()):
         for name in task.served_outputs:
-            expected = [a["text" if name == "answer" else name] for a in _dicts(answer) if name != "probabilities"]
-            if not isinstance(answer, (dict, list)):  # a number or a vector
-                expected = np.ravel(answer)
+            of_dicts = [a["text" if name == "answer" else name] for a in _dicts(answer) if name != "probabilities"]
+            expected = np.array(of_dicts if isinstance(answer, (dict, list)) else answer).ravel()
             values = found[name][row : row + 1].ravel()
-            _same(values[: len(expected)], np.array(expected), f"served {name}")
+            _same(values[: len(expected)], expected, f"served {name}")
             if name != "probabilities":
                 assert all(value in (b"", 0, -1) for value in values[len(expected) :]), "padding"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from lmzoo.text.characters_graph import split_words
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.tokenizer import Tokenizer
 from lmzoo.text.word_level import WordLevelTokenizer
+from lmzoo.text.words_graph import split_words
 
 
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
@@ -67,8 +67,8 @@ def graph_packer(preprocessor: Preprocessor) -> tf.Module:
     return PackerGraph(preprocessor)
 
 
-class PackerGraph(tf.Module):
-    """See `graph_packer`."""
+class PackingGraph(tf.Module):
+    """What texts, words and windows are packed with."""
 
     def __init__(self, preprocessor: Preprocessor) -> None:
         super().__init__()
@@ -76,10 +76,6 @@ class PackerGraph(tf.Module):
         self._packing = preprocessor.packing
         self._sequence_length = preprocessor.sequence_length
         self._python = preprocessor.tokenizer  # for constants
-
-    def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Features of texts, or of texts and pairs, each `tf.string` (n,)."""
-        return self.pack(self._tokenizer(texts), None if pairs is None else self._tokenizer(pairs))
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
         """Features of tokens, int32 (n, None) or (n, None, W), of texts, or of texts and pairs."""
@@ -120,7 +116,15 @@ class PackerGraph(tf.Module):
         return [tf.repeat(array[None], tf.size(like), axis=0) for array in ids]
 
 
-class WordPackerGraph(PackerGraph):
+class PackerGraph(PackingGraph):
+    """See `graph_packer`."""
+
+    def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """Features of texts, or of texts and pairs, each `tf.string` (n,)."""
+        return self.pack(self._tokenizer(texts), None if pairs is None else self._tokenizer(pairs))
+
+
+class WordPackerGraph(PackingGraph):
     """`Preprocessor.encode_words` as TensorFlow ops, for texts that are strings."""
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lmzoo.text.graph import PackerGraph, head
+from lmzoo.text.graph import PackingGraph, head
 from lmzoo.text.preprocessor import Preprocessor
 
 
@@ -34,7 +34,7 @@ class Windows(NamedTuple):
     truncated: tf.Tensor
 
 
-class WindowGraph(PackerGraph):
+class WindowGraph(PackingGraph):
     """`lmzoo.text.windows.encode_windows` as TensorFlow ops.
 
     Args:
