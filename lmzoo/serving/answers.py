@@ -43,14 +43,17 @@ class AnswerGraph:
             `answer`, `tf.string` (n,), `start` and `end`, int32 (n,), by characters of the context, and `score`,
             float32 (n,); "", 0 and 0 for no answer. See `lmzoo.models.QuestionAnswerer.answer`.
         """
-        count = tf.size(contexts, tf.int64)
-        example, first, last, score = self._candidates(logits, windows, count)
-        text, start, end = self._cut(
-            contexts, example, *(tf.gather(windows.spans[:, k], x) for k, x in enumerate((first, last)))
-        )
+        count, texts = tf.size(contexts, tf.int64), _Contexts(contexts, self._mark_edges)
+        valid, kept = self._pairs(logits, windows)
+        found = self._read(kept, texts, logits, windows)
+        if self._threshold is None:  # there has to be an answer
+            answered = tf.math.unsorted_segment_sum(tf.ones_like(found[0]), found[0], count) > 0  # (n,)
+            others = valid & ~tf.gather(answered, windows.example)[:, None, None]
+            rest = self._read(others, texts, logits, windows)
+            found = [tf.concat(both, axis=0) for both in zip(found, rest, strict=True)]
+        example, score, text, start, end = found
         order = tf.argsort(score, direction="DESCENDING", stable=True)
         order = tf.gather(order, tf.argsort(tf.gather(example, order), stable=True))
-        order = tf.boolean_mask(order, tf.gather(start < end, order))
         score, example, text, start, end = (tf.gather(x, order) for x in (score, example, text, start, end))
         # Of several answers with the same text the first stays.
         different, number = tf.unique(tf.strings.join([tf.strings.as_string(example), text], ":"))
@@ -64,8 +67,11 @@ class AnswerGraph:
         answers = {name: tf.gather(tf.concat([x, [none]], axis=0), best) for name, (x, none) in nothing.items()}
         return {**answers, "score": tf.cast(probability, tf.float32)}
 
-    def _candidates(self, logits: tf.Tensor, windows: Windows, count: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Example, first and last of the tokens of all contexts, and score of each pair that is kept: (a,)."""
+    def _pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
+        """Which pairs can be answers, and which of these are of the best starts and ends: bool (w, t, m).
+
+        They are by the position in the row of the first token, and the number of tokens behind it.
+        """
         length = tf.shape(logits, tf.int64)[1]  # t
         at = tf.range(length)  # (t,)
         more = tf.range(tf.minimum(length, self._longest))  # (m,), from the first to the last token
@@ -81,44 +87,19 @@ class AnswerGraph:
             tf.one_hot(best, tf.cast(length, tf.int32), True, False, dtype=tf.bool), axis=2
         )  # (w, 2, t)
         ends = tf.gather(tf.pad(is_best[:, 1], [[0, 0], [0, self._longest]]), at[:, None] + more, axis=1)  # (w, t, m)
-        kept = valid & is_best[:, 0, :, None] & ends
-        if self._threshold is None:  # there has to be an answer
-            some = tf.cast(tf.reduce_any(kept, axis=[1, 2]), tf.int32)
-            none = tf.math.unsorted_segment_max(some, windows.example, count) < 1  # (n,)
-            kept |= valid & tf.gather(none, windows.example)[:, None, None]
-        window, start, further = tf.unstack(tf.where(kept), num=3, axis=1)  # (a,)
+        return valid, valid & is_best[:, 0, :, None] & ends
+
+    def _read(self, pairs: tf.Tensor, texts: _Contexts, logits: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
+        """Of each of some pairs that is text: example, score, text, start and end, each (a,)."""
+        window, first, further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
         logits = tf.cast(logits, tf.float64)
-        score = tf.gather_nd(logits[:, :, 0], tf.stack([window, start], axis=1))
-        score += tf.gather_nd(logits[:, :, 1], tf.stack([window, start + further], axis=1))
-        first = tf.gather(windows.begin - windows.second, window) + start
-        return tf.gather(windows.example, window), first, first + further, score
-
-    def _cut(
-        self, contexts: tf.Tensor, example: tf.Tensor, start: tf.Tensor, end: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Texts, `tf.string` (a,), without whitespace around them, letters with all of their marks; and where they are.
-
-        Args:
-            contexts: `tf.string` (n,).
-            example: int64 (a,).
-            start: int32 (a,), where the first token begins, by characters of its context.
-            end: int32 (a,), where the last token ends.
-        """
-        contexts = tf.strings.unicode_transcode(contexts, "UTF-8", "UTF-8", errors="replace")
-        rows = tf.strings.unicode_decode(contexts, "UTF-8")  # (n, None)
-        codes = rows.values  # (h,)
-        base, limit = (tf.gather(x, example) for x in (rows.row_starts(), rows.row_limits()))  # (a,)
-        start, end = (base + tf.cast(x, tf.int64) for x in (start, end))
-        letter = tf.searchsorted(self._mark_edges, codes, side="right") % 2 == 0  # (h,)
-        start = tf.where(start < limit, tf.maximum(_last_up_to(letter, tf.minimum(start, limit - 1)), base), start)
-        end = tf.where(end > base, tf.minimum(_first_from(letter, end), limit), end)
-        solid = ~tf.reduce_any(codes[:, None] == _BLANKS, axis=1)  # (h,)
-        start = tf.minimum(_first_from(solid, start), end)
-        end = tf.maximum(_last_up_to(solid, end - 1) + 1, start)
-        before = tf.concat([[0], ends_in_bytes(codes)], axis=0)  # (h + 1,)
-        from_byte, to_byte = (tf.gather(before, x) - tf.gather(before, base) for x in (start, end))
-        text = tf.strings.substr(tf.gather(contexts, example), from_byte, to_byte - from_byte)
-        return text, tf.cast(start - base, tf.int32), tf.cast(end - base, tf.int32)
+        score = tf.gather_nd(logits[:, :, 0], tf.stack([window, first], axis=1))
+        score += tf.gather_nd(logits[:, :, 1], tf.stack([window, first + further], axis=1))
+        example = tf.gather(windows.example, window)
+        token = tf.gather(windows.begin - windows.second, window) + first  # of all contexts
+        start, end = tf.gather(windows.spans[:, 0], token), tf.gather(windows.spans[:, 1], token + further)
+        text, start, end = texts.cut(example, start, end)
+        return [tf.boolean_mask(x, start < end) for x in (example, score, text, start, end)]
 
     def _choose(self, ranked: tf.RaggedTensor, null: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Whether the best answer is given, bool (n,), or none; and the probability of what is, float64 (n,).
@@ -138,6 +119,45 @@ class AnswerGraph:
         given = (scores[:, 0] > -np.inf) & (null[:, 0] - scores[:, 0] <= self._threshold)
         probabilities = tf.nn.softmax(tf.concat([scores, null], axis=1))  # (n, n_best + 1)
         return given, tf.where(given, probabilities[:, 0], probabilities[:, -1])
+
+
+class _Contexts:
+    """Texts to cut answers out of.
+
+    Args:
+        contexts: `tf.string` (n,), with h characters in all.
+        mark_edges: the code points at which combining marks begin and end, in turns.
+    """
+
+    def __init__(self, contexts: tf.Tensor, mark_edges: np.ndarray) -> None:
+        self._texts = tf.strings.unicode_transcode(contexts, "UTF-8", "UTF-8", errors="replace")
+        self._rows = tf.strings.unicode_decode(self._texts, "UTF-8")  # (n, None)
+        codes = self._rows.values  # (h,)
+        self._letter = tf.searchsorted(mark_edges, codes, side="right") % 2 == 0  # (h,)
+        self._solid = ~tf.reduce_any(codes[:, None] == _BLANKS, axis=1)  # (h,)
+        self._byte = tf.concat([[0], ends_in_bytes(codes)], axis=0)  # (h + 1,)
+
+    def cut(self, example: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Parts of texts, `tf.string` (a,), without whitespace around them, letters with all of their marks.
+
+        Args:
+            example: int64 (a,), which of the texts.
+            start: int32 (a,), by characters of the text.
+            end: int32 (a,).
+
+        Returns:
+            The parts, and where they start and end.
+        """
+        base, limit = (tf.gather(x, example) for x in (self._rows.row_starts(), self._rows.row_limits()))  # (a,)
+        start, end = (base + tf.cast(x, tf.int64) for x in (start, end))
+        letter = _last_up_to(self._letter, tf.minimum(start, limit - 1))
+        start = tf.where(start < limit, tf.maximum(letter, base), start)
+        end = tf.where(end > base, tf.minimum(_first_from(self._letter, end), limit), end)
+        start = tf.minimum(_first_from(self._solid, start), end)
+        end = tf.maximum(_last_up_to(self._solid, end - 1) + 1, start)
+        from_byte, to_byte = (tf.gather(self._byte, x) - tf.gather(self._byte, base) for x in (start, end))
+        text = tf.strings.substr(tf.gather(self._texts, example), from_byte, to_byte - from_byte)
+        return text, tf.cast(start - base, tf.int32), tf.cast(end - base, tf.int32)
 
 
 def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor], size: int = 32) -> tf.Tensor:

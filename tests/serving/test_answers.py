@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -15,22 +13,12 @@ tf = pytest.importorskip("tensorflow")
 from lmzoo.models import QuestionAnswerer  # noqa: E402
 from lmzoo.models.family import Family, families  # noqa: E402
 from lmzoo.testing import tiny_task, tiny_texts  # noqa: E402
+from tests.serving.varied import varied_text  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice"),
     pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"),
 ]
-ODD = ["é", "e\u0301\u0323", "東京", "\u00a0", "\n", "!", "👩🏽", "\u0301", "ﬁ", "  ", "good film"]
-
-
-def varied_pairs(texts: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
-    rng = random.Random(seed)
-    words = [*" ".join(texts).split(), *ODD]
-
-    def text(longest: int) -> str:
-        return rng.choice(["", " "]).join(rng.choices(words, k=rng.randrange(longest)))
-
-    return [(text(9), rng.choice([" ", ""]) + text(31) + rng.choice([" ", ""])) for _ in range(count)]
 
 
 @pytest.mark.parametrize("family", families().values(), ids=families())
@@ -39,13 +27,14 @@ def varied_pairs(texts: Sequence[str], count: int, seed: int) -> list[tuple[str,
     [
         {"n_best": 2, "max_answer_length": 3},
         {"n_best": 7, "max_answer_length": 2, "null_score_threshold": 0.3},
-        {"n_best": 1, "null_score_threshold": -2.0},
+        {"n_best": 2, "max_answer_length": 5, "null_score_threshold": 0.0},
     ],
 )
 def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any]) -> None:
     task = tiny_task(QuestionAnswerer, family, doc_stride=3, max_question_length=5, **settings)
     task.preprocessor.sequence_length = 17
-    pairs = [("", ""), ("x", ""), *varied_pairs(tiny_texts(), 53, 3)]
+    questions, contexts = (varied_text(tiny_texts(), 53, longest, seed=3) for longest in (9, 31))
+    pairs = [("", ""), ("x", ""), *zip(questions, (f" {context}\n" for context in contexts), strict=True)]
     expected = task.answer(pairs, top_k=7)
     serve = task.signatures()[1]["serving_default"]
     found = serve(*(tf.constant(column) for column in zip(*pairs, strict=True)))
@@ -59,4 +48,4 @@ def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any])
         ties += len(tied) > 1
     assert ties < 5
     given = np.array([ranked[0]["end"] > 0 for ranked in expected])
-    assert 0.2 < given.mean() < 1
+    assert 0.1 < given.mean() < 1

@@ -1,0 +1,40 @@
+"""Spans found in the graph against those of `TokenClassifier.tag`."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from lmzoo.models import TokenClassifier  # noqa: E402
+from lmzoo.models.family import Family, families  # noqa: E402
+from lmzoo.testing import tiny_task, tiny_texts  # noqa: E402
+from tests.serving.varied import varied_text  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice"),
+    pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"),
+]
+LABELS = ("O", "B-PER", "I-PER", "E-PER", "S-PER", "B-LOC", "I-LOC")
+
+
+@pytest.mark.parametrize("family", families().values(), ids=families())
+@pytest.mark.parametrize("labels", [LABELS, ("NOUN", "VERB", "DET")])
+def test_spans_equal_those_of_python(family: Family, labels: tuple[str, ...]) -> None:
+    task = tiny_task(TokenClassifier, family, num_classes=len(labels), labels=labels)
+    task.preprocessor.sequence_length = 13
+    texts = ["", " \n", "\u0301", *varied_text(tiny_texts(), 61, longest=31, seed=3)]
+    expected = task.tag(texts, aggregation="first")
+    found = {name: value.numpy() for name, value in task.signatures()[1]["serving_default"](tf.constant(texts)).items()}
+    assert found["truncated"].any()
+    assert not found["truncated"].all()
+    assert len({span["label"] for spans in expected for span in spans}) > 1
+    for row, (text, spans) in enumerate(zip(texts, expected, strict=True)):
+        for name, nothing in (("text", b""), ("label", b""), ("start", -1), ("end", -1)):
+            values = found[name][row].tolist()
+            assert values[len(spans) :] == [nothing] * (len(values) - len(spans)), text
+            read = [v.decode() if isinstance(v, bytes) else v for v in values[: len(spans)]]
+            assert read == [span[name] for span in spans], (text, name)
+        np.testing.assert_allclose(found["score"][row][: len(spans)], [span["score"] for span in spans], atol=1e-5)
