@@ -292,6 +292,8 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the exported graph's ops
 
+    from lmzoo.serving.warmup import read_warmup
+
     task, texts = tiny_task(task_class, family), [f"{t} {_mask_of(family)}" for t in tiny_texts()]
     features = task.preprocessor(texts)
     with tempfile.TemporaryDirectory() as folder:
@@ -299,6 +301,9 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
         served = tf.saved_model.load(str(Path(folder, "1"))).signatures
         from_strings = served["serving_default"](text=tf.constant(texts))
         answers = [from_strings, served["tokens"](**{k: tf.constant(v) for k, v in features.items()})]
+        warm = [served[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
+    assert warm, "no requests to warm up with"
+    assert {len(rows) for rows in warm} == {1, 4}, "rows of requests to warm up with"
     if keras.backend.backend() == "tensorflow":
         answers.append(task.serve({k: tf.constant(v) for k, v in features.items()}))
     assert from_strings.keys() == {*task.served_outputs, "truncated"}

@@ -24,6 +24,7 @@ _SAVED_MODEL = (
     "assets",
     "assets.extra",
     "keras_metadata.pb",
+    "labels.txt",
 )
 
 _EXPORT_ELSEWHERE = """
@@ -61,7 +62,9 @@ def _write(task: Task, target: Path) -> None:
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
+    from lmzoo.serving.beside import write_beside
     from lmzoo.serving.ops import check_ops
+    from lmzoo.serving.warmup import write_warmup
 
     pack, signatures = task.signatures()
     module = tf.Module()
@@ -71,6 +74,8 @@ def _write(task: Task, target: Path) -> None:
     # What a server reads is in the file.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs
     check_ops(meta_graph.graph_def)
+    write_warmup(task, meta_graph, target)
+    write_beside(task, meta_graph, target)
 
 
 def strings(*names: str, axes: int = 1) -> list[Any]:
