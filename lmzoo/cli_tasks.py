@@ -52,7 +52,6 @@ class Kind:
         name: what it is called there.
         task: name of its class in `lmzoo.models`.
         read: reads its examples.
-        verb: name of the method that `predict` calls.
         report: name of the function of `lmzoo.cli_reports` that `evaluate` calls.
         names: from labels, of examples or of their words, to the names in them; None if labels have no names.
         arguments: from labels to the constructor's arguments that depend on them.
@@ -62,7 +61,6 @@ class Kind:
     name: str
     task: str
     read: Reader
-    verb: str
     report: str
     names: Callable[[Any], Iterable[str]] | None = None
     arguments: Callable[[Any], dict[str, Any]] = lambda y: {}
@@ -94,18 +92,17 @@ def _has_many(task: Any) -> bool:
 
 
 KINDS = (
-    Kind("classifier", "TextClassifier", read_texts, "classify", "report_classes", names=iter, fits=_has_one),
-    Kind("regressor", "TextRegressor", read_numbers, "score", "report_numbers"),
-    Kind("tagger", "TokenClassifier", read_words, "tag", "report_tags", names=_of_lists),
-    Kind("qa", "QuestionAnswerer", read_questions, "answer", "report_answers", arguments=_threshold),
-    Kind("choice", "MultipleChoice", read_prompts, "choose", "report_choices"),
-    Kind("masked-lm", "MaskedLM", read_texts_alone, "fill", "report_masked"),
-    Kind("embedder", "TextEmbedder", read_pairs, "embed", "report_pairs", arguments=_objective),
+    Kind("classifier", "TextClassifier", read_texts, "report_classes", names=iter, fits=_has_one),
+    Kind("regressor", "TextRegressor", read_numbers, "report_numbers"),
+    Kind("tagger", "TokenClassifier", read_words, "report_tags", names=_of_lists),
+    Kind("qa", "QuestionAnswerer", read_questions, "report_answers", arguments=_threshold),
+    Kind("choice", "MultipleChoice", read_prompts, "report_choices"),
+    Kind("masked-lm", "MaskedLM", read_texts_alone, "report_masked"),
+    Kind("embedder", "TextEmbedder", read_pairs, "report_pairs", arguments=_objective),
     Kind(
         "multi-label",
         "TextClassifier",
         read_label_sets,
-        "classify",
         "report_label_sets",
         names=_of_lists,
         arguments=_many,
@@ -287,7 +284,7 @@ def predict(
         source: Any = sys.stdin.buffer if data == "-" else Path(data)
         columns = Columns(text, pair, None, choices, format or ("txt" if data == "-" else None), header, encoding)
         x, _ = kind.read(source, columns, False, None)
-        verb = getattr(task, kind.verb)
+        verb = getattr(task, task.verb)
         options = {k: v for k, v in (("top_k", top_k), ("threshold", threshold)) if v is not None}
         if unknown := options.keys() - inspect.signature(verb).parameters.keys():
             raise ValueError(f"A {kind.task} takes no such option: leave out --{min(unknown).replace('_', '-')}.")

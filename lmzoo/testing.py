@@ -283,7 +283,7 @@ def _train_and_predict(task: Task) -> list[np.ndarray]:
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:
-    """The exported model answers strings as it answers ids, and on TensorFlow as the task itself does.
+    """The exported model answers strings as the task's verb does, and as it answers ids.
 
     Passes for a task that is not served.
     """
@@ -295,26 +295,49 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
     from lmzoo.serving.warmup import read_warmup
 
     task, texts = tiny_task(task_class, family), [f"{t} {_mask_of(family)}" for t in tiny_texts()]
-    features = task.preprocessor(texts)
     with tempfile.TemporaryDirectory() as folder:
         task.export(Path(folder, "1"), verbose=False)
         served = tf.saved_model.load(str(Path(folder, "1"))).signatures
-        from_strings = served["serving_default"](text=tf.constant(texts))
-        answers = [from_strings, served["tokens"](**{k: tf.constant(v) for k, v in features.items()})]
+        serve = served["serving_default"]
+        named = serve.structured_input_signature[1]  # in no order
+        inputs = [name for name in ("text", "prompt", "choices", "question", "context") if name in named]
+        x = texts if inputs == ["text"] else tiny_examples(task)[0]
+        columns = [x] if len(inputs) == 1 else [list(column) for column in zip(*x, strict=True)]
+        # Choices, of which not all rows have as many, are filled up with "".
+        tensors = [tf.ragged.constant(c).to_tensor() if isinstance(c[0], list) else tf.constant(c) for c in columns]
+        found = serve(**dict(zip(inputs, tensors, strict=True)))
+        assert found.keys() == {*task.served_outputs, "truncated"}
+        found = {name: value.numpy() for name, value in found.items()}
+        if inputs == ["text"]:
+            tokens = served["tokens"](**{k: tf.constant(v) for k, v in task.preprocessor(texts).items()})
+            for name in found.keys() & tokens.keys() if tokens.keys() >= {*task.served_outputs} else ():
+                _same(tokens[name].numpy(), found[name], f"served {name}")
         warm = [served[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
-    assert warm, "no requests to warm up with"
-    assert {len(rows) for rows in warm} == {1, 4}, "rows of requests to warm up with"
-    if keras.backend.backend() == "tensorflow":
-        answers.append(task.serve({k: tf.constant(v) for k, v in features.items()}))
-    assert from_strings.keys() == {*task.served_outputs, "truncated"}
-    for name in task.served_outputs:
-        first, *others = (answer[name].numpy() for answer in answers)
-        assert len(first) == len(texts)
-        for other in others:
-            if first.dtype == object:
-                assert np.array_equal(other, first), f"served {name}"
-            else:
-                _close(other, first, f"served {name}")
+    assert {len(rows) for rows in warm} == {1, 4}, "requests to warm up with"
+    for row, answer in enumerate(getattr(task, task.verb)(x) if task.verb else ()):
+        for name in task.served_outputs:
+            of_dicts = [a["text" if name == "answer" else name] for a in _dicts(answer) if name != "probabilities"]
+            expected = np.array(of_dicts if isinstance(answer, (dict, list)) else answer).ravel()
+            values = found[name][row : row + 1].ravel()
+            _same(values[: len(expected)], expected, f"served {name}")
+            if name != "probabilities":
+                assert all(value in (b"", 0, -1) for value in values[len(expected) :]), "padding"
+
+
+def _dicts(answer: Any) -> list[dict[str, Any]]:
+    """What a verb returns for one example, without the lists around it."""
+    if isinstance(answer, dict):
+        return [answer]
+    return [found for part in answer for found in _dicts(part)] if isinstance(answer, list) else []
+
+
+def _same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
+    """Equal strings, or close numbers."""
+    if actual.dtype == object:
+        texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
+        assert texts[0] == texts[1], what
+    else:
+        _close(actual, expected, what)
 
 
 def _mask_of(family: Family) -> str:

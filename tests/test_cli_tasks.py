@@ -214,7 +214,7 @@ def test_predict(folder, fitted, kind):
     assert len(answers) == len(TEXTS)
     task = keras.saving.load_model(model)
     x, _ = kind.read(data, _columns(options), False, None)
-    expected = json.loads(json.dumps(getattr(task, kind.verb)(x), default=np.ndarray.tolist))
+    expected = json.loads(json.dumps(getattr(task, task.verb)(x), default=np.ndarray.tolist))
     for answer, other in zip(answers, expected, strict=True):
         first, second = (a[0] if isinstance(a, list) and a and isinstance(a[0], dict) else a for a in (answer, other))
         if case.answer and answer:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from lmzoo.text.graph_ops import shift
 from lmzoo.text.spans import OUTSIDE, split_label
 
 
@@ -41,8 +42,8 @@ class SpanGraph:
         row, scores = logits.value_rowids(), tf.nn.softmax(logits.values)  # (w,), (w, C)
         chosen = tf.argmax(scores, axis=-1)  # (w,)
         best, type_ = tf.reduce_max(scores, axis=-1), tf.gather(self._type, chosen)  # (w,)
-        same = (_before(row, -1) == row) & (_before(type_, -1) == type_)  # (w,)
-        joins = same & tf.gather(self._goes_on, chosen) & _before(tf.gather(self._open, chosen), False)
+        same = (shift(row, 1, -1) == row) & (shift(type_, 1, -1) == type_)  # (w,)
+        joins = same & tf.gather(self._goes_on, chosen) & shift(tf.gather(self._open, chosen), 1, False)
         inside = ~tf.gather(self._outside, chosen)  # (w,)
         begins = inside & ~joins
         number = tf.boolean_mask(tf.cumsum(tf.cast(begins, tf.int32)) - 1, inside)  # of the span
@@ -65,8 +66,3 @@ class SpanGraph:
             name: tf.RaggedTensor.from_value_rowids(values, row, count, validate=False).to_tensor(nothing)
             for name, (values, nothing) in filled.items()
         }
-
-
-def _before(values: tf.Tensor, first: int | bool) -> tf.Tensor:
-    """What stands before each of values (w,)."""
-    return tf.concat([tf.cast([first], values.dtype), values], axis=0)[:-1]

@@ -72,9 +72,9 @@ def _distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -
     for score, start, end in ranked:
         if len(found) == n_best:
             break
-        while 0 < start < len(context) and _is_mark(context[start]):
+        while 0 < start < len(context) and is_mark(context[start]):
             start -= 1
-        while 0 < end < len(context) and _is_mark(context[end]):
+        while 0 < end < len(context) and is_mark(context[end]):
             end += 1
         text = context[start:end]
         start += len(text) - len(text.lstrip())
@@ -84,7 +84,8 @@ def _distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -
     return list(found.values())
 
 
-def _is_mark(character: str) -> bool:
+def is_mark(character: str) -> bool:
+    """Whether a character combines with the one before it."""
     return character > "\u02ff" and unicodedata.category(character)[0] == "M"
 
 

@@ -18,6 +18,7 @@ from lmzoo.text import Preprocessor
 class KeptModel(keras.Model):
     """The saving and loading half of `lmzoo.models.Task`."""
 
+    verb: ClassVar[str] = ""  # name of the method that returns what a person wants
     served_outputs: ClassVar[tuple[str, ...]] = ()
 
     def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:

@@ -182,6 +182,7 @@ class MaskedLM(Task):
             results.append(candidates)
         return results[0] if len(results) == 1 else results
 
+    verb = "fill"
     served_outputs = ("token", "score")
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -185,6 +185,7 @@ class MultipleChoice(Task):
         ]
         return [row[0] for row in ranked] if top_k == 1 else ranked
 
+    verb = "choose"
     served_outputs = ("choice", "index", "score", "probabilities")
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -265,6 +265,39 @@ class QuestionAnswerer(Task):
         self.null_score_threshold = best_null_threshold(null - score, given, none)
         return self.null_score_threshold
 
+    verb = "answer"
+    served_outputs = ("answer", "start", "end", "score")
+
+    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+        """The exported model's outputs for tokens: `start_logits` and `end_logits`, float32 (B, T)."""
+        logits = self(features, training=False)  # (B, T, 2)
+        return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
+
+    def signatures(self) -> tuple[Any, dict[str, Any]]:
+        """See `KeptModel.signatures`: questions and contexts (n,); it is `answer`.
+
+        `truncated`, bool (n,), says whose question was cut; contexts never are.
+        """
+        import tensorflow as tf
+
+        from lmzoo.serving.answers import AnswerGraph, in_chunks
+        from lmzoo.serving.export import strings, tokens_signature
+        from lmzoo.text.windows_graph import WindowGraph
+
+        pack = WindowGraph(self.preprocessor, self.doc_stride, self.max_question_length)
+        best = AnswerGraph(self.n_best, self.max_answer_length, self.null_score_threshold)
+
+        def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+            windows = pack(question, context)
+            found = best(context, in_chunks(self, windows.features), windows)
+            return {**found, "truncated": windows.truncated}
+
+        functions = {
+            "serving_default": tf.function(answer, input_signature=strings("question", "context")),
+            "tokens": tokens_signature(self),
+        }
+        return pack, functions
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {

@@ -143,6 +143,7 @@ class TextClassifier(Task):
         """Names of the classes; their numbers as strings where there are none."""
         return list(self.labels or map(str, range(self.num_classes)))
 
+    verb = "classify"
     served_outputs = ("label", "score", "probabilities")
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -284,6 +284,7 @@ class TextEmbedder(Task):
             raise ValueError('`layers` are for `level="word"`: the vector of a text is the output of the model.')
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
+    verb = "embed"
     served_outputs = ("embedding",)
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -104,6 +104,7 @@ class TextRegressor(Task):
         """
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
+    verb = "score"
     served_outputs = ("score",)
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -293,6 +293,7 @@ class TokenClassifier(Task):
             columns = np.arange(columns[0], min(columns[0] + len(places), last))
             yield places[: len(columns)], columns
 
+    verb = "tag"
     served_outputs = ("text", "label", "score", "start", "end")
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
+from lmzoo.text.graph_ops import SpecialTokenGraph, ends_in_bytes, shift
 
 # Kinds of characters. OUTSIDE: in no word, as the edges of texts and the whitespace that a mask takes with it.
 OUTSIDE, SPECIAL, WHITESPACE, OTHER, LETTER, NUMBER = range(6)
@@ -66,9 +67,7 @@ class BytePairGraph(tf.Module):
         ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
         special = tokenizer.special_tokens
         self._mask = special.index(tokenizer.mask_token)
-        (self._opening,) = {ord(token[0]) for token in special}  # "<": special tokens cannot overlap
-        self._lengths = np.array([len(token) for token in special])  # (k,)
-        self._patterns = np.array([[*map(ord, t), *[-1] * (self._lengths.max() - len(t))] for t in special])  # (k, l)
+        self._special = SpecialTokenGraph(special)
         self._special_ids = _table({token: ids[token] for token in special}, tf.string, -1)
         self._starts, self._kinds = character_kinds()
 
@@ -82,9 +81,7 @@ class BytePairGraph(tf.Module):
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
         data = [token.encode() if token in special else as_bytes(token) for token in tokenizer.vocabulary]
         spaces = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in data]
-        self._bytes = np.array(
-            spaces, "int64"
-        ).T  # (3, V): of each token, those at its beginning and end that are spaces
+        self._bytes = np.array(spaces, "int64").T  # (3, V): all of a token; spaces in front; behind
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
@@ -98,7 +95,7 @@ class BytePairGraph(tf.Module):
         unique, index = tf.unique(words.values)  # (u,), (w,)
         ids = words.with_values(tf.gather(self._pieces(unique), index)).merge_dims(1, 2)
         size, leading, trailing = (tf.gather(table, ids.values) for table in self._bytes)  # each (p,)
-        after = tf.cumsum(sum(tf.cast(letters >= least, tf.int64) for least in (0, 0x80, 0x800, 0x10000)))  # (l,)
+        after = ends_in_bytes(letters)  # (l,)
         to_byte = tf.cumsum(size)  # (p,), in all words; pieces are made of their bytes
         first = tf.searchsorted(after, to_byte - size + leading, side="right", out_type=tf.int64)
         last = tf.searchsorted(after, to_byte - trailing - 1, side="right", out_type=tf.int64)
@@ -140,16 +137,8 @@ class BytePairGraph(tf.Module):
 
     def _mark_special(self, codes: tf.Tensor, kinds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Kinds (c,) with special tokens and the whitespace before masks marked, and where special tokens begin."""
-        places = tf.where(codes == self._opening)  # (p, 1)
-        longest = self._patterns.shape[1]
-        window = tf.gather(tf.pad(codes, [[0, longest]]), places + tf.range(longest, dtype=tf.int64))  # (p, l)
-        equal = tf.reduce_all((window[:, None] == self._patterns) | (self._patterns < 0), axis=-1)  # (p, k)
-        hit = tf.where(equal)  # (h, 2)
-        begin, token = tf.gather(places[:, 0], hit[:, 0]), hit[:, 1]  # (h,)
-        length = tf.shape(codes, tf.int64)  # (1,)
-        found = tf.scatter_nd(begin[:, None], token + 1, length)  # (c,) 0: none
-        covered = tf.ragged.range(begin, begin + tf.gather(self._lengths, token)).values[:, None]
-        kinds = tf.tensor_scatter_nd_update(kinds, covered, tf.repeat(SPECIAL, tf.size(covered)))
+        found, inside = self._special(codes)
+        kinds = tf.where(inside, SPECIAL, kinds)
         # Whitespace looks at the first other character behind it.
         solid = kinds != WHITESPACE
         is_mask = tf.concat([tf.boolean_mask(found, solid) == self._mask + 1, [False]], axis=0)
@@ -226,26 +215,20 @@ def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:
     return first_use[merged] < ranks
 
 
-def _shift(values: tf.Tensor, by: int, fill: int | bool) -> tf.Tensor:
-    """Values (c,) moved by some places, to the right if `by` is positive."""
-    edge = tf.fill([abs(by)], tf.cast(fill, values.dtype))
-    return (tf.concat([edge, values], 0) if by > 0 else tf.concat([values, edge], 0)[-by:])[: tf.size(values)]
-
-
 def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     r"""Where words begin, bool (c,), by the rules of GPT-2.
 
     They are `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, the first that fits.
     """
-    before, after = _shift(kinds, 1, OUTSIDE), _shift(kinds, -1, OUTSIDE)
+    before, after = shift(kinds, 1, OUTSIDE), shift(kinds, -1, OUTSIDE)
     # The last whitespace character before a word is apart from others, and if it is a space, it belongs to the word.
     spaces = (kinds == WHITESPACE) & ((before != WHITESPACE) | (after > WHITESPACE))
-    begins = (kinds > WHITESPACE) & (kinds != before) & (_shift(codes, 1, _EDGE) != ord(" "))
+    begins = (kinds > WHITESPACE) & (kinds != before) & (shift(codes, 1, _EDGE) != ord(" "))
     # A contraction is a word where a word begins with its apostrophe, and what follows begins another.
-    second, third = _shift(codes, -1, _EDGE), _shift(codes, -2, _EDGE)
+    second, third = shift(codes, -1, _EDGE), shift(codes, -2, _EDGE)
     apostrophe = begins & (codes == ord("'"))
     short = apostrophe & tf.reduce_any([second == ord(letter) for letter in "stmd"], axis=0)
     pairs = [(second == ord(a)) & (third == ord(b)) for a, b in ("re", "ve", "ll")]
     long = apostrophe & tf.reduce_any(pairs, axis=0)
-    begins &= ~_shift(short | long, 1, False)
-    return spaces | begins | _shift(short, 2, False) | _shift(long, 3, False)
+    begins &= ~shift(short | long, 1, False)
+    return spaces | begins | shift(short, 2, False) | shift(long, 3, False)

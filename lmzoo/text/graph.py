@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from lmzoo.text.characters_graph import split_words
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.tokenizer import Tokenizer
 from lmzoo.text.word_level import WordLevelTokenizer
+from lmzoo.text.words_graph import split_words
 
 
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
@@ -67,8 +67,8 @@ def graph_packer(preprocessor: Preprocessor) -> tf.Module:
     return PackerGraph(preprocessor)
 
 
-class PackerGraph(tf.Module):
-    """See `graph_packer`."""
+class PackingGraph(tf.Module):
+    """What texts, words and windows are packed with."""
 
     def __init__(self, preprocessor: Preprocessor) -> None:
         super().__init__()
@@ -77,47 +77,54 @@ class PackerGraph(tf.Module):
         self._sequence_length = preprocessor.sequence_length
         self._python = preprocessor.tokenizer  # for constants
 
-    def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Features of texts, or of texts and pairs, each `tf.string` (n,)."""
-        return self.pack(self._tokenizer(texts), None if pairs is None else self._tokenizer(pairs))
-
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
         """Features of tokens, int32 (n, None) or (n, None, W), of texts, or of texts and pairs."""
         packing, length = self._packing, first.row_lengths()  # (n,)
         budget = self._sequence_length - packing.overhead(second is not None)
-        start, end, between = (
-            self._tokens(length, [token for token in tokens if token])
-            for tokens in ([packing.start], [packing.end], packing.between)
-        )
+        start, between, end = self._special(length)
         if second is None:
             kept = tf.minimum(length, budget)
             truncated = kept < length
-            rows = tf.concat([start, _head(first, kept), end], axis=1)
+            boundary, rows = None, tf.concat([start, head(first, kept), end], axis=1)
         else:
             second_length = second.row_lengths()
             # As `lmzoo.text.packing.truncate_pair`.
             kept = tf.minimum(length, tf.maximum(budget - second_length, (budget + 1) // 2))
             second_kept = tf.minimum(second_length, budget - kept)
             truncated = (kept < length) | (second_kept < second_length)
-            rows = tf.concat([start, _head(first, kept), between, _head(second, second_kept), end], axis=1)
+            boundary = kept + start.shape[1] + between.shape[1]
+            rows = tf.concat([start, head(first, kept), between, head(second, second_kept), end], axis=1)
+        return {**self._features(rows, boundary), "truncated": truncated}
+
+    def _features(self, rows: tf.RaggedTensor, boundary: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """Features of packed rows, int32 (n, None) or (n, None, W); the second segment begins at `boundary`, (n,)."""
         width = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)  # t; 1 if there are no rows
         shape = tf.stack([-1, width, *rows.shape[2:]])
         ids = rows.to_tensor(self._python.pad_id, shape=shape)  # (n, t), or (n, t, W) for characters
         mask = tf.sequence_mask(rows.row_lengths(), width, tf.int32)  # (n, t)
-        features = {**self._python.features(ids, mask), "truncated": truncated}
-        if packing.segments:
-            boundary = kept + start.shape[1] + between.shape[1]  # where the second segment begins
-            in_second = tf.range(width) >= boundary[:, None] if second is not None else tf.zeros_like(mask)
+        features = self._python.features(ids, mask)
+        if self._packing.segments:
+            in_second = tf.zeros_like(mask) if boundary is None else tf.range(width) >= boundary[:, None]
             features["segment_ids"] = tf.cast(in_second, tf.int32) * mask
         return features
 
-    def _tokens(self, like: tf.Tensor, tokens: list[str]) -> tf.Tensor:
-        """The ids of some tokens, int32 (n, k) or (n, k, W), for as many rows as `like` has."""
-        ids = self._python.as_array(map(self._python.token_to_id, tokens), len(tokens)).astype("int32")
-        return tf.repeat(ids[None], tf.size(like), axis=0)
+    def _special(self, like: tf.Tensor) -> list[tf.Tensor]:
+        """What stands before, between and behind texts, int32 (n, k) or (n, k, W), for as many rows as `like` has."""
+        packing = self._packing
+        rows = [[token for token in tokens if token] for tokens in ([packing.start], packing.between, [packing.end])]
+        ids = [self._python.as_array(map(self._python.token_to_id, row), len(row)).astype("int32") for row in rows]
+        return [tf.repeat(array[None], tf.size(like), axis=0) for array in ids]
 
 
-class WordPackerGraph(PackerGraph):
+class PackerGraph(PackingGraph):
+    """See `graph_packer`."""
+
+    def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """Features of texts, or of texts and pairs, each `tf.string` (n,)."""
+        return self.pack(self._tokenizer(texts), None if pairs is None else self._tokenizer(pairs))
+
+
+class WordPackerGraph(PackingGraph):
     """`Preprocessor.encode_words` as TensorFlow ops, for texts that are strings."""
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -152,6 +159,6 @@ class WordPackerGraph(PackerGraph):
         return tf.concat([found, tf.RaggedTensor.from_row_lengths(unknown, lacks, validate=False)], axis=1)
 
 
-def _head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+def head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     """The first values of every row, `lengths` (n,) of them."""
     return tf.gather(rows.values, tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths))

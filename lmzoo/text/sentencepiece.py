@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.policy import clean_texts
-from lmzoo.text.sentencepiece_text import Aligned, align, character_map, clean
+from lmzoo.text.sentencepiece_text import Aligned, align, character_map, clean, every_character
 from lmzoo.text.tokenizer import Piece, Tokenizer
 
 if TYPE_CHECKING:
@@ -114,6 +114,18 @@ class SentencePieceTokenizer(Tokenizer):
         """Ids of the pieces that end in a digit and a comma, each with the ids that stand in its place."""
         self._require_vocabulary()
         return self._splits
+
+    @property
+    def split_tokens(self) -> dict[int, list[str]]:
+        """The same pieces, each with what stands in its place as text."""
+        self._require_vocabulary()
+        return self._parts
+
+    def blanks(self) -> list[str]:
+        """The characters that the model's own cleaning takes for spaces or leaves out."""
+        characters = every_character()
+        after = self.backend.normalize(characters)
+        return [c for c, text in zip(characters, after, strict=True) if not text.strip(SPACE)]
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int) -> Self:

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.graph_ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.sentencepiece import SPACE, SentencePieceTokenizer
 from lmzoo.text.sentencepiece_text import QUOTES, character_map
 
-_SIGN = b"\xff"  # in front of a special token: no byte of valid UTF-8
-_FIRST = ord("0")
+_EDGE = 0x110000  # in front of every text: more than any code point
+_BLANK = ord(" ")
+
+
+class _Parts(NamedTuple):
+    """Texts cut before each special token: p parts of n texts, with l characters when they are clean.
+
+    Attributes:
+        row: int64 (p,), which text a part is of.
+        sign: int64 (p,), the special token that it begins with, counted from 1; 0 for a text's first part.
+        begin: int32 (p,), where in the text the special token begins.
+        end: int32 (p,), where the part ends.
+        letters: int32 (p, None), its characters behind the special token, clean.
+        place: int32 (l, 2), where in the text they come from.
+    """
+
+    row: tf.Tensor
+    sign: tf.Tensor
+    begin: tf.Tensor
+    end: tf.Tensor
+    letters: tf.RaggedTensor
+    place: tf.Tensor
 
 
 class SentencePieceGraph(tf.Module):
@@ -20,21 +43,26 @@ class SentencePieceGraph(tf.Module):
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__()
-        self._special = tokenizer.special_tokens
+        special = tokenizer.special_tokens
+        self._special = SpecialTokenGraph(special)
+        self._special_ids = np.array([0, *map(tokenizer.token_to_id, special)], "int32")
+        self._special_lengths = np.array([0, *map(len, special)], "int32")
         changes = character_map(tokenizer.lowercase, tokenizer.keep_accents).changes()
-        self._characters = _Expansion({code: [ord(c) for c in after] for code, after in changes.items()})
-        # A part's first token tells which special token stood there: -1 for none, -2 for the first, and so on.
-        specials = {-2 - i: [tokenizer.token_to_id(token)] for i, token in enumerate(self._special)}
-        self._tokens = _Expansion({-1: [], **specials, **tokenizer.splits})
+        self._characters = _Expansion({code: [(ord(c),) for c in after] for code, after in changes.items()})
+        # Tokens, and how many characters there are from where each begins, and ends, to the end of its piece.
+        splits = {}
+        for piece, tokens in tokenizer.splits.items():
+            sizes = [len(text.lstrip(SPACE)) for text in tokenizer.split_tokens[piece]]
+            left = [*itertools.accumulate(reversed(sizes), initial=0)][::-1]
+            splits[piece] = list(zip(tokens, left, left[1:], strict=False))
+        self._tokens = _Expansion(splits)
+        self._blanks = np.array([ord(c) for c in tokenizer.blanks()], "int32")
+        self._space = tokenizer.vocabulary.index(SPACE) if SPACE in tokenizer.vocabulary else -1
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.int32)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
-        signs, parts = self.parts(texts)
-        pieces = self._pieces.tokenize(parts.values)  # (p, None)
-        rows = self._tokens(tf.concat([-1 - signs.values[:, None], pieces], axis=1))  # (p, None)
-        splits = tf.gather(rows.row_splits, parts.row_splits)
-        return tf.RaggedTensor.from_row_splits(rows.values, splits, validate=False)
+        return self.with_offsets(texts)[0]
 
     def parts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Texts cut before each special token, and cleaned.
@@ -43,43 +71,133 @@ class SentencePieceGraph(tf.Module):
             texts: `tf.string` (n,).
 
         Returns:
-            `signs`, int32 (n, None): the special token that a part begins with, counted from 1, or 0 for a row's first
+            `signs`, int64 (n, None): the special token that a part begins with, counted from 1, or 0 for a row's first
             part; and `parts`, `tf.string` (n, None), what follows it.
         """
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        for quote in QUOTES:
-            texts = tf.strings.regex_replace(texts, quote, '"')
-        # Each part begins with one character that names its special token.
-        texts = tf.strings.join([chr(_FIRST), texts])
-        for index, token in enumerate(self._special):
-            texts = tf.strings.regex_replace(texts, re.escape(token), _SIGN + bytes([_FIRST + 1 + index]))
-        parts = tf.strings.split(texts, _SIGN)  # (n, None)
-        codes = tf.strings.unicode_decode(parts.values, "UTF-8")  # (p, None)
-        signs = tf.gather(codes.values, codes.row_starts()) - _FIRST  # (p,)
-        cleaned = tf.strings.unicode_encode(self._characters(codes[:, 1:]), "UTF-8")  # (p,)
-        cleaned = tf.strings.strip(tf.strings.regex_replace(cleaned, " +", " "))
-        return parts.with_values(signs), parts.with_values(cleaned)
+        parts = self._parts(texts)
+        signs = tf.RaggedTensor.from_value_rowids(parts.sign, parts.row, tf.size(texts, tf.int64))
+        return signs, signs.with_values(tf.strings.unicode_encode(parts.letters, "UTF-8"))
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+        parts = self._parts(texts)
+        pieces, start, end = self._pieces.tokenize_with_offsets(tf.strings.unicode_encode(parts.letters, "UTF-8"))
+        part = pieces.value_rowids()  # (q,)
+        start, end = self._characters_of(parts.letters, pieces, start.values, end.values)  # (q,), of all parts
+        source, entry = self._tokens(pieces.values)  # (t,)
+        entry, split = tf.maximum(entry, 0), entry >= 0
+        ids, to_start, to_end = (column[:, 0] for column in tf.split(tf.gather(self._tokens.values, entry), 3, axis=1))
+        part, start, end = (tf.gather(values, source) for values in (part, start, end))
+        ids = tf.where(split, ids, tf.gather(pieces.values, source))
+        start = tf.where(split, end - tf.cast(to_start, tf.int64), start)
+        end = tf.where(split, end - tf.cast(to_end, tf.int64), end)
+        # What is empty stands where the next character does.
+        at_end = start == tf.gather(parts.letters.row_limits(), part)
+        from_, to = parts.place[:, 0], parts.place[:, 1]
+        first = tf.where(at_end, tf.gather(parts.end, part), tf.gather(_padded(from_), start))
+        last = tf.where(start == end, first, tf.gather(_padded(to), tf.maximum(end - 1, 0)))
+        found = tf.RaggedTensor.from_value_rowids(ids, part, tf.size(parts.sign, tf.int64))
+
+        special = tf.cast(parts.sign > 0, tf.int64)  # (p,)
+        sign, begin = (tf.boolean_mask(values, parts.sign > 0) for values in (parts.sign, parts.begin))
+        marks = tf.RaggedTensor.from_row_lengths(tf.gather(self._special_ids, sign), special)
+        span = tf.stack([begin, begin + tf.gather(self._special_lengths, sign)], axis=1)
+        ids, spans = (
+            tf.RaggedTensor.from_value_rowids(
+                tf.concat([mark, piece], axis=1), parts.row, tf.size(texts, tf.int64)
+            ).merge_dims(1, 2)
+            for mark, piece in (
+                (marks, found),
+                (marks.with_values(span), found.with_values(tf.stack([first, last], axis=1))),
+            )
+        )
+        return ids, spans
+
+    def _parts(self, texts: tf.Tensor) -> _Parts:
+        rows = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
+        rows = tf.concat([tf.fill([rows.nrows(), 1], _EDGE), rows], axis=1)
+        codes, row = rows.values, rows.value_rowids()  # (c,)
+        place = tf.range(tf.size(codes)) - tf.cast(tf.gather(rows.row_starts(), row), tf.int32) - 1  # (c,)
+        token, special = self._special(codes)
+        opens = (token > 0) | (codes == _EDGE)  # (c,)
+        part = tf.cumsum(tf.cast(opens, tf.int64)) - 1  # (c,)
+        row, sign, begin = (tf.boolean_mask(values, opens) for values in (row, token, place))  # (p,)
+        end = tf.math.segment_max(place, part) + 1  # (p,)
+        codes, place, part = _without(special | (codes == _EDGE), codes, place, part)
+        place = tf.stack([place, place + 1], axis=1)
+        codes, place, part = self._clean(*_join_quotes(codes, place, part))
+        letters = tf.RaggedTensor.from_value_rowids(codes, part, tf.size(sign, tf.int64))
+        return _Parts(row, sign, begin, end, letters, place)
+
+    def _clean(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
+        """Characters mapped, white space squeezed; see `lmzoo.text.sentencepiece_text.clean`."""
+        source, entry = self._characters(codes)
+        changed = tf.gather(self._characters.values[:, 0], tf.maximum(entry, 0))
+        codes = tf.where(entry >= 0, changed, tf.gather(codes, source))
+        place, part = tf.gather(place, source), tf.gather(part, source)
+        blank = codes == _BLANK
+        extra = blank & (shift(blank, 1, True) | (shift(part, 1, -1) != part))  # after another, or in front
+        codes, place, part = _without(extra, codes, place, part)
+        return _without((codes == _BLANK) & (shift(part, -1, -1) != part), codes, place, part)
+
+    def _characters_of(
+        self, letters: tf.RaggedTensor, pieces: tf.RaggedTensor, start: tf.Tensor, end: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Pieces' bytes within their parts as characters of all parts, int64 (q,), without spaces in front."""
+        codes = letters.values  # (l,)
+        after = ends_in_bytes(codes)  # (l,)
+        base = tf.gather(tf.concat([[0], after], axis=0), tf.gather(letters.row_starts(), pieces.value_rowids()))
+        first = tf.searchsorted(after, base + tf.cast(start, tf.int64), side="right", out_type=tf.int64)
+        last = tf.searchsorted(after, base + tf.cast(end, tf.int64) - 1, side="right", out_type=tf.int64) + 1
+        solid = ~tf.reduce_any(codes[:, None] == self._blanks, axis=1)  # (l,)
+        next_ = tf.concat([tf.where(solid)[:, 0], [tf.size(codes, tf.int64)]], axis=0)
+        first = tf.gather(next_, tf.gather(tf.cumsum(_padded(tf.cast(solid, tf.int32)), exclusive=True), first))
+        # SentencePiece gives a character that becomes several to the last of their pieces.
+        last = tf.where(pieces.values == self._space, first, tf.maximum(last, first + 1))
+        limit = tf.gather(letters.row_limits(), pieces.value_rowids())
+        return tf.minimum(first, limit), tf.minimum(last, limit)
 
 
 class _Expansion(tf.Module):
-    """Replaces some integers in rows by none, one or several."""
+    """What stands for some integers: for each of them any number of rows of k integers."""
 
-    def __init__(self, changes: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, changes: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
         super().__init__()
         keys = sorted(changes)
-        self._keys = tf.constant(keys, tf.int32)
-        self._values = tf.ragged.constant([changes[key] for key in keys], dtype=tf.int32)
+        rows = [row for key in keys for row in changes[key]]
+        self.values = np.array(rows or [(0, 0, 0)], "int32")  # (r, k)
+        self._keys = np.array(keys or [_EDGE], "int32")
+        self._lengths = np.array([len(changes[key]) for key in keys] or [1], "int32")
+        self._begins = np.cumsum(self._lengths) - self._lengths
 
-    def __call__(self, rows: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Int32 (n, None) to int32 (n, None)."""
-        values = rows.values  # (c,)
-        place = tf.minimum(tf.searchsorted(self._keys, values), tf.size(self._keys) - 1)  # (c,)
-        changes = tf.gather(self._keys, place) == values  # (c,)
-        begin = tf.where(changes, tf.gather(self._values.row_starts(), place), 0)  # (c,)
-        length = tf.where(changes, tf.gather(self._values.row_lengths(), place), 1)  # (c,)
-        index = tf.ragged.range(begin, begin + length).values  # (d,)
-        replaced = tf.where(
-            tf.repeat(changes, length), tf.gather(self._values.values, index), tf.repeat(values, length)
-        )
-        ends = tf.concat([[0], tf.cumsum(length)], axis=0)  # (c + 1,)
-        return tf.RaggedTensor.from_row_splits(replaced, tf.gather(ends, rows.row_splits), validate=False)
+    def __call__(self, integers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """For int32 (c,), what they become: of which of them each comes, (d,), and its row, (d,), -1 for itself."""
+        place = tf.minimum(tf.searchsorted(self._keys, integers), len(self._keys) - 1)  # (c,)
+        changes = tf.gather(self._keys, place) == integers  # (c,)
+        length = tf.where(changes, tf.gather(self._lengths, place), 1)  # (c,)
+        begin = tf.where(changes, tf.cast(tf.gather(self._begins, place), tf.int32), -1)  # (c,)
+        source = tf.repeat(tf.range(tf.size(integers)), length)  # (d,)
+        return source, tf.ragged.range(begin, begin + length).values
+
+
+def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
+    """Two of the same quotes as one double quote."""
+    quote = tf.reduce_any(codes[:, None] == [ord(quotes[0]) for quotes in QUOTES], axis=1)  # (c,)
+    goes_on = quote & (shift(codes, 1, _EDGE) == codes) & (shift(part, 1, -1) == part)
+    run = tf.where(~goes_on)[:, 0]  # where runs begin; each other character is one
+    offset = tf.range(tf.size(codes, tf.int64)) - tf.gather(run, tf.cumsum(tf.cast(~goes_on, tf.int32)) - 1)
+    second = offset % 2 == 1  # (c,)
+    first = shift(second, -1, False)
+    codes = tf.where(first, ord('"'), codes)
+    place += tf.cast(first, tf.int32)[:, None] * [0, 1]
+    return _without(second, codes, place, part)
+
+
+def _without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+    """Values (c, ...) but those where `drop`, bool (c,), is true."""
+    return [tf.boolean_mask(array, ~drop) for array in values]
+
+
+def _padded(values: tf.Tensor) -> tf.Tensor:
+    """Values (c,) with one more, so that one may look behind the last."""
+    return tf.pad(values, [[0, 1]])

@@ -36,10 +36,15 @@ class CharacterMap(dict[int, str]):
 
     def changes(self) -> dict[int, str]:
         """What becomes of every character that does not stay as it is."""
-        codes = [code for span in _SPANS for code in range(*span) if chr(code) != _SEPARATOR]
-        after = self._steps.normalize_str(_SEPARATOR.join(map(chr, codes))).split(_SEPARATOR)
+        codes = [c for c in every_character() if c != _SEPARATOR]
+        after = self._steps.normalize_str(_SEPARATOR.join(codes)).split(_SEPARATOR)
         mapped = zip(codes, map(_spaces, after), strict=True)
-        return {code: text for code, text in mapped if text != chr(code)}
+        return {ord(code): text for code, text in mapped if text != code}
+
+
+def every_character() -> list[str]:
+    """The characters that Unicode has, and that may be changed."""
+    return [chr(code) for span in _SPANS for code in range(*span)]
 
 
 def _spaces(text: str) -> str:

@@ -7,6 +7,7 @@ import re
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from lmzoo.text.graph_ops import ends_in_bytes, shift
 from lmzoo.text.unicode_map import BLOCKER, NOTHING, RANK_UNIT, character_map
 from lmzoo.text.wordpiece import WordPieceTokenizer
 
@@ -52,9 +53,7 @@ class WordPieceGraph(tf.Module):
         pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
         # A word that is too long has become one character; its piece is all of it.
         long = tf.repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
-        codes = letters.values  # (l,)
-        size = sum(tf.cast(codes >= least, tf.int64) for least in (0, 0x80, 0x800, 0x10000))  # (l,), bytes of each
-        after = tf.cumsum(size)  # (l,)
+        after = ends_in_bytes(letters.values)  # (l,)
         before = tf.concat([[0], after], axis=0)  # (l + 1,)
         first, last = (  # of each piece's word, (p,)
             tf.repeat(at, pieces.row_lengths()) for at in (letters.row_starts(), letters.row_limits() - 1)
@@ -109,7 +108,7 @@ class WordPieceGraph(tf.Module):
             Words, `tf.string` (n, None), their letters, int32 (m, None), and which of the code points these are, bool.
         """
         inside = codes.values != _SPACE  # (c,)
-        begins = inside & ~tf.concat([[False], inside[:-1]], axis=0)  # (c,)
+        begins = inside & ~shift(inside, 1, False)  # (c,)
         places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes.values, inside), places, validate=False)
         words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)

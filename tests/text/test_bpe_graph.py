@@ -61,10 +61,12 @@ def tokenizer(texts: list[str | bytes], root: Path) -> BytePairTokenizer:
 
 def assert_same(tokenizer: BytePairTokenizer, texts: Iterable[str | bytes]) -> None:
     texts = list(texts)
-    found = BytePairGraph(tokenizer)(tf.constant(texts, tf.string))
-    assert found.dtype == tf.int32
+    found, spans = BytePairGraph(tokenizer).with_offsets(tf.constant(texts, tf.string))
+    assert found.dtype == spans.dtype == tf.int32
     pairs = zip(texts, tokenizer.tokenize(texts), found.to_list(), strict=True)
     assert [(text, expected, ids) for text, expected, ids in pairs if expected != ids] == []
+    for text, row, places in zip(texts, tokenizer.tokenize_with_offsets(texts), spans.to_list(), strict=True):
+        assert places == [[piece.start, piece.end] for piece in row], ascii(text)
 
 
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
