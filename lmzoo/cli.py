@@ -141,3 +141,8 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
         for part, value in found.items():
             table.add_row(part, value)
         console.print(table)
+
+
+import lmzoo.cli_pretrain  # noqa: E402
+import lmzoo.cli_serving  # noqa: E402
+import lmzoo.cli_tasks  # noqa: E402, F401 - add their commands

@@ -292,6 +292,8 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the exported graph's ops
 
+    from lmzoo.serving.warmup import read_warmup
+
     task, texts = tiny_task(task_class, family), [f"{t} {_mask_of(family)}" for t in tiny_texts()]
     with tempfile.TemporaryDirectory() as folder:
         task.export(Path(folder, "1"), verbose=False)
@@ -310,6 +312,8 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
             tokens = served["tokens"](**{k: tf.constant(v) for k, v in task.preprocessor(texts).items()})
             for name in found.keys() & tokens.keys() if tokens.keys() >= {*task.served_outputs} else ():
                 _same(tokens[name].numpy(), found[name], f"served {name}")
+        warm = [served[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
+    assert {len(rows) for rows in warm} == {1, 4}, "requests to warm up with"
     for row, answer in enumerate(getattr(task, task.verb)(x) if task.verb else ()):
         for name in task.served_outputs:
             of_dicts = [a["text" if name == "answer" else name] for a in _dicts(answer) if name != "probabilities"]

@@ -17,7 +17,15 @@ from lmzoo.presets.atomic import atomic_directory
 if TYPE_CHECKING:
     from lmzoo.tasks.task import Task
 
-_SAVED_MODEL = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "keras_metadata.pb")
+_SAVED_MODEL = (
+    "saved_model.pb",
+    "fingerprint.pb",
+    "variables",
+    "assets",
+    "assets.extra",
+    "keras_metadata.pb",
+    "labels.txt",
+)
 
 _EXPORT_ELSEWHERE = """
 import sys, keras, lmzoo
@@ -34,7 +42,7 @@ def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
         verbose: whether to say where it went.
 
     Raises:
-        ValueError: if the task has no preprocessor.
+        ValueError: if the task has no preprocessor, or uses ops that TensorFlow Serving does not have.
         RuntimeError: if the TensorFlow process that exports for another backend fails.
     """
     if task.preprocessor is None:
@@ -52,12 +60,22 @@ def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
 
 def _write(task: Task, target: Path) -> None:
     import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    from lmzoo.serving.beside import write_beside
+    from lmzoo.serving.ops import check_ops
+    from lmzoo.serving.warmup import write_warmup
 
     pack, signatures = task.signatures()
     module = tf.Module()
     # What a SavedModel does not hold it cannot restore.
     module.pack, module.weights_of_task = pack, [v.value for v in task.variables]
     tf.saved_model.save(module, str(target), signatures={n: f.get_concrete_function() for n, f in signatures.items()})
+    # What a server reads is in the file.
+    (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs
+    check_ops(meta_graph.graph_def)
+    write_warmup(task, meta_graph, target)
+    write_beside(task, meta_graph, target)
 
 
 def strings(*names: str, axes: int = 1) -> list[Any]:

@@ -1,0 +1,75 @@
+"""What lies beside an exported model for the people who run it: README.md and labels.txt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmzoo.serving.warmup import example_requests
+
+if TYPE_CHECKING:
+    from lmzoo.tasks.task import Task
+
+# The stock image serves /models/model unless told otherwise: neither the model's name nor its place stands here.
+_README = """\
+# {task}
+
+A {task} on {family} with {parameters:,} parameters, exported by lmzoo {version}: strings in, {outputs} out. Rows are
+padded to the longest of a batch and cut at {length} tokens; `truncated` says which ones were.
+
+## Serve
+
+In this folder, whose name must be a number, the version:
+
+```console
+$ docker run --rm -p 8501:8501 -v "$(dirname "$PWD")":/models/model tensorflow/serving
+$ curl -d '{request}' http://localhost:8501/v1/models/model:predict
+```
+
+It needs TensorFlow Serving 2.20 or newer. In Python, `tf.saved_model.load` after `import tensorflow_text` will do.
+
+## Signatures
+
+`?` is any number; the first axis is that of the examples.
+{signatures}"""
+
+
+def write_beside(task: Task, meta_graph: Any, folder: Path) -> None:
+    """Writes README.md and, for a task with classes, labels.txt: the classes' names in their order, one a line.
+
+    Args:
+        task: what is exported.
+        meta_graph: the `MetaGraphDef` of the SavedModel.
+        folder: of the SavedModel.
+    """
+    import lmzoo
+
+    signatures = {name: s for name, s in sorted(meta_graph.signature_def.items()) if s.inputs}
+    first = next(example_requests(task, signatures["serving_default"]))
+    row = {name: values[0] for name, values in first.items()}
+    text = _README.format(
+        task=type(task).__name__,
+        family=task.family.name,
+        parameters=task.count_params(),
+        version=lmzoo.__version__,
+        outputs=", ".join(f"`{name}`" for name in task.served_outputs),
+        length=task.preprocessor.sequence_length,
+        request=json.dumps({"instances": [{name: v if isinstance(v, str) else v.tolist() for name, v in row.items()}]}),
+        signatures="".join(f"\n### {name}\n\n" + "\n".join(_table(s)) + "\n" for name, s in signatures.items()),
+    )
+    (folder / "README.md").write_text(text, "utf-8")
+    if names := getattr(task, "class_names", None):
+        # A name is a line, whatever it holds.
+        (folder / "labels.txt").write_text("".join(" ".join(n.splitlines()) + "\n" for n in names), "utf-8")
+
+
+def _table(signature: Any) -> Iterator[str]:
+    import tensorflow as tf
+
+    yield from ("| | name | type | shape |", "|---|---|---|---|")
+    for way, tensors in (("input", signature.inputs), ("output", signature.outputs)):
+        for name, info in sorted(tensors.items()):
+            sizes = ", ".join("?" if axis.size < 0 else str(axis.size) for axis in info.tensor_shape.dim)
+            yield f"| {way} | `{name}` | {tf.as_dtype(info.dtype).name} | ({sizes}) |"
