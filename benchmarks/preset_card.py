@@ -31,8 +31,8 @@ ROWS, LENGTH = 1024, 128
 def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
     """Scores on text that the preset has not seen."""
     documents = list(read_documents(files))
-    model = lmzoo.models.Task.from_preset(preset)
-    if model.backbone.__class__.__name__ == "ElmoBackbone":
+    if isinstance(lmzoo.models.Backbone.from_preset(preset), lmzoo.models.ElmoBackbone):
+        model = lmzoo.models.BidirectionalLM.from_preset(preset)
         return {f"{d} perplexity": model.perplexity(documents, direction=d) for d in ("forward", "backward")}
     model = lmzoo.models.MaskedLM.from_preset(preset)
     preprocessor = Preprocessor(model.preprocessor.tokenizer, model.preprocessor.packing, LENGTH)
