@@ -11,7 +11,10 @@ from rich.console import Console
 from lmzoo.cli import _messages, app
 
 _MODEL = "A .keras file, or a preset with the task's head."
-_TARGET = "The version to write, such as serving/reviews/1; of serving/reviews the version after the last one."
+_TARGET = (
+    "The version to write, such as serving/reviews/1; of serving/reviews the version after the last one. Or a file, "
+    ".onnx or .tflite, for the model without its tokenizer."
+)
 _FOLDER = "The model's folder, which holds a folder for each version."
 
 
@@ -21,18 +24,21 @@ def export(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
-    """Write a task as a SavedModel that takes strings, for TensorFlow Serving."""
+    """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or for ONNX Runtime or LiteRT."""
     with _messages():
         from lmzoo.cli_tasks import _load
+        from lmzoo.serving.export import FILES
 
-        if not target.name.isdecimal():
+        is_file = target.suffix in FILES
+        if not is_file and not target.name.isdecimal():
             versions = [int(path.name) for path in target.glob("*") if path.name.isdecimal()]
             target = target / str(max(versions, default=0) + 1)
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} exists already. Pass `overwrite=True` to replace it.")
         _, task = _load(model)
         task.export(target, verbose=False)
-        said = f"{type(task).__name__} in {target}: strings in, {', '.join(task.served_outputs)} out"
+        taken, given = (task.backbone.input, ["logits"]) if is_file else (["strings"], task.served_outputs)
+        said = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
         Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
 
 

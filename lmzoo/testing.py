@@ -292,6 +292,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the exported graph's ops
 
+    from lmzoo.serving.agreement import check_answers, check_same
     from lmzoo.serving.warmup import read_warmup
 
     task, texts = tiny_task(task_class, family), [f"{t} {_mask_of(family)}" for t in tiny_texts()]
@@ -311,33 +312,11 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
         if inputs == ["text"]:
             tokens = served["tokens"](**{k: tf.constant(v) for k, v in task.preprocessor(texts).items()})
             for name in found.keys() & tokens.keys() if tokens.keys() >= {*task.served_outputs} else ():
-                _same(tokens[name].numpy(), found[name], f"served {name}")
+                check_same(tokens[name].numpy(), found[name], f"served {name}")
         warm = [served[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
     assert {len(rows) for rows in warm} == {1, 4}, "requests to warm up with"
-    for row, answer in enumerate(getattr(task, task.verb)(x) if task.verb else ()):
-        for name in task.served_outputs:
-            of_dicts = [a["text" if name == "answer" else name] for a in _dicts(answer) if name != "probabilities"]
-            expected = np.array(of_dicts if isinstance(answer, (dict, list)) else answer).ravel()
-            values = found[name][row : row + 1].ravel()
-            _same(values[: len(expected)], expected, f"served {name}")
-            if name != "probabilities":
-                assert all(value in (b"", 0, -1) for value in values[len(expected) :]), "padding"
-
-
-def _dicts(answer: Any) -> list[dict[str, Any]]:
-    """What a verb returns for one example, without the lists around it."""
-    if isinstance(answer, dict):
-        return [answer]
-    return [found for part in answer for found in _dicts(part)] if isinstance(answer, list) else []
-
-
-def _same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
-    """Equal strings, or close numbers."""
-    if actual.dtype == object:
-        texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
-        assert texts[0] == texts[1], what
-    else:
-        _close(actual, expected, what)
+    if task.verb:
+        check_answers(task, x, found)
 
 
 def _mask_of(family: Family) -> str:

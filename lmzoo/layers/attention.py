@@ -79,7 +79,7 @@ def attention_probabilities(query: Any, key: Any, padding_mask: Any) -> Any:
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
-    bias = ops.where(padding_mask, 0.0, _MASKED)[:, None, None, :]  # (B, 1, 1, T)
+    bias = ops.expand_dims(ops.where(padding_mask, 0.0, _MASKED), (1, 2))  # (B, 1, 1, T)
     scores = scores + ops.cast(bias, "float32")
     # Keras' softmax warns where there is but one key.
     probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))

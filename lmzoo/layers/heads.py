@@ -171,7 +171,7 @@ class SpanHead(keras.layers.Layer):
         """Computes the logits."""
         logits = ops.cast(self.logits(as_rows(sequence)), "float32")  # (B·T, 2)
         logits = ops.reshape(logits, (*ops.shape(sequence)[:2], 2))  # (B, T, 2)
-        return ops.where(ops.cast(padding_mask, "bool")[:, :, None], logits, -1e9)
+        return ops.where(ops.expand_dims(ops.cast(padding_mask, "bool"), -1), logits, -1e9)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

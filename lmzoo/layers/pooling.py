@@ -62,7 +62,7 @@ class MeanPooler(keras.layers.Layer):
 
     def call(self, sequence: Any, padding_mask: Any) -> Any:
         """Pools `sequence`."""
-        weights = ops.cast(padding_mask, sequence.dtype)[:, :, None]  # (B, T, 1)
+        weights = ops.expand_dims(ops.cast(padding_mask, sequence.dtype), -1)  # (B, T, 1)
         total = ops.sum(sequence * weights, axis=1)  # (B, H)
         return total / ops.maximum(ops.sum(weights, axis=1), 1)
 
@@ -76,7 +76,7 @@ class MaxPooler(keras.layers.Layer):
 
     def call(self, sequence: Any, padding_mask: Any) -> Any:
         """Pools `sequence`."""
-        real = ops.cast(padding_mask, "bool")[:, :, None]  # (B, T, 1)
+        real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         lowest = ops.full_like(sequence, -np.inf)
         highest = ops.max(ops.where(real, sequence, lowest), axis=1)  # (B, H)
         return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))

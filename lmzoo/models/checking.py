@@ -42,7 +42,8 @@ def check_ids(name: str, ids: Any, size: int, rank: int) -> None:
     """
     if not hasattr(ids, "shape"):
         raise TypeError(f"`{name}` must be an array or a tensor, got {type(ids).__name__}.")
-    if (values := known_values(ids)) is None:
+    values = known_values(ids)
+    if values is None:
         return
     if values.ndim < rank:
         raise ValueError(f"`{name}` must have {rank} axes, got the shape {values.shape}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from lmzoo.presets.atomic import atomic_directory
+from lmzoo.presets.atomic import atomic_directory, atomic_file
 
 if TYPE_CHECKING:
     from lmzoo.tasks.task import Task
@@ -32,28 +33,36 @@ import sys, keras, lmzoo
 keras.saving.load_model(sys.argv[1], compile=False).export(sys.argv[2], verbose=False)
 """
 
+# Keras' names of the formats of one file, by the file's suffix.
+FILES = {".onnx": "onnx", ".tflite": "litert"}
+
 
 def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
-    """Writes `task` as a SavedModel; see `Task.export`.
+    """Writes `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`.
 
     Args:
         task: a task whose `serve` says what it answers.
-        path: directory of the SavedModel, such as `serving/sentiment/1`.
+        path: directory of the SavedModel, such as `serving/sentiment/1`, or a file with a suffix of `FILES`.
         verbose: whether to say where it went.
 
     Raises:
+        ImportError: if a package that writes the format is not installed.
         ValueError: if the task has no preprocessor, or uses ops that TensorFlow Serving does not have.
         RuntimeError: if the TensorFlow process that exports for another backend fails.
     """
+    here = keras.backend.backend() == "tensorflow"
+    if Path(path).suffix in FILES:
+        with atomic_file(path) as file:
+            (_write_file if here else _write_with_tensorflow)(task, Path(file))
+        if verbose:
+            print(f"Exported {type(task).__name__} to {path}: {', '.join(task.backbone.input)} in, logits out.")
+        return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
     if not task.served_outputs:
         raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
     with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
-        if keras.backend.backend() == "tensorflow":
-            _write(task, target)
-        else:
-            _write_with_tensorflow(task, target)
+        (_write if here else _write_with_tensorflow)(task, target)
     if verbose:
         print(f"Exported {type(task).__name__} to {path}: strings in, {', '.join(task.served_outputs)} out.")
 
@@ -76,6 +85,14 @@ def _write(task: Task, target: Path) -> None:
     check_ops(meta_graph.graph_def)
     write_warmup(task, meta_graph, target)
     write_beside(task, meta_graph, target)
+
+
+def _write_file(task: Task, file: Path) -> None:
+    format = FILES[file.suffix]
+    if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
+        raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
+    task(task.input)  # Keras exports what has been called before
+    keras.Model.export(task, str(file), format=format, verbose=False)
 
 
 def strings(*names: str, axes: int = 1) -> list[Any]:
@@ -115,12 +132,12 @@ def tokens_signature(task: Task) -> Any:
 
 
 def _write_with_tensorflow(task: Task, target: Path) -> None:
-    """Exports in a process of its own, since a process has one backend."""
+    """Exports in a process of its own, since a process has one backend; `target` is a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "task.keras")
+        file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * (target.suffix in FILES))
         task.save(file)
         result = subprocess.run(
-            [sys.executable, "-c", _EXPORT_ELSEWHERE, str(file), str(Path(folder, "export"))],
+            [sys.executable, "-c", _EXPORT_ELSEWHERE, str(file), str(written)],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
@@ -128,8 +145,12 @@ def _write_with_tensorflow(task: Task, target: Path) -> None:
         )
         if result.returncode:
             raise RuntimeError(f"Exporting needs TensorFlow, and its process failed:\n{result.stderr[-2000:]}")
-        for entry in Path(folder, "export").iterdir():
-            shutil.move(entry, target / entry.name)  # may lie on another file system
+        # They may lie on another file system.
+        if written.is_file():
+            shutil.move(written, target)
+        else:
+            for entry in written.iterdir():
+                shutil.move(entry, target / entry.name)
 
 
 def class_answers(logits: Any, names: list[str], multi_label: bool = False) -> dict[str, Any]:

@@ -50,14 +50,18 @@ class KeptModel(keras.Model):
         strings, `truncated`, bool (n,). The vocabulary is inside. Loading needs `tensorflow` and `tensorflow_text`, not
         lmzoo.
 
+        A path that ends in `.onnx` or `.tflite` gets one file for ONNX Runtime or LiteRT: token features in, the
+        outputs of `predict` out, without tokenizer and labels. ONNX needs `pip install 'lmzoo[onnx]'` and float32.
+
         With another backend than TensorFlow a child process exports, for which TensorFlow must be installed.
 
         Args:
-            path: directory of the model; TensorFlow Serving wants `<name>/<integer version>`. A failure leaves what was
-                there untouched.
+            path: directory of the model; TensorFlow Serving wants `<name>/<integer version>`. Or a file. A failure
+                leaves what was there untouched.
             verbose: whether to say what was written.
 
         Raises:
+            ImportError: if a package that writes the format is not installed.
             ValueError: if the task has no preprocessor or serves nothing.
         """
         from lmzoo.serving.export import export_task

@@ -258,7 +258,8 @@ class ElmoBackbone(Backbone):
         if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
             allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
             raise ValueError(f"`character_ids` must have {allowed} characters to a word, got {columns}.")
-        if (values := known_values(ids)) is None:
+        values = known_values(ids)
+        if values is None:
             return
         real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
         holes = np.argwhere(~real[:, :-1] & real[:, 1:])

@@ -1,0 +1,154 @@
+"""(m) From strings to labels: how long a request to an exported classifier takes.
+
+SST-2's sentences in the order of the file, so that batches are of real lengths; BERT's own 30,522 pieces, random
+weights. lmzoo's SavedModel takes the strings. KerasHub's takes ids from its preprocessor, which pads all rows to 128
+tokens, or to 512, its default. transformers tokenises in Rust and pads to the longest of a batch; `onnxruntime` runs
+the same network and tokenizer. Loading and the first requests are not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import SHARED, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
+from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
+
+PEERS = {
+    "lmzoo": TENSORFLOW,
+    "keras_hub-128": TENSORFLOW,
+    "keras_hub-512": TENSORFLOW,
+    "transformers": TORCH,
+    "onnxruntime": TORCH,
+}
+BATCHES = {1: 100, 32: 20}  # and how many requests of each a round asks
+MEASURES = [f"{percentile} ms, batch {batch}" for batch in BATCHES for percentile in ("p50", "p99")]
+VOCABULARY = SHARED / "data/tokenizers/bert-base-uncased/vocab.txt"
+SENTENCES = SHARED / "data/sst2/stsa.binary.dev"
+
+Answer = Callable[[list[str]], list[Any]]
+
+
+def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Builds and loads the model; a round is some requests of each size."""
+    texts = [line.split(" ", 1)[1] for line in SENTENCES.read_text("utf-8").splitlines()]
+    vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
+    build = {"lmzoo": _lmzoo, "keras_hub": _keras_hub, "transformers": _transformers, "onnxruntime": _onnx}
+    name, _, length = peer.partition("-")
+    with tempfile.TemporaryDirectory() as folder:
+        answer = build[name](options, vocabulary, Path(folder), int(length or 0))
+    requests = {b: [texts[i : i + b] for i in range(0, b * n, b)] for b, n in BATCHES.items() if b * n <= len(texts)}
+    for batch, rows in requests.items():
+        assert len(answer(rows[0])) == batch
+        answer(max(rows, key=lambda row: max(map(len, row))))
+
+    def once() -> dict[str, float]:
+        found = {}
+        for batch, rows in requests.items():
+            times = [1000 * timed(lambda row=row: answer(row)) for row in rows]
+            found |= {f"p{p} ms, batch {batch}": float(np.percentile(times, p)) for p in (50, 99)}
+        return found
+
+    return once
+
+
+def _lmzoo(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 - the tokenizer's ops
+
+    task = lmzoo_classifier(options["size"], len(vocabulary), options["dtype"], vocabulary)
+    task.export(folder / "1", verbose=False)
+    loaded = tf.saved_model.load(str(folder / "1"))
+    return lambda texts: loaded.signatures["serving_default"](text=tf.constant(texts))["label"].numpy().tolist()
+
+
+def _keras_hub(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
+    import tensorflow as tf
+
+    task = keras_hub_classifier(options["size"], len(vocabulary), options["dtype"], vocabulary, length)
+    preprocessor = task.preprocessor
+    task.export(str(folder / "1"))
+    loaded = tf.saved_model.load(str(folder / "1"))
+    return lambda texts: tf.argmax(loaded.serve(preprocessor(texts)), axis=-1).numpy().tolist()
+
+
+def _tokenizer(vocabulary: list[str]) -> Any:
+    from transformers import BertTokenizerFast
+
+    return BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)}, do_lower_case=True)
+
+
+def _transformers(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
+    import torch
+
+    tokenizer, model = _tokenizer(vocabulary), transformers_classifier(options["size"], len(vocabulary)).eval()
+    model = model.to(getattr(torch, options["dtype"]))
+
+    @torch.inference_mode()
+    def answer(texts: list[str]) -> list[int]:
+        inputs = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="pt")
+        return model(**inputs).logits.argmax(-1).tolist()
+
+    return answer
+
+
+def _onnx(options: dict[str, Any], vocabulary: list[str], folder: Path, length: int) -> Answer:
+    import onnxruntime
+    import torch
+
+    if options["dtype"] != "float32":
+        raise ImportError("ONNX Runtime's CPU kernels are for float32")
+    tokenizer, model = _tokenizer(vocabulary), transformers_classifier(options["size"], len(vocabulary)).eval()
+    example = dict(tokenizer(["a film"], return_tensors="pt"))
+    axes = {0: "batch", 1: "length"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(
+            model,
+            (example,),
+            str(folder / "model.onnx"),
+            input_names=list(example),
+            output_names=["logits"],
+            dynamic_axes=dict.fromkeys(example, axes),
+            dynamo=False,
+        )
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+
+    def answer(texts: list[str]) -> list[int]:
+        inputs = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="np")
+        return session.run(["logits"], dict(inputs))[0].argmax(-1).tolist()
+
+    return answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["nano", "base"])
+    parser.add_argument("--dtypes", nargs="+", choices=("float32", "bfloat16"), default=["float32", "bfloat16"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--name", default="serving_latency", help="name of the result file")
+    options = vars(parser.parse_args())
+    for path in (VOCABULARY, SENTENCES):
+        if not path.exists():
+            console.print(f"[yellow]skipped:[/] {path} is not here; LMZOO_SHARED says where to look")
+            return
+    warn_if_busy()
+    results: dict[str, Any] = {"rows": {}, "summary": {}}
+    chosen = {peer: PEERS[peer] for peer in options["peers"]}
+    for size in options["sizes"]:
+        for dtype in options["dtypes"]:
+            what = f"{size}, {dtype}"
+            rows = interleave("serving_latency", chosen, {"size": size, "dtype": dtype}, options["rounds"])
+            results["rows"][what], results["summary"][what] = rows, show(what, rows, MEASURES)
+    save(options["name"], options, **results)
+
+
+if __name__ == "__main__":
+    main()

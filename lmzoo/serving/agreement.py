@@ -1,0 +1,52 @@
+"""What an exported model answered beside what its task's verb answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from lmzoo.tasks.task import Task
+
+TOLERANCE = 1e-5
+
+
+def check_answers(task: Task, x: Any, found: dict[str, np.ndarray]) -> None:
+    """Checks that a signature of strings answered as the task's verb does.
+
+    Args:
+        task: the task that was exported.
+        x: what was asked, as the verb takes it.
+        found: the outputs of the signature, each with a row for each example.
+
+    Raises:
+        AssertionError: if a string differs, a number by more than 1e-5, or what fills rows up is not "", 0 or -1.
+    """
+    answers = getattr(task, task.verb)(x)
+    for name in task.served_outputs:
+        assert len(found[name]) == len(answers), f"{len(found[name])} of {len(answers)} rows of {name}"
+        if name == "probabilities":  # which verbs do not return
+            continue
+        for row, answer in zip(found[name], answers, strict=True):
+            dicts = [a["text" if name == "answer" else name] for a in _dicts(answer)]
+            expected = np.array(dicts if isinstance(answer, (dict, list)) else answer).ravel()
+            values = np.array(row, found[name].dtype).ravel()
+            check_same(values[: len(expected)], expected, f"served {name}")
+            assert all(value in (b"", "", 0, -1) for value in values[len(expected) :]), f"padding of {name}"
+
+
+def check_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
+    """Checks that strings are equal and numbers close."""
+    if actual.dtype == object:
+        texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
+        assert texts[0] == texts[1], what
+    else:
+        np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
+
+
+def _dicts(answer: Any) -> list[dict[str, Any]]:
+    """What a verb returns for one example, without the lists around it."""
+    if isinstance(answer, dict):
+        return [answer]
+    return [found for part in answer for found in _dicts(part)] if isinstance(answer, list) else []

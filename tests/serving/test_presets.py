@@ -1,0 +1,98 @@
+"""Every shipped preset, exported and asked the oddest texts in a process without lmzoo."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo import tasks
+from lmzoo.models.family import families
+from lmzoo.serving.agreement import check_answers
+from tests.text.varied import varied_texts
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")]
+
+PRESETS = [(name, info.family) for name, info in lmzoo.list_presets().items() if info.shipped]
+TASKS = [task for task in map(tasks.__dict__.get, tasks.__all__) if task is not tasks.Task and task.served_outputs]
+BATCHES = (1, 7, 64)
+SERVE = """
+import sys
+for name in ("lmzoo", "keras_hub", "keras_nlp"):
+    sys.modules[name] = None
+import json
+import tensorflow as tf
+import tensorflow_text
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+def decoded(x):
+    return bytes.fromhex(x) if isinstance(x, str) else [decoded(y) for y in x]
+def plain(x):
+    return x.decode() if isinstance(x, bytes) else [plain(y) for y in x] if isinstance(x, list) else x
+for line in sys.stdin:
+    inputs = {name: tf.constant(decoded(texts)) for name, texts in json.loads(line).items()}
+    print(json.dumps({name: plain(x.numpy().tolist()) for name, x in serve(**inputs).items()}))
+"""
+
+
+def hexed(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [hexed(part) for part in value]
+    return (value.encode() if isinstance(value, str) else value).hex()
+
+
+def examples(task: tasks.Task, texts: list[Any]) -> tuple[list[Any], dict[str, list[Any]]]:
+    """What the verb is asked, and what the signature is."""
+    name = type(task).__name__
+    if name == "QuestionAnswerer":
+        x = list(zip(["Who was it?", *texts[:-1]], texts, strict=True))
+        return x, {"question": [q for q, _ in x], "context": [c for _, c in x]}
+    if name == "MultipleChoice":
+        x = [(text, ["It was so.", "She never knew.", "He did."][: 2 + i % 2]) for i, text in enumerate(texts)]
+        return x, {"prompt": texts, "choices": [[*c, ""][:3] for _, c in x]}
+    if name == "MaskedLM":
+        mask = task.preprocessor.tokenizer.mask_token.encode()
+        texts = [mask + b" " + (text.encode() if isinstance(text, str) else text) for text in texts]
+    return texts, {"text": texts}
+
+
+def odd_texts() -> list[Any]:
+    """Of 0 to 10,000 characters, in all scripts, some not UTF-8."""
+    long = ["The film was never dull. " * 400, "naïve\u0301 世界 👩🏽 " * 700, "x" * 10_000]
+    return [*varied_texts(sum(BATCHES) - len(long) - 1, 43, ["[MASK", "<mask", "</s", "\x00"]), *long, ""]
+
+
+def pairs() -> Iterator[Any]:
+    """Each task on a preset, and each preset with a task; LMZOO_EVERY_PRESET asks for every pair."""
+    for i, task in enumerate(TASKS):
+        supported = [name for name, family in PRESETS if task.supports(families()[family])]
+        for name in supported if "LMZOO_EVERY_PRESET" in os.environ else [supported[i % len(supported)]]:
+            yield pytest.param(task, name, id=f"{task.__name__}-{name}")
+
+
+@pytest.mark.parametrize(("task_class", "preset"), list(pairs()))
+def test_answers_are_those_of_the_verb(task_class: type[tasks.Task], preset: str, tmp_path: Path) -> None:
+    labels = {"TextClassifier": ["bad", "good"], "TokenClassifier": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]}
+    arguments = {"labels": labels[task_class.__name__]} if task_class.__name__ in labels else {}
+    task = task_class.from_preset(preset, sequence_length=128, **arguments)
+    task.export(tmp_path / "1", verbose=False)
+    x, columns = examples(task, odd_texts())
+    ends = np.cumsum(BATCHES).tolist()
+    slices = [slice(end - size, end) for size, end in zip(BATCHES, ends, strict=True)]
+    lines = [json.dumps({name: hexed(values[part]) for name, values in columns.items()}) for part in slices]
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE, str(tmp_path / "1")],
+        input="\n".join(lines), capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    for part, line in zip(slices, done.stdout.splitlines(), strict=True):
+        answers = {name: np.array(rows) for name, rows in json.loads(line).items()}
+        strings = {name: rows.astype(object) for name, rows in answers.items() if rows.dtype.kind == "U"}
+        check_answers(task, x[part], answers | strings)
