@@ -19,6 +19,8 @@ QUICK = {
     "prepare": "--documents 50 --vocabulary-size 2000 --lengths 128",
     "pretrain_speed": "--size tiny --paragraphs 300 --steps 5 --rounds 2",
     "task_speed": "--size tiny --sentences 64 --questions 16 --rounds 2",
+    "serving_latency": "--sizes tiny --dtypes float32 --rounds 2",
+    "artifacts": "--epochs 1 --rounds 2",
 }
 
 

@@ -1,0 +1,119 @@
+"""(n) What smaller artifacts cost: size on disk, time of a request and accuracy of one fine-tuned classifier.
+
+The preset is fine-tuned on SST-2 and exported as it is, in bfloat16, with int8 weights (`quantize("int8")`), and as
+ONNX and LiteRT files. SavedModels take strings; for the two files the preprocessor's time is part of the request.
+Accuracy is that of all 872 development sentences; the artifacts take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.table import Table
+
+import lmzoo
+from benchmarks.common import SHARED, console, save, timed, warn_if_busy
+from lmzoo.readers import read_table
+
+Answer = Callable[[list[str]], np.ndarray]
+BATCHES = {1: 60, 32: 6}  # and how many requests of each a round asks
+LABELS = ("negative", "positive")
+
+
+def saved_model(path: Path) -> Answer:
+    """Answers of a SavedModel: class numbers."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 - the tokenizer's ops
+
+    loaded = tf.saved_model.load(str(path))
+    return lambda texts: (
+        loaded.signatures["serving_default"](text=tf.constant(texts))["probabilities"].numpy().argmax(-1)
+    )
+
+
+def onnx_file(path: Path, preprocessor: Any) -> Answer:
+    """Answers of an ONNX file."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path))
+    return lambda texts: session.run(None, preprocessor(texts))[0].argmax(-1)
+
+
+def litert_file(path: Path, preprocessor: Any) -> Answer:
+    """Answers of a LiteRT file."""
+    import tensorflow as tf
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the interpreter will move to a package of its own
+        run = tf.lite.Interpreter(str(path), num_threads=2).get_signature_runner()
+    return lambda texts: next(iter(run(**preprocessor(texts)).values())).argmax(-1)
+
+
+def build(preset: Path, folder: Path) -> dict[str, tuple[int, Answer]]:
+    """Writes every artifact; size in bytes and answers of each."""
+    found = {}
+
+    def load(**arguments: Any) -> Any:
+        return lmzoo.models.TextClassifier.from_preset(preset, **arguments)
+
+    for name, arguments in (("SavedModel, float32", {}), ("bfloat16", {"dtype": "bfloat16"}), ("int8 weights", {})):
+        task = load(**arguments)
+        if name.startswith("int8"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Keras names the layers without weights
+                task.quantize("int8")
+        task.export(path := folder / name.replace(" ", "_"), verbose=False)
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        found[name] = size, saved_model(path)
+    task = load()
+    for name, file, read in (("ONNX", "model.onnx", onnx_file), ("LiteRT", "model.tflite", litert_file)):
+        task.export(folder / file, verbose=False)
+        found[name] = (folder / file).stat().st_size, read(folder / file, task.preprocessor)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="bert_nano_en_uncased")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--name", default="artifacts", help="name of the result file")
+    options = vars(parser.parse_args())
+    warn_if_busy()
+    train, (texts, labels) = (
+        read_table(SHARED / "data/sst2" / f"stsa.binary.{part}", format="labelled", label="label", label_type=int)
+        for part in ("train", "dev")
+    )
+    keras.utils.set_random_seed(0)
+    task = lmzoo.models.TextClassifier.from_preset(options["preset"], labels=LABELS, pooling="mean")
+    task.fit(*train, epochs=options["epochs"], verbose=2)
+    rows: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        task.save_to_preset(Path(folder, "preset"))
+        artifacts = build(Path(folder, "preset"), Path(folder))
+        for name, (size, answer) in artifacts.items():
+            answers = np.concatenate([answer(texts[i : i + 32]) for i in range(0, len(texts), 32)])
+            rows[name] = {"MB": size / 1e6, "accuracy": float(np.mean(answers == np.array(labels)))}
+            rows[name] |= {f"ms, batch {batch}": [] for batch in BATCHES}
+        for _ in range(options["rounds"]):
+            for name, (_, answer) in artifacts.items():
+                for batch, count in BATCHES.items():
+                    requests = [texts[i : i + batch] for i in range(0, batch * count, batch)]
+                    times = [1000 * timed(lambda texts=part, answer=answer: answer(texts)) for part in requests]
+                    rows[name][f"ms, batch {batch}"].append(float(np.median(times)))
+    table = Table("artifact", *rows["ONNX"], title=f"{options['preset']} on SST-2")
+    for name, row in rows.items():
+        table.add_row(name, *(f"{np.median(value):.4g}" for value in row.values()))
+    console.print(table)
+    save(options["name"], options, rows=rows)
+
+
+if __name__ == "__main__":
+    main()
