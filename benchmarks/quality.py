@@ -69,9 +69,9 @@ def take(examples: Examples, rows: Sequence[int]) -> Examples:
     return [x[i] for i in rows], [y[i] for i in rows]
 
 
-def some(examples: Examples, count: int) -> Examples:
-    """`count` examples at random, always the same."""
-    return take(examples, np.random.default_rng(0).permutation(len(examples[1]))[:count])
+def some(examples: Examples, count: int | None) -> Examples:
+    """`count` examples at random, always the same; None for all, in their order."""
+    return examples if count is None else take(examples, np.random.default_rng(0).permutation(len(examples[1]))[:count])
 
 
 def read_rte(folder: Path) -> tuple[Examples, Examples]:
@@ -92,12 +92,17 @@ def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
         contexts = [row["context"] for row in csv.DictReader(file)]
     number = {context: i for i, context in enumerate(dict.fromkeys(contexts))}
     tests = np.array([number[context] % 4 == 0 for context in contexts])
-    return take(examples, np.flatnonzero(~tests)), take(examples, np.flatnonzero(tests))
+    return some(take(examples, np.flatnonzero(~tests)), 1200), take(examples, np.flatnonzero(tests))
 
 
-def tables(train: str, dev: str, **arguments: Any) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Reads two tables of the same columns."""
-    return lambda folder: tuple(read_table(folder / name, **arguments) for name in (train, dev))
+def tables(
+    train: str, dev: str, count: int | None = None, **arguments: Any
+) -> Callable[[Path], tuple[Examples, Examples]]:
+    """Reads two tables of the same columns; of the first `count` rows."""
+    return lambda folder: (
+        some(read_table(folder / train, **arguments), count),
+        read_table(folder / dev, **arguments),
+    )
 
 
 # === Scores ===
@@ -242,9 +247,11 @@ DATASETS = {
         {"num_classes": 2, **MEAN},
     ),
     "cola": Dataset(
-        "CoLA, acceptability",
+        "CoLA, acceptability, 4,000 sentences",
         "TextClassifier",
-        tables("cola/in_domain_train.tsv", "cola/in_domain_dev.tsv", text=3, label=1, label_type=int, header=False),
+        tables(
+            "cola/in_domain_train.tsv", "cola/in_domain_dev.tsv", 4000, text=3, label=1, label_type=int, header=False
+        ),
         matthews,
         words_classifier(matthews),
         {"num_classes": 2, **MEAN},
@@ -258,11 +265,12 @@ DATASETS = {
         {"num_classes": 2, **MEAN},
     ),
     "stsb": Dataset(
-        "STS-B, similarity",
+        "STS-B, similarity, 4,000 pairs",
         "TextRegressor",
         tables(
             "stsb/stsb-en-train.decontam.csv.gz",
             "stsb/stsb-en-dev.decontam.csv",
+            4000,
             text=0,
             pair=1,
             label=2,
@@ -295,10 +303,10 @@ DATASETS = {
         epochs=5,
     ),
     "squad": Dataset(
-        "SQuAD 1.1, first 12 articles; 1,000 questions of dev",
+        "SQuAD 1.1, 2,500 questions; 1,000 questions of dev",
         "QuestionAnswerer",
         lambda folder: (
-            read_squad(folder / "squad/train-v1.1.first12.json.gz"),
+            some(read_squad(folder / "squad/train-v1.1.first12.json.gz"), 2500),
             some(read_squad(folder / "squad/dev-v1.1.open.json.gz"), 1000),
         ),
         answers,
@@ -307,7 +315,7 @@ DATASETS = {
         epochs=2,
     ),
     "cosmos": Dataset(
-        "Cosmos QA, 3/4 of the open part; the rest",
+        "Cosmos QA, 1,200 questions of the open part; a quarter of it",
         "MultipleChoice",
         read_cosmos,
         evaluated("accuracy"),
