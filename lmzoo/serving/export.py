@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,9 @@ def _write_file(task: Task, file: Path) -> None:
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
         raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
     task(task.input)  # Keras exports what has been called before
-    keras.Model.export(task, str(file), format=format, verbose=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
+        keras.Model.export(task, str(file), format=format, verbose=False)
 
 
 def strings(*names: str, axes: int = 1) -> list[Any]:

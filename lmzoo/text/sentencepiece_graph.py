@@ -75,7 +75,7 @@ class SentencePieceGraph(tf.Module):
             part; and `parts`, `tf.string` (n, None), what follows it.
         """
         parts = self._parts(texts)
-        signs = tf.RaggedTensor.from_value_rowids(parts.sign, parts.row, tf.size(texts, tf.int64))
+        signs = tf.RaggedTensor.from_value_rowids(parts.sign, parts.row, tf.size(texts, tf.int64), validate=False)
         return signs, signs.with_values(tf.strings.unicode_encode(parts.letters, "UTF-8"))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
@@ -96,20 +96,17 @@ class SentencePieceGraph(tf.Module):
         from_, to = parts.place[:, 0], parts.place[:, 1]
         first = tf.where(at_end, tf.gather(parts.end, part), tf.gather(_padded(from_), start))
         last = tf.where(start == end, first, tf.gather(_padded(to), tf.maximum(end - 1, 0)))
-        found = tf.RaggedTensor.from_value_rowids(ids, part, tf.size(parts.sign, tf.int64))
+        found = tf.RaggedTensor.from_value_rowids(ids, part, tf.size(parts.sign, tf.int64), validate=False)
 
         special = tf.cast(parts.sign > 0, tf.int64)  # (p,)
         sign, begin = (tf.boolean_mask(values, parts.sign > 0) for values in (parts.sign, parts.begin))
-        marks = tf.RaggedTensor.from_row_lengths(tf.gather(self._special_ids, sign), special)
+        marks = tf.RaggedTensor.from_row_lengths(tf.gather(self._special_ids, sign), special, validate=False)
         span = tf.stack([begin, begin + tf.gather(self._special_lengths, sign)], axis=1)
+        ids = tf.concat([marks, found], axis=1)  # (p, None)
+        spans = tf.concat([marks.with_values(span), found.with_values(tf.stack([first, last], axis=1))], axis=1)
         ids, spans = (
-            tf.RaggedTensor.from_value_rowids(
-                tf.concat([mark, piece], axis=1), parts.row, tf.size(texts, tf.int64)
-            ).merge_dims(1, 2)
-            for mark, piece in (
-                (marks, found),
-                (marks.with_values(span), found.with_values(tf.stack([first, last], axis=1))),
-            )
+            tf.RaggedTensor.from_value_rowids(x, parts.row, tf.size(texts, tf.int64), validate=False).merge_dims(1, 2)
+            for x in (ids, spans)
         )
         return ids, spans
 
@@ -126,7 +123,7 @@ class SentencePieceGraph(tf.Module):
         codes, place, part = _without(special | (codes == _EDGE), codes, place, part)
         place = tf.stack([place, place + 1], axis=1)
         codes, place, part = self._clean(*_join_quotes(codes, place, part))
-        letters = tf.RaggedTensor.from_value_rowids(codes, part, tf.size(sign, tf.int64))
+        letters = tf.RaggedTensor.from_value_rowids(codes, part, tf.size(sign, tf.int64), validate=False)
         return _Parts(row, sign, begin, end, letters, place)
 
     def _clean(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:

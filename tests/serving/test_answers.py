@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
-from lmzoo.models import QuestionAnswerer  # noqa: E402
-from lmzoo.models.family import Family, families  # noqa: E402
-from lmzoo.testing import tiny_task, tiny_texts  # noqa: E402
-from tests.serving.varied import varied_text  # noqa: E402
+from lmzoo.models import QuestionAnswerer
+from lmzoo.models.family import Family, families
+from lmzoo.testing import tiny_task, tiny_texts
+from tests.serving.varied import ask, varied_text
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice"),
@@ -36,9 +36,8 @@ def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any])
     questions, contexts = (varied_text(tiny_texts(), 53, longest, seed=3) for longest in (9, 31))
     pairs = [("", ""), ("x", ""), *zip(questions, (f" {context}\n" for context in contexts), strict=True)]
     expected = task.answer(pairs, top_k=7)
-    serve = task.signatures()[1]["serving_default"]
-    found = serve(*(tf.constant(column) for column in zip(*pairs, strict=True)))
-    columns = (found[name].numpy().tolist() for name in ("answer", "start", "end", "score"))
+    found = ask(task, *zip(*pairs, strict=True))
+    columns = (found[name].tolist() for name in ("answer", "start", "end", "score"))
     ties = 0
     for pair, ranked, (text, start, end, score) in zip(pairs, expected, zip(*columns, strict=True), strict=True):
         # Tokens that the model does not know have equal vectors, and rounding decides between their answers.

@@ -23,7 +23,6 @@ def features_of(preprocessor: Preprocessor, family: str) -> list[dict[str, np.nd
     return [preprocessor(texts) for texts in (tiny_texts(1), tiny_texts(7), ["good film " * 12, ""])]
 
 
-@pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning")  # the exporter's own
 @pytest.mark.parametrize(("task_class", "family"), CASES)
 def test_onnx(task_class: type, family: str, tmp_path: Path) -> None:
     onnxruntime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("tf2onnx")

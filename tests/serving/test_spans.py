@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
-from lmzoo.models import TokenClassifier  # noqa: E402
-from lmzoo.models.family import Family, families  # noqa: E402
-from lmzoo.testing import tiny_task, tiny_texts  # noqa: E402
-from tests.serving.varied import varied_text  # noqa: E402
+from lmzoo.models import TokenClassifier
+from lmzoo.models.family import Family, families
+from lmzoo.testing import tiny_task, tiny_texts
+from tests.serving.varied import ask, varied_text
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice"),
@@ -27,7 +27,7 @@ def test_spans_equal_those_of_python(family: Family, labels: tuple[str, ...]) ->
     task.preprocessor.sequence_length = 13
     texts = ["", " \n", "\u0301", *varied_text(tiny_texts(), 61, longest=31, seed=3)]
     expected = task.tag(texts, aggregation="first")
-    found = {name: value.numpy() for name, value in task.signatures()[1]["serving_default"](tf.constant(texts)).items()}
+    found = ask(task, texts)
     assert found["truncated"].any()
     assert not found["truncated"].all()
     assert len({span["label"] for spans in expected for span in spans}) > 1
