@@ -288,7 +288,8 @@ def test_thresholds_decide_on_no_answer(task, tiny):
 def test_the_best_threshold_is_found_and_kept(tiny, tmp_path):
     task = build(tiny)
     rng = random.Random(3)
-    pairs = [(q, " ".join(rng.choices(tiny.words[:8], k=rng.randrange(1, 30)))) for q in ("a film", "the plot") * 12]
+    words = tiny.words[:4]  # articles do not count in answers
+    pairs = [(q, " ".join(rng.choices(words, k=rng.randrange(1, 30)))) for q in ("a film", "the plot") * 12]
     # Right answers where the model is surest that there is one, and none where it is not: some threshold is perfect.
     task.null_score_threshold = 0.0
     ranked = task.answer(pairs, top_k=100)
