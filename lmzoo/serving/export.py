@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,10 +93,33 @@ def _write_file(task: Task, file: Path) -> None:
     format = FILES[file.suffix]
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
         raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
+    if task.backbone.compute_dtype != "float32":
+        raise ValueError(f"Only models in float32 can be written as {file.suffix}, this one computes in another dtype.")
     task(task.input)  # Keras exports what has been called before
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         keras.Model.export(task, str(file), format=format, verbose=False)
+    if strange := _strange_ops(file):
+        raise ValueError(
+            f"A {type(task).__name__} on {task.family.name} cannot be written as {file.suffix}: the format has nothing "
+            f"for {', '.join(strange)}. Export a SavedModel."
+        )
+
+
+def _strange_ops(file: Path) -> list[str]:
+    """Ops in a file that its format's runtime does not have; Keras' exporters write them all the same."""
+    if file.suffix == ".tflite":
+        return sorted({name.decode() for name in re.findall(rb"Flex(\w+)", file.read_bytes())})
+    import onnx
+
+    model = onnx.load(file)
+    known = {schema.name for schema in onnx.defs.get_all_schemas()}
+    graphs, found = [model.graph], set()
+    while graphs:
+        for node in graphs.pop().node:
+            found.add(node.op_type)
+            graphs += [a.g for a in node.attribute if a.HasField("g")]
+    return sorted(found - known)
 
 
 def strings(*names: str, axes: int = 1) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from lmzoo.models import QuestionAnswerer, TextClassifier
 from lmzoo.models.family import families
-from lmzoo.testing import tiny_task, tiny_texts
+from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
 from lmzoo.text import Preprocessor
 
 # The formats hold what Keras' exporters give them; two tasks and two families see both kinds of outputs and inputs.
@@ -49,3 +49,20 @@ def test_litert(task_class: type, family: str, tmp_path: Path) -> None:
     for features in features_of(task.preprocessor, family):
         (found,) = run(**features).values()
         np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "op"), [("elmo", "model.onnx", "UniqueV2"), ("albert", "model.tflite", "Ten")]
+)
+def test_what_the_runtime_lacks_is_refused(family: str, name: str, op: str, tmp_path: Path) -> None:
+    if name.endswith("onnx"):
+        pytest.importorskip("tf2onnx")
+    with pytest.raises(ValueError, match=f"{family} cannot be written as .*: the format has nothing for {op}"):
+        tiny_task(TextClassifier, families()[family]).export(tmp_path / name, verbose=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_dtypes_are_refused(tmp_path: Path) -> None:
+    backbone = tiny_backbone(families()["bert"], dtype="bfloat16")
+    with pytest.raises(ValueError, match="Only models in float32"):
+        TextClassifier(backbone, num_classes=2).export(tmp_path / "model.tflite", verbose=False)
