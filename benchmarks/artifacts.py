@@ -19,7 +19,7 @@ import numpy as np
 from rich.table import Table
 
 import lmzoo
-from benchmarks.common import SHARED, console, save, timed, warn_if_busy
+from benchmarks.common import SHARED, console, ready, save, timed
 from lmzoo.readers import read_table
 
 Answer = Callable[[list[str]], np.ndarray]
@@ -86,11 +86,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--name", default="artifacts", help="name of the result file")
     options = vars(parser.parse_args())
-    warn_if_busy()
-    train, (texts, labels) = (
-        read_table(SHARED / "data/sst2" / f"stsa.binary.{part}", format="labelled", label="label", label_type=int)
-        for part in ("train", "dev")
-    )
+    files = [SHARED / "data/sst2" / f"stsa.binary.{part}" for part in ("train", "dev")]
+    if not ready(*files):
+        return
+    train, (texts, labels) = (read_table(f, format="labelled", label="label", label_type=int) for f in files)
     keras.utils.set_random_seed(0)
     task = lmzoo.models.TextClassifier.from_preset(options["preset"], labels=LABELS, pooling="mean")
     task.fit(*train, epochs=options["epochs"], verbose=2)

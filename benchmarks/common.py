@@ -210,6 +210,16 @@ def save(name: str, options: dict[str, Any], **results: Any) -> None:
     console.print(f"written to {os.path.relpath(path, ROOT)}", highlight=False)
 
 
+def ready(*paths: Path) -> bool:
+    """Whether all the files are here; says so if one is not, or if something else is using the machine."""
+    for path in paths:
+        if not path.exists():
+            console.print(f"[yellow]skipped:[/] {path} is not here; LMZOO_SHARED says where to look")
+            return False
+    warn_if_busy()
+    return True
+
+
 def warn_if_busy() -> None:
     """Says so if something else is using the machine."""
     if (load := os.getloadavg()[0]) > 0.5:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, console, interleave, save, show, warn_if_busy
+from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready, save, show
 from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
 
 PEERS = {
@@ -128,11 +128,8 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--name", default="finetune_epoch", help="name of the result file")
     options = vars(parser.parse_args())
-    for path in (VOCABULARY, SENTENCES):
-        if not path.exists():
-            console.print(f"[yellow]skipped:[/] {path} is not here; LMZOO_SHARED says where to look")
-            return
-    warn_if_busy()
+    if not ready(VOCABULARY, SENTENCES):
+        return
     chosen = {peer: PEERS[peer] for peer in PEERS if peer in options["peers"]}
     rows = interleave("finetune_epoch", chosen, options, options["rounds"])
     title = f"{options['sentences']} SST-2 sentences, {options['size']}"

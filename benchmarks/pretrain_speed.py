@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, console, interleave, save, show, warn_if_busy
+from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready, save, show
 from benchmarks.models import SIZES, shape_of, transformers_config
 from lmzoo.training import read_documents
 
@@ -171,11 +171,8 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--name", default="pretrain_speed", help="name of the result file")
     options = vars(parser.parse_args())
-    for path in (VOCABULARY, DATA / options["file"]):
-        if not path.exists():
-            console.print(f"[yellow]skipped:[/] {path} is not here; LMZOO_SHARED says where to look")
-            return
-    warn_if_busy()
+    if not ready(VOCABULARY, DATA / options["file"]):
+        return
     rows = interleave("pretrain_speed", {p: PEERS[p] for p in options["peers"]}, options, options["rounds"])
     title = f"masked LM, {options['size']}, rows of {options['length']}"
     save(options["name"], options, rows=rows, summary=show(title, rows, MEASURES, skip=1))

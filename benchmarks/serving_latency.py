@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import SHARED, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
+from benchmarks.common import SHARED, TENSORFLOW, TORCH, interleave, ready, save, show, timed
 from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
 
 PEERS = {
@@ -135,11 +135,8 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--name", default="serving_latency", help="name of the result file")
     options = vars(parser.parse_args())
-    for path in (VOCABULARY, SENTENCES):
-        if not path.exists():
-            console.print(f"[yellow]skipped:[/] {path} is not here; LMZOO_SHARED says where to look")
-            return
-    warn_if_busy()
+    if not ready(VOCABULARY, SENTENCES):
+        return
     results: dict[str, Any] = {"rows": {}, "summary": {}}
     chosen = {peer: PEERS[peer] for peer in options["peers"]}
     for size in options["sizes"]:

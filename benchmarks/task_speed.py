@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, console, interleave, save, show, timed, warn_if_busy
+from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready, save, show, timed
 from benchmarks.models import SIZES, shape_of, transformers_config
 from lmzoo.readers import read_conll, read_squad
 
@@ -197,11 +197,8 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--name", default="task_speed", help="name of the result file")
     options = vars(parser.parse_args())
-    for path in (VOCABULARY, WORDS, QUESTIONS):
-        if not path.exists():
-            console.print(f"[yellow]skipped:[/] {path} is not here; LMZOO_SHARED says where to look")
-            return
-    warn_if_busy()
+    if not ready(VOCABULARY, WORDS, QUESTIONS):
+        return
     results: dict[str, Any] = {"rows": {}, "summary": {}}
     for task in options["tasks"]:
         examples = options["sentences" if task == "tagging" else "questions"]
