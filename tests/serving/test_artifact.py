@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,18 +16,13 @@ import lmzoo
 from lmzoo.models import MaskedLM, MultipleChoice, TextEmbedder
 from lmzoo.serving.rest import ModelServer
 from lmzoo.serving.warmup import read_warmup
+from tests.serving.bare import run_bare
 from tests.serving.test_export import classifier
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.slow, pytest.mark.tf_only]
 
 ANSWER_WARMUP = """
-import sys
-for name in ("lmzoo", "keras_hub", "keras_nlp"):
-    sys.modules[name] = None
-from pathlib import Path
-import tensorflow as tf
-import tensorflow_text
 from tensorflow_serving.apis import prediction_log_pb2
 for folder in sys.argv[1:]:
     served, rows = tf.saved_model.load(folder).signatures, []
@@ -70,12 +63,10 @@ def written(folder):
 
 
 def test_requests_to_warm_up_with_are_answered_without_lmzoo(tasks):
-    result = subprocess.run([sys.executable, "-c", ANSWER_WARMUP, *tasks], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr[-3000:]
     of_texts = [f"serving_default {rows}" for rows in (1, 1, 4)]
     of_pairs = [f"pair {rows}" for rows in (1, 1, 4)]
     both = ", ".join([*of_pairs, *of_texts])
-    assert result.stdout.splitlines() == [both, both, ", ".join(of_texts)]
+    assert run_bare(ANSWER_WARMUP, *tasks) == [both, both, ", ".join(of_texts)]
 
 
 def test_requests_to_warm_up_with_are_short_and_long(versions, tasks):

@@ -1,9 +1,6 @@
 """Exported SavedModels, run where lmzoo is not."""
 
-import json
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -11,38 +8,16 @@ import pytest
 
 from lmzoo.models import BertBackbone, MaskedLM, TextClassifier
 from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
+from tests.serving.bare import ask_bare
 
 # Each test starts a process that loads TensorFlow.
 pytestmark = pytest.mark.slow
 
 TEXTS = ["good film", "", "Bad, bad FILM!", "a film " * 1500, "zzz unknown é", "good"]
-SERVE = """
-import sys
-for name in ("lmzoo", "keras_hub", "keras_nlp"):
-    sys.modules[name] = None
-import json
-import tensorflow as tf
-import tensorflow_text
-signature, inputs = sys.argv[2], json.loads(sys.argv[3])
-model = tf.saved_model.load(sys.argv[1]).signatures[signature]
-inputs = {k: tf.constant([bytes.fromhex(t) for t in v]) if isinstance(v[0], str) else tf.constant(v, tf.int32)
-          for k, v in inputs.items()}
-outputs = {k: v.numpy() for k, v in model(**inputs).items()}
-def plain(x):
-    return x.decode() if isinstance(x, bytes) else [plain(y) for y in x] if isinstance(x, list) else x
-print(json.dumps({k: plain(v.tolist()) for k, v in outputs.items()}))
-"""
-
-
-def hexed(texts):
-    return [(text if isinstance(text, bytes) else text.encode()).hex() for text in texts]
 
 
 def serve(path, signature, **inputs):
-    command = [sys.executable, "-c", SERVE, str(path), signature, json.dumps(inputs)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return json.loads(result.stdout.splitlines()[-1])
+    return ask_bare(path, signature, [inputs])[0]
 
 
 def classifier(**kwargs):
@@ -89,7 +64,7 @@ def test_strings_are_served_without_lmzoo(exported, tmp_path):
     # Another place: nothing in the artifact may point to where it was written.
     moved = tmp_path / "elsewhere"
     shutil.copytree(path, moved)
-    served = serve(moved, "serving_default", text=hexed(TEXTS))
+    served = serve(moved, "serving_default", text=TEXTS)
     with pytest.warns(TextNotice, match="1 of 6"):
         check(model, served, TEXTS)
     assert served["truncated"] == [False, False, False, True, False, False]
@@ -99,13 +74,13 @@ def test_invalid_utf8_is_served_as_it_is_classified(exported):
     model, path = exported
     texts = [b"good \xff film", b"\xc3", "bad film"]
     with pytest.warns(TextNotice):
-        check(model, serve(path, "serving_default", text=hexed(texts)), texts)
+        check(model, serve(path, "serving_default", text=texts), texts)
 
 
 def test_pairs_are_served(exported):
     model, path = exported
     firsts, seconds = ["good", "bad film", ""], ["film", "", "good good"]
-    check(model, serve(path, "pair", text=hexed(firsts), text_pair=hexed(seconds)), firsts, seconds)
+    check(model, serve(path, "pair", text=firsts, text_pair=seconds), firsts, seconds)
 
 
 def test_token_ids_are_served(exported):
@@ -144,7 +119,7 @@ def test_masks_are_filled_as_in_memory(exported, tmp_path):
     model = MaskedLM(exported[0].backbone, exported[0].preprocessor)
     model.export(tmp_path / "1", verbose=False)
     texts = ["good [MASK]", "no mask", "[MASK] film [MASK] !"]
-    served = serve(tmp_path / "1", "serving_default", text=hexed(texts))
+    served = serve(tmp_path / "1", "serving_default", text=texts)
     (one, *none), filler, two = served["token"]
     assert none == [[""] * 5]
     assert filler == [[""] * 5] * 2
@@ -161,7 +136,7 @@ def test_all_labels_are_served_best_first(tmp_path):
     model = classifier(labels=["art", "sport", "war", "sea", "law"], multi_label=True)
     model.export(tmp_path / "1", verbose=False)
     texts = ["good film", "bad", ""]
-    served = serve(tmp_path / "1", "serving_default", text=hexed(texts))
+    served = serve(tmp_path / "1", "serving_default", text=texts)
     probabilities = 1 / (1 + np.exp(-model.predict(texts, verbose=0)))
     np.testing.assert_allclose(served["probabilities"], probabilities, atol=1e-5)
     for answers, labels, scores in zip(

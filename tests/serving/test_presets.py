@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import lmzoo
 from lmzoo import tasks
 from lmzoo.models.family import families
 from lmzoo.serving.agreement import check_answers
+from tests.serving.bare import ask_bare
 from tests.text.varied import varied_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")]
@@ -24,28 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::lmzoo.text.T
 PRESETS = [(name, info.family) for name, info in lmzoo.list_presets().items() if info.shipped]
 TASKS = [task for task in map(tasks.__dict__.get, tasks.__all__) if task is not tasks.Task and task.served_outputs]
 BATCHES = (1, 7, 64)
-SERVE = """
-import sys
-for name in ("lmzoo", "keras_hub", "keras_nlp"):
-    sys.modules[name] = None
-import json
-import tensorflow as tf
-import tensorflow_text
-serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-def decoded(x):
-    return bytes.fromhex(x) if isinstance(x, str) else [decoded(y) for y in x]
-def plain(x):
-    return x.decode() if isinstance(x, bytes) else [plain(y) for y in x] if isinstance(x, list) else x
-for line in sys.stdin:
-    inputs = {name: tf.constant(decoded(texts)) for name, texts in json.loads(line).items()}
-    print(json.dumps({name: plain(x.numpy().tolist()) for name, x in serve(**inputs).items()}))
-"""
-
-
-def hexed(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [hexed(part) for part in value]
-    return (value.encode() if isinstance(value, str) else value).hex()
 
 
 def examples(task: tasks.Task, texts: list[Any]) -> tuple[list[Any], dict[str, list[Any]]]:
@@ -86,13 +62,8 @@ def test_answers_are_those_of_the_verb(task_class: type[tasks.Task], preset: str
     x, columns = examples(task, odd_texts())
     ends = np.cumsum(BATCHES).tolist()
     slices = [slice(end - size, end) for size, end in zip(BATCHES, ends, strict=True)]
-    lines = [json.dumps({name: hexed(values[part]) for name, values in columns.items()}) for part in slices]
-    done = subprocess.run(
-        [sys.executable, "-c", SERVE, str(tmp_path / "1")],
-        input="\n".join(lines), capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    for part, line in zip(slices, done.stdout.splitlines(), strict=True):
-        answers = {name: np.array(rows) for name, rows in json.loads(line).items()}
+    requests = [{name: values[part] for name, values in columns.items()} for part in slices]
+    for part, answer in zip(slices, ask_bare(tmp_path / "1", "serving_default", requests), strict=True):
+        answers = {name: np.array(rows) for name, rows in answer.items()}
         strings = {name: rows.astype(object) for name, rows in answers.items() if rows.dtype.kind == "U"}
         check_answers(task, x[part], answers | strings)
