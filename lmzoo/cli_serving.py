@@ -27,9 +27,9 @@ def export(
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or for ONNX Runtime or LiteRT."""
     with _messages():
         from lmzoo.cli_tasks import _load
-        from lmzoo.serving.export import FILES
+        from lmzoo.serving.export import file_format
 
-        is_file = target.suffix in FILES
+        is_file = file_format(target) is not None
         if not is_file and not target.name.isdecimal():
             versions = [int(path.name) for path in target.glob("*") if path.name.isdecimal()]
             target = target / str(max(versions, default=0) + 1)
@@ -37,7 +37,7 @@ def export(
             raise FileExistsError(f"{target} exists already. Pass `overwrite=True` to replace it.")
         _, task = _load(model)
         task.export(target, verbose=False)
-        taken, given = (task.backbone.input, ["logits"]) if is_file else (["strings"], task.served_outputs)
+        taken, given = (task.backbone.input, [task.output_name]) if is_file else (["strings"], task.served_outputs)
         said = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
         Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
 
@@ -50,13 +50,17 @@ def serve(
 ) -> None:
     """Answer requests as TensorFlow Serving's REST API does, for trying and testing. Ctrl-C ends it."""
     with _messages():
+        import json
+        import shlex
+
         from lmzoo.serving.rest import ModelServer
 
+        typer.echo(f"Loading {folder} and warming up...", err=True)
         with ModelServer(folder, port, host) as server:
             url = f"http://{host}:{server.server_address[1]}/v1/models/{server.name}"
             typer.echo(f"{url}:predict answers, versions {', '.join(map(str, sorted(server.loaded)))}", err=True)
-            body = '{"instances": ["Some text."]}'
-            typer.echo(f"Try: curl -d '{body}' {url}:predict", err=True)
+            body = shlex.quote(json.dumps(server.example(), ensure_ascii=False))
+            typer.echo(f"Try: curl -d {body} {url}:predict", err=True)
             try:
                 server.serve_forever()
             except KeyboardInterrupt:

@@ -37,6 +37,22 @@ keras.saving.load_model(sys.argv[1], compile=False).export(sys.argv[2], verbose=
 
 # Keras' names of the formats of one file, by the file's suffix.
 FILES = {".onnx": "onnx", ".tflite": "litert"}
+_OTHER_FILES = {".gz", ".h5", ".keras", ".lite", ".ort", ".pb", ".pt", ".safetensors", ".tar", ".zip"}
+
+
+def file_format(path: str | Path) -> str | None:
+    """Keras' name of the format that a path's suffix asks for; None for a SavedModel's folder.
+
+    Raises:
+        ValueError: for the suffix of a file that cannot be written.
+    """
+    suffix = Path(path).suffix
+    if suffix not in FILES and suffix.lower() in {*FILES, *_OTHER_FILES}:
+        raise ValueError(
+            f"Cannot export to {path}: a file must end in {' or '.join(FILES)}, and a SavedModel is a folder, such as "
+            "serving/reviews/1."
+        )
+    return FILES.get(suffix)
 
 
 def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
@@ -49,15 +65,17 @@ def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
 
     Raises:
         ImportError: if a package that writes the format is not installed.
-        ValueError: if the task has no preprocessor, or uses ops that TensorFlow Serving does not have.
+        ValueError: if the task has no preprocessor, uses ops that the format's runtime does not have, or is to be
+            written as another kind of file.
         RuntimeError: if the TensorFlow process that exports for another backend fails.
     """
     here = keras.backend.backend() == "tensorflow"
-    if Path(path).suffix in FILES:
+    if file_format(path):
         with atomic_file(path) as file:
             (_write_file if here else _write_with_tensorflow)(task, Path(file))
         if verbose:
-            print(f"Exported {type(task).__name__} to {path}: {', '.join(task.backbone.input)} in, logits out.")
+            taken = ", ".join(task.backbone.input)
+            print(f"Exported {type(task).__name__} to {path}: {taken} in, {task.output_name} out.")
         return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
@@ -90,15 +108,18 @@ def _write(task: Task, target: Path) -> None:
 
 
 def _write_file(task: Task, file: Path) -> None:
-    format = FILES[file.suffix]
+    format = file_format(file)
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
         raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
     if task.backbone.compute_dtype != "float32":
         raise ValueError(f"Only models in float32 can be written as {file.suffix}, this one computes in another dtype.")
-    task(task.input)  # Keras exports what has been called before
+    if format == "litert" and any(v.dtype == "int8" for v in task.backbone.variables):
+        raise ValueError("Keras cannot write quantised weights as .tflite: export the model as it was before.")
+    named = keras.Model(task.input, {task.output_name: task.output})
+    named(task.input)  # Keras exports what has been called before
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
-        keras.Model.export(task, str(file), format=format, verbose=False)
+        named.export(str(file), format=format, verbose=False)
     if strange := _strange_ops(file):
         raise ValueError(
             f"A {type(task).__name__} on {task.family.name} cannot be written as {file.suffix}: the format has nothing "
@@ -108,7 +129,7 @@ def _write_file(task: Task, file: Path) -> None:
 
 def _strange_ops(file: Path) -> list[str]:
     """Ops in a file that its format's runtime does not have; Keras' exporters write them all the same."""
-    if file.suffix == ".tflite":
+    if file_format(file) == "litert":
         return sorted({name.decode() for name in re.findall(rb"Flex(\w+)", file.read_bytes())})
     import onnx
 
@@ -161,7 +182,7 @@ def tokens_signature(task: Task) -> Any:
 def _write_with_tensorflow(task: Task, target: Path) -> None:
     """Exports in a process of its own, since a process has one backend; `target` is a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
-        file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * (target.suffix in FILES))
+        file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * bool(file_format(target)))
         task.save(file)
         result = subprocess.run(
             [sys.executable, "-c", _EXPORT_ELSEWHERE, str(file), str(written)],

@@ -1,7 +1,7 @@
 """A small server for exported models: TensorFlow Serving's REST predict API, for trying and testing.
 
 https://www.tensorflow.org/tfx/serving/api_rest. It answers on one machine what TensorFlow Serving would; it has no
-batching, no limits and no encryption. It imports tensorflow and tensorflow_text, and nothing else of lmzoo.
+batching, no limits and no encryption. The models need tensorflow and tensorflow_text, and nothing of lmzoo.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from lmzoo.serving.warmup import WARMUP_FILE, read_warmup
+
 _PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>\d+))?(?P<verb>/metadata|:predict)?")
 _LARGEST_BODY = 64 * 2**20  # bytes
 
@@ -29,7 +31,7 @@ class RequestError(ValueError):
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Serves the versions of one model.
+    """Serves the versions of one model. It answers their requests to warm up with before it takes others.
 
     Args:
         folder: holds a SavedModel in a folder for each version, named by a whole number.
@@ -38,6 +40,7 @@ class ModelServer(ThreadingHTTPServer):
 
     Raises:
         FileNotFoundError: if there is no version in the folder.
+        OSError: if the port is taken.
 
     Example:
 
@@ -64,15 +67,28 @@ class ModelServer(ThreadingHTTPServer):
         import tensorflow_text  # noqa: F401 - registers the ops of tokenizers
 
         folder = Path(folder).expanduser().resolve()
-        found = [path for path in folder.glob("*/saved_model.pb") if path.parent.name.isdecimal()]
-        if not found:
+        if (folder / "saved_model.pb").exists():
+            raise FileNotFoundError(f"{folder} is a version of a model: serve the folder above it, {folder.parent}.")
+        self.folders = {
+            int(path.parent.name): path.parent
+            for path in folder.glob("*/saved_model.pb")
+            if path.parent.name.isdecimal()
+        }
+        if not self.folders:
             raise FileNotFoundError(
                 f"{folder} holds no version of a model. Export one to {folder / '1'}: a version's name is a number."
             )
         self.name = folder.name
         # `loaded` keeps what the signatures refer to.
-        self.loaded = {int(path.parent.name): tf.saved_model.load(str(path.parent)) for path in found}
-        super().__init__((host, port), _Handler)
+        self.loaded = {version: tf.saved_model.load(str(path)) for version, path in self.folders.items()}
+        for version, path in self.folders.items():
+            if (path / WARMUP_FILE).exists():
+                for name, inputs in read_warmup(path):
+                    self.signature(version, name)(**{key: tf.constant(values) for key, values in inputs.items()})
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise OSError(f"Cannot listen at {host}, port {port}: {error.strerror}. Pass another `port`.") from None
 
     def signature(self, version: int | None, name: str) -> Any:
         """The function of a signature."""
@@ -110,7 +126,11 @@ class ModelServer(ThreadingHTTPServer):
             columns = {next(iter(specs)): columns} if len(specs) == 1 else {}
         if columns.keys() != specs.keys():
             raise RequestError(f"Inputs must be {', '.join(specs)}; got {', '.join(columns) or 'none of them'}.")
-        outputs = function(**{name: _tensor(name, columns[name], spec) for name, spec in specs.items()})
+        inputs = {name: _tensor(name, columns[name], spec) for name, spec in specs.items()}
+        if len({len(tensor) for tensor in inputs.values()}) > 1:
+            counts = ", ".join(f"{len(tensor)} of {name}" for name, tensor in inputs.items())
+            raise RequestError(f"All inputs must have as many rows; got {counts}.")
+        outputs = function(**inputs)
         found = {name: _plain(name, value.numpy().tolist()) for name, value in outputs.items()}
         if not by_row:
             return {"outputs": found if len(found) > 1 else next(iter(found.values()))}
@@ -118,20 +138,31 @@ class ModelServer(ThreadingHTTPServer):
         return {"predictions": rows if len(found) > 1 else next(iter(found.values()))}
 
     def metadata(self, version: int | None) -> dict[str, Any]:
-        """Names, types and shapes of a version's signatures."""
+        """Names, types and shapes of a version's signatures, as TensorFlow Serving describes them."""
+        from google.protobuf.json_format import MessageToDict
+        from tensorflow.core.protobuf import saved_model_pb2
+
         self.signature(version, "serving_default")
         version = max(self.loaded) if version is None else version
-
-        def described(specs: dict[str, Any]) -> dict[str, Any]:
-            return {name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()} for name, spec in specs.items()}
-
-        return {
-            "model_spec": {"name": self.name, "version": str(version)},
-            "signatures": {
-                name: {"inputs": described(f.structured_input_signature[1]), "outputs": described(f.structured_outputs)}
-                for name, f in self.loaded[version].signatures.items()
-            },
+        saved = saved_model_pb2.SavedModel.FromString((self.folders[version] / "saved_model.pb").read_bytes())
+        signatures = {
+            name: MessageToDict(signature, preserving_proto_field_name=True)
+            for name, signature in saved.meta_graphs[0].signature_def.items()
         }
+        return {
+            "model_spec": {"name": self.name, "signature_name": "", "version": str(version)},
+            "metadata": {"signature_def": {"signature_def": signatures}},
+        }
+
+    def example(self) -> dict[str, Any]:
+        """A request to the newest version that `predict` answers."""
+        folder = self.folders[max(self.folders)]
+        requests = read_warmup(folder) if (folder / WARMUP_FILE).exists() else ()
+        for name, inputs in requests:
+            if name == "serving_default":
+                row = {key: _plain(key, values[:1].tolist())[0] for key, values in inputs.items()}
+                return {"instances": [row if len(row) > 1 else next(iter(row.values()))]}
+        return {"instances": ["Some text."]}
 
 
 def _columns(instances: Any, names: list[str]) -> dict[str, Any]:
@@ -152,8 +183,11 @@ def _tensor(name: str, values: Any, spec: Any) -> Any:
     try:
         tensor = tf.constant(_decoded(values) if spec.dtype == tf.string else values, spec.dtype)
     except (TypeError, ValueError) as error:
+        if "non-rectangular" in str(error):
+            filler = '""' if spec.dtype == tf.string else "0"
+            raise RequestError(f"Rows of `{name}` must be equally long: fill shorter ones up with {filler}.") from None
         raise RequestError(f"`{name}` must be {spec.dtype.name} with shape {spec.shape}: {error}") from None
-    if not spec.shape.is_compatible_with(tensor.shape):
+    if not spec.shape.is_compatible_with(tensor.shape) or 0 in tensor.shape[1:]:
         raise RequestError(f"`{name}` must have shape {spec.shape}, got {tensor.shape}.")
     return tensor
 
@@ -185,6 +219,9 @@ def _plain(name: str, value: Any) -> Any:
 
 class _Handler(BaseHTTPRequestHandler):
     server: ModelServer
+    # What the base class answers itself, such as to a PUT.
+    error_content_type = "application/json"
+    error_message_format = '{"error": "%(message)s"}'
 
     def do_GET(self) -> None:
         """State and metadata."""
@@ -211,7 +248,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _parts(self, *verbs: str | None) -> int | None:
         """The version that a path asks for; None for the newest."""
         found = _PATH.fullmatch(self.path)
-        if found is None or found["verb"] not in verbs or found["name"] != self.server.name:
+        if found is not None and found["verb"] not in verbs and found["name"] == self.server.name:
+            method = "POST" if found["verb"] == ":predict" else "GET"
+            raise RequestError(f"{self.path} takes {method}, not {self.command}.", HTTPStatus.METHOD_NOT_ALLOWED)
+        if found is None or found["name"] != self.server.name:
             there = f"/v1/models/{self.server.name}[/versions/N][:predict|/metadata]"
             raise RequestError(f"There is nothing at {self.path}; there is {there}.", HTTPStatus.NOT_FOUND)
         return None if found["version"] is None else int(found["version"])
@@ -227,6 +267,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _predict(self) -> dict[str, Any]:
         version = self._parts(":predict")
+        for name in ("Content-Encoding", "Transfer-Encoding"):
+            if (found := self.headers.get(name, "identity")) != "identity":
+                message = f"The body must be plain JSON with a Content-Length, not {found}."
+                raise RequestError(message, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         length = int(self.headers.get("Content-Length") or 0)
         if length > _LARGEST_BODY:
             raise RequestError(f"The body is larger than {_LARGEST_BODY} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)

@@ -20,6 +20,7 @@ class KeptModel(keras.Model):
 
     verb: ClassVar[str] = ""  # name of the method that returns what a person wants
     served_outputs: ClassVar[tuple[str, ...]] = ()
+    output_name: ClassVar[str] = "logits"  # of the outputs of `predict`, in files for other runtimes
 
     def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
         """Writes a `.keras` file with weights, vocabulary, labels and optimizer state.
@@ -51,18 +52,19 @@ class KeptModel(keras.Model):
         lmzoo.
 
         A path that ends in `.onnx` or `.tflite` gets one file for ONNX Runtime or LiteRT: token features in, the
-        outputs of `predict` out, without tokenizer and labels. ONNX needs `pip install 'lmzoo[onnx]'` and float32.
+        outputs of `predict` out under the name `logits` (`TextEmbedder`: `embedding`), without tokenizer and labels.
+        ONNX needs `pip install 'lmzoo[onnx]'`, both need float32.
 
         With another backend than TensorFlow a child process exports, for which TensorFlow must be installed.
 
         Args:
-            path: directory of the model; TensorFlow Serving wants `<name>/<integer version>`. Or a file. A failure
-                leaves what was there untouched.
+            path: directory of the model; TensorFlow Serving wants `<name>/<integer version>`. Or a file. What was
+                there is replaced when the new one is complete; a failure leaves it untouched.
             verbose: whether to say what was written.
 
         Raises:
             ImportError: if a package that writes the format is not installed.
-            ValueError: if the task has no preprocessor or serves nothing.
+            ValueError: if the task has no preprocessor or serves nothing, or if it cannot be written as such a file.
         """
         from lmzoo.serving.export import export_task
 

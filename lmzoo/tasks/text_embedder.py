@@ -286,6 +286,7 @@ class TextEmbedder(Task):
 
     verb = "embed"
     served_outputs = ("embedding",)
+    output_name = "embedding"
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:
         """The exported model's answers, as TensorFlow ops: `embedding`, float32 (B, H), vectors of texts."""

@@ -31,6 +31,7 @@ def test_onnx(task_class: type, family: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     assert {i.name for i in session.get_inputs()} == set(task.input)
+    assert [o.name for o in session.get_outputs()] == ["logits"]
     for features in features_of(task.preprocessor, family):
         (found,) = session.run(None, features)
         np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
@@ -47,8 +48,7 @@ def test_litert(task_class: type, family: str, tmp_path: Path) -> None:
     run = tf.lite.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
     assert set(run.get_input_details()) == set(task.input)
     for features in features_of(task.preprocessor, family):
-        (found,) = run(**features).values()
-        np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
+        np.testing.assert_allclose(run(**features)["logits"], task.predict(features, verbose=0), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,17 @@ def test_other_dtypes_are_refused(tmp_path: Path) -> None:
     backbone = tiny_backbone(families()["bert"], dtype="bfloat16")
     with pytest.raises(ValueError, match="Only models in float32"):
         TextClassifier(backbone, num_classes=2).export(tmp_path / "model.tflite", verbose=False)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_quantised_weights_have_no_place_in_litert(tmp_path: Path) -> None:
+    task = tiny_task(TextClassifier, families()["bert"])
+    task.quantize("int8")
+    with pytest.raises(ValueError, match=r"cannot write quantised weights as \.tflite"):
+        task.export(tmp_path / "model.tflite", verbose=False)
+
+
+@pytest.mark.parametrize("name", ["model.ONNX", "model.onnx.gz", "model.keras"])
+def test_other_files_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"must end in \.onnx or \.tflite, and a SavedModel is a folder"):
+        tiny_task(TextClassifier, families()["bert"]).export(tmp_path / name, verbose=False)

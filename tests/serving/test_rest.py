@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import threading
 import urllib.error
@@ -13,7 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo.cli import app
-from lmzoo.serving.rest import ModelServer
+from lmzoo.models import MultipleChoice
+from lmzoo.models.family import families
+from lmzoo.serving.rest import ModelServer, RequestError
+from lmzoo.testing import tiny_task
 from tests.serving.test_export import classifier
 
 # Two exports and a process that answers.
@@ -34,21 +38,24 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def ask(models):
+def url(models):
     with ModelServer(models[0], port=0) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-
-        def ask(path, body=None):
-            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            request = urllib.request.Request(f"http://localhost:{server.server_address[1]}{path}", data)
-            try:
-                with urllib.request.urlopen(request) as answer:
-                    return answer.status, json.load(answer)
-            except urllib.error.HTTPError as error:
-                return error.code, json.load(error)
-
-        yield ask
+        yield f"http://localhost:{server.server_address[1]}"
         server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ask(url):
+    def ask(path, body=None):
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{url}{path}", data)) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    return ask
 
 
 @pytest.mark.parametrize(("path", "version"), [("", 10), ("/versions/10", 10), ("/versions/2", 2)])
@@ -86,8 +93,11 @@ def test_state_and_metadata(ask):
     states = ask("/v1/models/reviews")[1]["model_version_status"]
     assert [(state["version"], state["state"]) for state in states] == [("10", "AVAILABLE"), ("2", "AVAILABLE")]
     found = ask("/v1/models/reviews/versions/2/metadata")[1]
-    assert found["model_spec"] == {"name": "reviews", "version": "2"}
-    assert found["signatures"]["serving_default"]["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
+    assert found["model_spec"] == {"name": "reviews", "signature_name": "", "version": "2"}
+    served = found["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    assert served["method_name"] == "tensorflow/serving/predict"
+    assert served["inputs"]["text"]["dtype"] == "DT_STRING"
+    assert served["inputs"]["text"]["tensor_shape"] == {"dim": [{"size": "-1"}]}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +114,23 @@ def test_state_and_metadata(ask):
         ("reviews/versions/3:predict", {"inputs": ["a"]}, 404, "no version 3 of reviews; there are 2, 10"),
         ("other:predict", {"inputs": ["a"]}, 404, "nothing at /v1/models/other:predict"),
         ("reviews:classify", {"inputs": ["a"]}, 404, "nothing at"),
+        ("reviews", {"inputs": ["a"]}, 405, "takes GET, not POST"),
+        ("reviews:predict", None, 405, "takes POST, not GET"),
+        (
+            "reviews:predict",
+            {"inputs": {"text": ["a", "b"], "text_pair": ["c"]}, "signature_name": "pair"},
+            400,
+            "as many rows; got 2 of text, 1 of text_pair",
+        ),
+        (
+            "reviews:predict",
+            {
+                "inputs": {"token_ids": [[2, 3], [2]], "padding_mask": [[1]], "segment_ids": [[0]]},
+                "signature_name": "tokens",
+            },
+            400,
+            "equally long: fill shorter ones up with 0",
+        ),
     ],
 )
 def test_errors(ask, path, body, status, message):
@@ -112,9 +139,48 @@ def test_errors(ask, path, body, status, message):
     assert message in answer["error"]
 
 
-def test_no_versions(tmp_path):
+@pytest.mark.parametrize("header", ["Content-Encoding: gzip", "Transfer-Encoding: chunked"])
+def test_bodies_are_plain(models, url, header):
+    name, value = header.split(": ")
+    request = urllib.request.Request(f"{url}/v1/models/reviews:predict", b"x", {name: value})
+    with pytest.raises(urllib.error.HTTPError, match="415") as raised:
+        urllib.request.urlopen(request)
+    assert f"not {value}" in json.load(raised.value)["error"]
+
+
+def test_other_methods_are_refused_in_json(url):
+    request = urllib.request.Request(f"{url}/v1/models/reviews", method="DELETE")
+    with pytest.raises(urllib.error.HTTPError, match="501") as raised:
+        urllib.request.urlopen(request)
+    assert "DELETE" in json.load(raised.value)["error"]
+
+
+def test_what_cannot_be_served(models, url, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no version of a model"):
         ModelServer(tmp_path)
+    with pytest.raises(FileNotFoundError, match=f"serve the folder above it, {models[0]}"):
+        ModelServer(models[0] / "2")
+    with pytest.raises(OSError, match=r"in use\. Pass another"):
+        ModelServer(models[0], port=int(url.split(":")[-1]))
+
+
+def test_choices(tmp_path):
+    task = tiny_task(MultipleChoice, families()["bert"])
+    task.export(tmp_path / "choices/1", verbose=False)
+    with ModelServer(tmp_path / "choices", port=0) as server:
+        (row,) = server.example()["instances"]
+        assert row.keys() == {"prompt", "choices"}
+        assert server.predict(None, server.example())["predictions"][0]["choice"] in row["choices"]
+        for choices, message in (
+            (["a", "b"], None),
+            (["a"], 'equally long: fill shorter ones up with ""'),
+            ([], "equally long"),
+        ):
+            rows = [{"prompt": "p", "choices": ["c", "d"]}, {"prompt": "q", "choices": choices}]
+            with contextlib.nullcontext() if message is None else pytest.raises(RequestError, match=message):
+                server.predict(None, {"instances": rows})
+        with pytest.raises(RequestError, match=r"must have shape \(None, None\), got \(1, 0\)"):
+            server.predict(None, {"instances": [{"prompt": "p", "choices": []}]})
 
 
 def test_the_next_version(models, tmp_path):
