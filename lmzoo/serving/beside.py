@@ -17,7 +17,7 @@ _README = """\
 # {task}
 
 A {task} on {family} with {parameters:,} parameters, exported by lmzoo {version}: strings in, {outputs} out. Rows are
-padded to the longest of a batch and cut at {length} tokens; `truncated` says which ones were.
+padded to the longest of a batch. {limit}
 
 ## Serve
 
@@ -34,6 +34,11 @@ It needs TensorFlow Serving 2.20 or newer. In Python, `tf.saved_model.load` afte
 
 `?` is any number; the first axis is that of the examples.
 {signatures}"""
+
+_CUT = "They are cut at {} tokens; `truncated` says which ones were."
+_WINDOWS = (
+    "Contexts are read in windows of {} tokens; `truncated` says which questions were cut to leave room for them."
+)
 
 
 def write_beside(task: Task, meta_graph: Any, folder: Path) -> None:
@@ -55,7 +60,7 @@ def write_beside(task: Task, meta_graph: Any, folder: Path) -> None:
         parameters=task.count_params(),
         version=lmzoo.__version__,
         outputs=", ".join(f"`{name}`" for name in task.served_outputs),
-        length=task.preprocessor.sequence_length,
+        limit=(_WINDOWS if "question" in first else _CUT).format(task.preprocessor.sequence_length),
         request=json.dumps({"instances": [{name: v if isinstance(v, str) else v.tolist() for name, v in row.items()}]}),
         signatures="".join(f"\n### {name}\n\n" + "\n".join(_table(s)) + "\n" for name, s in signatures.items()),
     )

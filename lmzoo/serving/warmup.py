@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # TensorFlow Serving looks for this name.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
-_SHORT, _OTHER = "A quiet, lovely {}.", "Dull."
+_SHORT, _OTHER, _QUESTION = "A quiet, lovely {}.", "Dull.", "What is lovely?"
 
 
 def string_signatures(meta_graph: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def example_requests(task: Task, signature: Any) -> Iterator[dict[str, np.ndarra
     for texts in ([short], [long], [short, long, short, short]):
         request = {}
         for name, info in sorted(signature.inputs.items()):
-            values = np.array(texts, dtype=object)
+            values = np.array([_QUESTION] * len(texts) if name == "question" else texts, dtype=object)
             for _ in info.tensor_shape.dim[1:]:
                 values = np.stack([values, np.full_like(values, _OTHER)], axis=-1)  # such as two choices
             request[name] = values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -112,7 +113,9 @@ class CompiledModel(KeptModel):
             **kwargs: of `keras.Model.quantize`.
         """
         config = self.get_compile_config()
-        self.backbone.quantize(mode, **kwargs)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")  # dropout and the like have no need
+            self.backbone.quantize(mode, **kwargs)
         self.forget_compiled()  # and the optimizer: they know the old weights
         if config is not None:
             self.compile_from_config({**config, "optimizer_built": False})

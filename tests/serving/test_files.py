@@ -68,7 +68,6 @@ def test_other_dtypes_are_refused(tmp_path: Path) -> None:
         TextClassifier(backbone, num_classes=2).export(tmp_path / "model.tflite", verbose=False)
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_quantised_weights_have_no_place_in_litert(tmp_path: Path) -> None:
     task = tiny_task(TextClassifier, families()["bert"])
     task.quantize("int8")
