@@ -389,25 +389,29 @@ def best_rate(rows: list[dict]) -> float:
 
 
 def markdown(rows: dict[str, list[dict]]) -> str:
-    """The table of the documentation: mean and standard deviation over the seeds, in per cent."""
-    skip = {"rate", "seed", "validation", "fit seconds", "kind", "examples", "tested"}
-    lines = ["| set | examples | model | rate | score |", "|---|---|---|---|---|"]
-    for key, runs in rows.items():
-        name, *model = key.split(" ", 1)
-        title, label, rate = DATASETS[name].title, model[0], ""
-        examples = ""
-        if label == "baseline":
-            label, examples = runs[0]["kind"], f"{runs[0]['examples']:,} / {runs[0]['tested']:,}"
-        else:
-            title, best = "", best_rate(runs)
-            runs, rate = [row for row in runs if row["rate"] == best], f"{best:g}"
-        scores = []
-        for measure in (m for m in runs[0] if m not in skip):
-            values = [100 * row[measure] for row in runs]
-            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-            scores.append(f"{measure} {statistics.mean(values):.1f}{spread}")
-        lines.append(f"| {title} | {examples} | {label} | {rate} | {', '.join(scores)} |")
+    """The table of the documentation: each set's first score, mean and standard deviation over the seeds, per cent."""
+    presets = list(dict.fromkeys(key.split(" ")[1] for key in rows if not key.endswith("baseline")))
+    lines = [f"| set | examples | score | {' | '.join(['no network', *presets])} |", "|---" * (4 + len(presets)) + "|"]
+    for name, dataset in DATASETS.items():
+        if f"{name} baseline" not in rows:
+            continue
+        (base,) = rows[f"{name} baseline"]
+        measure = list(base)[3]  # behind its kind and the numbers of examples
+        cells = [dataset.title, f"{base['examples']:,} / {base['tested']:,}", measure]
+        cells.append(f"{100 * base[measure]:.1f} ({base['kind']})")
+        for preset in presets:
+            found = [_score(rows.get(f"{name} {preset} {weights}"), measure) for weights in WEIGHTS]
+            cells.append(" / ".join(found))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _score(runs: list[dict] | None, measure: str) -> str:
+    if not runs:
+        return "–"
+    best = best_rate(runs)
+    values = [100 * row[measure] for row in runs if row["rate"] == best]
+    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def main() -> None:
@@ -422,8 +426,7 @@ def main() -> None:
     options = {"rates": RATES, "seeds": SEEDS, "backend": keras.backend.backend()}
     for name in args.only:
         compare(name, args.presets, args.data, rows, lambda: save("quality", options, rows=rows))
-    order = [*DATASETS]
-    console.print(markdown(dict(sorted(rows.items(), key=lambda item: order.index(item[0].split(" ")[0])))))
+    print(markdown(rows))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python examples/pictures.py DATA [--output docs/assets] [--only classify tag ...]
 
-DATA holds `sst2/stsa.binary.{train,dev}`, `ner_wnut17/{wnut17train,emerging.dev}.conll`, `stsb/stsb-en-*.csv`,
+DATA holds `sst2/stsa.{binary,fine}.{train,dev}`, `ner_wnut17/{wnut17train,emerging.dev}.conll`,
 `squad/*.json.gz` and `mc_cosmosqa/valid.open.csv.gz`.
 """
 
@@ -104,18 +104,19 @@ def answer(data: Path, path: Path) -> None:
 
 
 def score(data: Path, path: Path) -> None:
-    """Scores of held-out pairs against the annotators'."""
-    columns = {"text": 0, "pair": 1, "label": 2, "label_type": float, "header": False}
-    train, (pairs, expected) = (
-        read_table(data / f"stsb/stsb-en-{name}", **columns) for name in ("train.decontam.csv.gz", "dev.decontam.csv")
+    """Scores of held-out sentences for each of the annotators' five grades."""
+    train, (texts, grades) = (
+        read_table(data / f"sst2/stsa.fine.{part}", label="label", label_type=float, format="labelled")
+        for part in ("train", "dev")
     )
-    task, _ = fitted("TextRegressor", train, 4, (pairs, expected), pooling="mean")
-    found = task.score(pairs)
-    figure, axes = plt.subplots(figsize=(4.2, 3.6), layout="constrained")
-    axes.plot((0, 5), (0, 5), color="#999999", linewidth=1)
-    axes.scatter(expected, found, s=6, alpha=0.35)
-    axes.set(xlabel="score of the annotators", ylabel="score of the model")
-    axes.set(title=f"{len(found):,} held-out pairs, Pearson {np.corrcoef(found, expected)[0, 1]:.2f}")
+    task, _ = fitted("TextRegressor", train, 4, (texts, grades), pooling="mean")
+    found, names = np.array(task.score(texts)), ["very\nnegative", "negative", "neutral", "positive", "very\npositive"]
+    figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
+    axes.boxplot([found[np.array(grades) == grade] for grade in range(5)], tick_labels=names, showfliers=False)
+    axes.plot(range(1, 6), range(5), "o", color="#d9822b", label="the grade itself")
+    axes.set(xlabel="grade of the annotators", ylabel="score of the model")
+    axes.set(title=f"{len(found):,} held-out sentences, Pearson {np.corrcoef(found, grades)[0, 1]:.2f}")
+    axes.legend()
     keep(figure, path)
 
 

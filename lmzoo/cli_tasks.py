@@ -160,7 +160,7 @@ def fit(
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Times to go through the examples.")] = 3,
     batch_size: BatchSize = 32,
     learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", help="Its peak. Default: by the model's width.")
+        float | None, typer.Option("--learning-rate", min=0.0, help="Its peak. Default: by the model's width.")
     ] = None,
     sequence_length: Annotated[
         int | None, typer.Option("--sequence-length", help="Longest row in tokens. Default: the preset's.")
@@ -189,7 +189,7 @@ def fit(
         x, y = kind.read(data, columns, True, None)
         arguments, names = kind.arguments(y), None
         if kind.names:
-            arguments["labels"] = names = _sorted_labels(kind.names(y), data)
+            arguments["labels"] = names = _sorted_labels(_with_marks(set(kind.names(y))), data)
         held = kind.read(validation, columns, True, names) if validation else None
         if validation_split:
             (x, y), held = _split(x, y, validation_split, seed)
@@ -313,6 +313,16 @@ def _split(x: Any, y: Any, share: float, seed: int) -> tuple[tuple[Any, Any], tu
     order = np.random.default_rng(seed).permutation(count).tolist()
     train, test = ((rows_of(x, rows), y and rows_of(y, rows)) for rows in (sorted(order[held:]), sorted(order[:held])))
     return train, test
+
+
+def _with_marks(names: set[str]) -> set[str]:
+    """Labels of spans with every mark that one of them has: where there is "B-LOC", there may be "I-LOC"."""
+    from lmzoo.text.spans import marks_spans
+
+    if not marks_spans(sorted(names)):
+        return names
+    pairs = [name.split("-", 1) for name in names if "-" in name]
+    return names | {f"{mark}-{type_}" for mark, _ in pairs for _, type_ in pairs}
 
 
 def _sorted_labels(names: Iterable[str], data: Path) -> list[str]:

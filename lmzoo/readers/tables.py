@@ -166,6 +166,11 @@ class Table:
             ValueError: if there is no such column, or naming the line where a label is missing or none.
         """
         cells = self.column(column)
+        if isinstance(column, int) and self.names is not None and _is_label(self.names[column], cells, label_type):
+            raise ValueError(
+                f"{self.path}: the first line should name the columns, but holds a label, {self.names[column]!r}. If "
+                "it is an example, say so (`header`)."
+            )
         if separator is None:
             return [self._label(i, column, cell, label_type, labels) for i, cell in enumerate(cells)]
         return [
@@ -185,6 +190,17 @@ class Table:
         except ValueError:
             name = getattr(label_type, "__name__", "label")
             raise ValueError(f"{self.where(row)}: the label {label!r} is no {name}.") from None
+
+
+def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
+    """Whether the name of a column is one of its labels, or a number where labels are numbers."""
+    if label_type is str:
+        return name in cells
+    try:
+        label_type(name)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _parts(cell: Any, separator: str) -> list[Any]:

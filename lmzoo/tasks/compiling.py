@@ -114,7 +114,8 @@ class CompiledModel(KeptModel):
         """
         config = self.get_compile_config()
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")  # dropout and the like have no need
+            # Dropout and its like have nothing to quantise.
+            warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")
             self.backbone.quantize(mode, **kwargs)
         self.forget_compiled()  # and the optimizer: they know the old weights
         if config is not None:

@@ -57,7 +57,8 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
         raise ValueError(f"Expected one text to a row, got an array of shape {x.shape}; pairs are (x[:, 0], x[:, 1]).")
     if isinstance(x, tuple):
         if len(x) != 2 or any(is_text(part) for part in x):
-            raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {len(x)} entries.")
+            one = " One pair is [(first, second)]." if len(x) == 2 else ""
+            raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {x!r:.60}.{one}")
         return x
     pair = tuple if words else (tuple, list)
     if isinstance(x, list) and any(isinstance(item, pair) for item in x):

@@ -11,7 +11,7 @@ from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family
 from lmzoo.tasks.inputs import split_segments
 from lmzoo.tasks.masked_tokens import MaskedTokens
-from lmzoo.tasks.outputs import log_softmax
+from lmzoo.tasks.outputs import check_top_k, log_softmax
 from lmzoo.tasks.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.masks import find_masks, mask_positions, maskable
@@ -122,8 +122,9 @@ class MaskedLM(Task):
             text with several masks, one such list for each of them, as transformers' fill-mask does.
 
         Raises:
-            ValueError: naming the first text without a mask.
+            ValueError: naming the first text without a mask; for a `top_k` below 1.
         """
+        check_top_k(top_k)
         firsts, seconds = split_segments(texts)
         columns = clean_columns({"texts": firsts} if seconds is None else {"texts": firsts, "pairs": seconds})
         encoded = self.encode_inputs(columns[0] if seconds is None else tuple(columns))

@@ -12,6 +12,7 @@ import numpy as np
 
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.models.backbone import Backbone
+from lmzoo.tasks.outputs import check_top_k
 from lmzoo.tasks.task import Task
 from lmzoo.tasks.text_vector import TextVector
 from lmzoo.text import EncodedChoices, Preprocessor
@@ -175,7 +176,11 @@ class MultipleChoice(Task):
             For each example `{"index": int, "choice": str, "score": float}`: the choice's place, the choice as it was
             passed, and its softmax probability among the example's choices. With `top_k` above 1, a list of them, best
             first.
+
+        Raises:
+            ValueError: for a `top_k` below 1.
         """
+        check_top_k(top_k)
         prompts, choices = split_choices(examples)
         encoded = self.encode_inputs((prompts, choices))
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (n, C)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+
 import numpy as np
 
 
@@ -14,3 +16,13 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Sigmoid, in the logits' shape."""
     return np.exp(-np.logaddexp(0, -logits))
+
+
+def check_top_k(top_k: int) -> None:
+    """Checks a number of answers to return.
+
+    Raises:
+        ValueError: if it is no positive integer.
+    """
+    if not isinstance(top_k, numbers.Integral) or top_k < 1:
+        raise ValueError(f"`top_k` must be a positive integer, got {top_k!r}.")

@@ -14,6 +14,7 @@ from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.answer_decoding import Answer, null_scores, rank_answers, softmax, with_null
 from lmzoo.tasks.feeding import as_array
 from lmzoo.tasks.inputs import split_segments
+from lmzoo.tasks.outputs import check_top_k
 from lmzoo.tasks.squad import answer_score, best_null_threshold, find_answers, read_golds
 from lmzoo.tasks.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
@@ -163,8 +164,28 @@ class QuestionAnswerer(Task):
             return encoded, self.encode_labels(y), sample_weight
         golds = None if y is None else read_golds(y)
         self.check_counts(len(encoded.contexts), golds, sample_weight)
-        positions = encoded.positions(find_answers(encoded.contexts, golds))
+        answers = find_answers(encoded.contexts, golds)
+        positions = encoded.positions(answers)
+        self._say_what_is_lost(encoded, answers, positions, notify)
         return encoded, positions, None if sample_weight is None else sample_weight[encoded.examples]
+
+    def _say_what_is_lost(
+        self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray, notify: Callable[[str], None]
+    ) -> None:
+        """Notices for answers that are learnt as none, and for those that are never given."""
+        there = answers[:, 0] < answers[:, 1]  # (n,)
+        held = np.bincount(encoded.examples, positions.any(axis=1), len(there)) > 0  # (n,), in a window
+        if lost := int((there & ~held).sum()):
+            notify(
+                f"{lost} of {int(there.sum())} answers are in no window as a whole and are learnt as no answer: raise "
+                f"`sequence_length`, {self.preprocessor.sequence_length}, or lower `doc_stride`, {self.doc_stride}."
+            )
+        length = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
+        if long := int((length > 0).sum()):
+            notify(
+                f"{long} of {int(there.sum())} answers are longer than `max_answer_length`, {self.max_answer_length} "
+                "tokens: they are learnt, but no answer of that length is given."
+            )
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Positions, int32 (n, 2), of rows of token features; None stays None.
@@ -205,8 +226,9 @@ class QuestionAnswerer(Task):
             empty.
 
         Raises:
-            ValueError: for texts that are not pairs.
+            ValueError: for texts that are not pairs, or a `top_k` below 1.
         """
+        check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
         ranked, null = self._rank(encoded, batch_size, always=self.null_score_threshold is None)
         results = []

@@ -121,8 +121,14 @@ def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np
         for gold in reversed(answers):
             if gold.start is None:
                 raise ValueError(f'The answer of example {i}, {gold.text!r:.60}, lacks its "answer_start".')
+            if not gold.text.strip():
+                raise ValueError(f"The answer of example {i}, {gold.text!r:.60}, is white space; no answer is None.")
+            if gold.start < 0:
+                raise ValueError(
+                    f"The answer of example {i}, {gold.text!r:.60}, begins before its context: {gold.start}."
+                )
             if (span := find_answer(context, gold)) is None:
-                there = context[max(gold.start, 0) : max(gold.start, 0) + len(gold.text)]
+                there = context[gold.start : gold.start + len(gold.text)]
                 places = [match.start() for match in re.finditer(re.escape(gold.text), context)]
                 nearest = min(places, key=lambda place: abs(place - gold.start), default=None)
                 hint = "it occurs nowhere in it" if nearest is None else f"it occurs at {nearest}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.labels import check_classes, encode_classes, encode_label_sets
-from lmzoo.tasks.outputs import log_softmax, sigmoid
+from lmzoo.tasks.outputs import check_top_k, log_softmax, sigmoid
 from lmzoo.tasks.task import Task
 from lmzoo.tasks.text_vector import TextVector
 from lmzoo.text import Preprocessor
@@ -121,8 +121,9 @@ class TextClassifier(Task):
             which may be empty; the score is the sigmoid. A class without a name is called by its number.
 
         Raises:
-            ValueError: for `top_k` with `multi_label`, or `threshold` without.
+            ValueError: for `top_k` with `multi_label` or below 1, or a `threshold` without.
         """
+        check_top_k(top_k)
         if self.multi_label and top_k != 1:
             raise ValueError("With `multi_label` all classes from `threshold` on are returned: leave out `top_k`.")
         if not self.multi_label and threshold != 0.5:

@@ -128,27 +128,52 @@ class TokenClassifier(Task):
         if isinstance(x, EncodedTexts):  # so are the labels
             return encoded, y, sample_weight
         counts = [len(words) for words in encoded.words]
-        numbers = self._number_labels([self._labels_of(i, labels, encoded) for i, labels in enumerate(y)], counts)
+        widened: list[int] = []
+        labels = [self._labels_of(i, labels, encoded, widened) for i, labels in enumerate(y)]
+        numbers = self._number_labels(labels, counts)
         of_tokens = np.full(encoded.row_splits[-1], IGNORED, "int32")
         kept = encoded.first >= 0
+        if widened:
+            notify(f"{len(widened)} spans began or ended inside of a word and were widened to all of it.")
+        labelled = numbers != IGNORED  # (W,)
+        if unread := int((labelled & ~kept).sum()):
+            notify(
+                f"{unread:,} of {int(labelled.sum()):,} labelled words were cut off and count in no loss and no "
+                "metric: split long texts, or raise `sequence_length`."
+            )
         of_tokens[(encoded.first + np.repeat(encoded.row_splits[:-1], counts))[kept]] = numbers[kept]
         rows = np.empty(len(encoded), object)
         rows[:] = np.split(of_tokens, encoded.row_splits[1:-1])
         return encoded, rows, sample_weight
 
-    def _labels_of(self, i: int, labels: Any, encoded: EncodedWords) -> list[Any]:
-        """The labels of a text's words, from what was passed for it."""
+    def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, widened: list[int]) -> list[Any]:
+        """The labels of a text's words, from what was passed for it; `widened` gets an entry for a span that grew."""
         if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
             raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
         words = encoded.words[i]
         if (len(labels) and isinstance(labels[0], Mapping)) or (not len(labels) and words):
-            return self._labels_of_spans(i, labels, words)
+            spans = [self._checked_span(f"`y[{i}]`", span, encoded.texts[i]) for span in labels]
+            return self._labels_of_spans(i, spans, words, widened)
         if len(labels) != len(words):
             shown = " ".join(word for word, _, _ in words[:8])
             raise ValueError(f"`y[{i}]` holds {len(labels)} labels for {len(words)} words: {shown!r:.80}.")
         return list(labels)
 
-    def _labels_of_spans(self, i: int, spans: Any, words: Sequence[tuple[str, int, int]]) -> list[str]:
+    @staticmethod
+    def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
+        """A span that is within its text and, if it says what stands there, right."""
+        if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
+            raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
+        start, end = span["start"], span["end"]
+        if not 0 <= start < end <= len(text):
+            raise ValueError(f"{place}: the span {span!r:.80} is not within its text of {len(text)} characters.")
+        if span.get("text", text[start:end]) != text[start:end]:
+            raise ValueError(f"{place}: at the span {span!r:.80} another text stands, {text[start:end]!r:.60}.")
+        return span
+
+    def _labels_of_spans(
+        self, i: int, spans: Sequence[Mapping[str, Any]], words: Sequence[tuple[str, int, int]], widened: list[int]
+    ) -> list[str]:
         if not marks_spans(self.labels):
             raise ValueError(f"`y[{i}]` holds spans, but the model's labels do not mark any: {self.labels}.")
         labels = [OUTSIDE] * len(words)
@@ -158,6 +183,8 @@ class TokenClassifier(Task):
                 raise ValueError(f"`y[{i}]`: no word of the text is in the span {span!r:.80}.")
             if any(labels[k] != OUTSIDE for k in inside):
                 raise ValueError(f"`y[{i}]`: the span {span!r:.80} shares a word with another one.")
+            if (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"]):
+                widened.append(i)
             for k in inside:
                 labels[k] = self._mark(span["label"], first=k == inside[0], last=k == inside[-1])
         return labels

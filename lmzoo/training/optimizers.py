@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,15 @@ import keras
 from keras import ops
 
 _WORTH_COMPILING = 1_000_000  # weights; XLA takes seconds to compile what saves less than a millisecond below it
+
+
+def _checked_rate(rate: Any) -> Any:
+    """A learning rate, a schedule, or a function of none."""
+    if not isinstance(rate, numbers.Real):
+        return rate
+    if not 0 <= rate < math.inf:
+        raise ValueError(f"`learning_rate` must be 0 or above, got {rate}.")
+    return float(rate)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -30,6 +40,9 @@ class AdamW(keras.optimizers.Optimizer):
         exclude_from_decay: substrings of variable paths.
         name: name of the optimizer.
         **kwargs: of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
+
+    Raises:
+        ValueError: for a learning rate below 0, infinite or not a number.
 
     Example:
 
@@ -52,7 +65,7 @@ class AdamW(keras.optimizers.Optimizer):
         name: str = "adamw",
         **kwargs: Any,
     ) -> None:
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        super().__init__(learning_rate=_checked_rate(learning_rate), name=name, **kwargs)
         self.decay = weight_decay
         self.beta_1 = beta_1
         self.beta_2 = beta_2
@@ -265,7 +278,8 @@ class Adagrad(keras.optimizers.Adagrad):
         global_clipnorm: float | None = 10.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(learning_rate, initial_accumulator_value, epsilon, global_clipnorm=global_clipnorm, **kwargs)
+        rate = _checked_rate(learning_rate)
+        super().__init__(rate, initial_accumulator_value, epsilon, global_clipnorm=global_clipnorm, **kwargs)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Clips the gradients and updates every variable once."""

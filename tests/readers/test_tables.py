@@ -119,6 +119,8 @@ def test_label_type_is_any_function(write):
         ),
         ("text,x\na,b\n", {"label": 2}, "data.csv has 2 columns, numbered from 0: 2 is none of them"),
         ("text,x\na,b\n", {"label": -3}, "data.csv has 2 columns, numbered from 0: -3 is none of them"),
+        ("a,5.0\nb,3\n", {"text": 0, "label": 1, "label_type": float}, "but holds a label, '5.0'. If it is an example"),
+        ("a,good\nb,bad\nc,good\n", {"text": 0, "label": -1}, "but holds a label, 'good'. If it is an example"),
         ("a,b\n", {"header": False}, "read without a header: name columns by number, 0 to 1"),
         ("text,a,a\nx,y,z\n", {"label": "a"}, "several columns 'a'"),
         ('text,x\na,b\n\n"c\nd",e\nf\n', {}, "data.csv, line 6, read as csv, has 1 cells, the first has 2"),

@@ -86,6 +86,31 @@ def test_pairs_in_all_forms(task):
     assert targets(task, encoded, np.array(expected[1]), None) == expected
 
 
+def test_answers_that_are_lost_are_counted(tiny):
+    notices, task = [], build(tiny, max_answer_length=2)
+    context = "good film " * 9
+    x, y = (
+        [("the", context)] * 3,
+        [
+            {"text": "good film good", "answer_start": 0},
+            {"text": context.strip(), "answer_start": 0},
+            None,
+        ],
+    )
+    _, positions, _ = task.encode_examples(x, y, notify=notices.append)
+    assert positions.any(axis=1).sum() == 1
+    assert [notice.split(":")[0] for notice in notices] == [
+        "1 of 2 answers are in no window as a whole and are learnt as no answer",
+        "1 of 2 answers are longer than `max_answer_length`, 2 tokens",
+    ]
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 2.5])
+def test_there_is_an_answer_at_least(task, top_k):
+    with pytest.raises(ValueError, match="`top_k` must be a positive integer"):
+        task.answer(PAIRS, top_k=top_k)
+
+
 @pytest.mark.parametrize(
     ("x", "y", "error", "message"),
     [
@@ -97,6 +122,9 @@ def test_pairs_in_all_forms(task):
         ),
         (PAIRS, [None, None, {"text": "good", "answer_start": 0}], ValueError, "example 2, 'good', .* occurs nowhere"),
         (PAIRS, [None, [GOLDS[1][0], {"text": "a", "answer_start": 3}], None], ValueError, "example 1, 'a', is not at"),
+        (PAIRS, [{"text": " ", "answer_start": 3}, None, None], ValueError, "example 0, ' ', is white space"),
+        (PAIRS, [{"text": "the", "answer_start": -1}, None, None], ValueError, "begins before its context: -1"),
+        (("the film", "a plot"), [None], ValueError, r"One pair is \[\(first, second\)\]"),
         (PAIRS, ["good", None, None], ValueError, "example 0, 'good', lacks its \"answer_start\""),
         (PAIRS, [1, None, None], TypeError, r"`y\[0\]` must be"),
         (PAIRS, GOLDS[:2], ValueError, "Got 3 texts but 2 labels"),

@@ -222,7 +222,20 @@ def test_words_by_themselves_are_tokens_of_the_text(family):
         ([["films", None]], [["O", "O"]], TypeError, r"texts\[0\]\[1\]"),
         ([["films"]], None, ValueError, "needs a label"),
         ([["films"]], [["O"], ["O"]], ValueError, "1 texts but 2 labels"),
-        (["films"], [[{"start": 7, "end": 9, "label": "PER"}]], ValueError, "no word of the text"),
+        (["films  was"], [[{"start": 5, "end": 7, "label": "PER"}]], ValueError, "no word of the text"),
+        (["films"], [[{"start": 0, "end": 9, "label": "PER"}]], ValueError, "not within its text of 5 characters"),
+        (
+            ["films"],
+            [[{"start": 0, "end": 5}]],
+            ValueError,
+            r'`y\[0\]`: a span is a dict with "start", "end" and "label"',
+        ),
+        (
+            ["films"],
+            [[{"start": 0, "end": 5, "label": "PER", "text": "film"}]],
+            ValueError,
+            "another text stands, 'films'",
+        ),
         (["films"], [[{"start": 0, "end": 5, "label": "ORG"}]], ValueError, r"'B-ORG' at `y\[0\]\[0\]`"),
         (["films was"], [[{"start": 0, "end": 5, "label": "PER"}] * 2], ValueError, "shares a word"),
         ("films", [["O"]], TypeError, "one string"),
@@ -288,3 +301,20 @@ def test_bilstm_on_top(tiny):
     np.testing.assert_allclose(task.predict(wide, verbose=0)[:, :7], task.predict(narrow, verbose=0), atol=1e-5)
     with pytest.raises(ValueError, match="gru"):
         TokenClassifier(tiny.backbone(), labels=LABELS, encoder="gru")
+
+
+def test_words_that_are_not_read_are_counted(task):
+    notices = []
+    words, labels = [["films"] * 61, ["was"]], [["B-PER"] * 60 + [IGNORED], ["O"]]
+    _, rows, _ = task.encode_examples(words, labels, notify=notices.append)
+    read = sum(int((row != IGNORED).sum()) for row in rows)
+    assert 1 < read < 61
+    assert notices[-1].startswith(f"{61 - read} of 61 labelled words were cut off and count in no loss and no metric")
+
+
+def test_spans_inside_of_words_are_widened_with_a_notice(task):
+    notices, expected = [], task.encode_examples(["films was"], [["B-PER", "O"]])[1][0]
+    span = {"start": 1, "end": 5, "label": "PER"}
+    np.testing.assert_array_equal(task.encode_examples(["films was"], [[span]], notify=notices.append)[1][0], expected)
+    assert notices == ["1 spans began or ended inside of a word and were widened to all of it."]
+    np.testing.assert_array_equal(task.encode_examples(["films was"], [[{**span, "start": 0}]])[1][0], expected)

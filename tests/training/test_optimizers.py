@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.training import Adagrad, AdamW
+from lmzoo.training import LAMB, Adagrad, AdamW
 from tests.reference.weights import tiny_masked_lm, to_numpy
 from tests.training.updating import (
     ARGUMENTS,
@@ -203,3 +203,10 @@ def test_adagrad_adds_up_what_a_row_gets(norm):
     assert np.abs(expected - before).max() > 0.01
     clone = Adagrad.from_config(model.optimizer.get_config())
     assert clone.get_config() == model.optimizer.get_config()
+
+
+@pytest.mark.parametrize("optimizer", [AdamW, LAMB, Adagrad])
+@pytest.mark.parametrize("rate", [-1e-3, float("nan"), float("inf")])
+def test_rates_that_cannot_be(optimizer, rate):
+    with pytest.raises(ValueError, match="`learning_rate` must be 0 or above"):
+        optimizer(rate)
