@@ -1,9 +1,8 @@
-"""Draws the pictures of the guides: what each task gives after a minute or two of training on real examples.
+"""Draws the pictures of the guides: what each task gives after a minute or two of training.
 
     python examples/pictures.py DATA [--output docs/assets] [--only classify tag ...]
 
-DATA holds `sst2/stsa.{binary,fine}.{train,dev}`, `ner_wnut17/{wnut17train,emerging.dev}.conll`,
-`squad/*.json.gz` and `mc_cosmosqa/valid.open.csv.gz`.
+DATA holds `sst2/stsa.{binary,fine}.{train,dev}` and `ner_wnut17/{wnut17train,emerging.dev}.conll`.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import lmzoo
-from lmzoo.readers import read_choices, read_conll, read_squad, read_table
+from lmzoo.readers import read_conll, read_table
 from lmzoo.training import AdamW
 
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "pictures"  # the same file from the same numbers
 
 PRESET = "bert_nano_en_uncased"
-COLOURS = {"person": "#cfe3ff", "location": "#d5f2d0", "corporation": "#ffe2b8", "group": "#f3d3f7"}
+COLOURS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporation": "#ffe2b8", "group": "#f3d3f7"}
 
 
 def fitted(name: str, train: tuple[Any, Any], epochs: int, held_out: Any = None, **arguments: Any) -> tuple[Any, Any]:
@@ -93,14 +92,24 @@ def highlight(texts: list[str], spans: list[list[dict[str, Any]]], path: Path) -
 
 
 def answer(data: Path, path: Path) -> None:
-    """Where two questions find their answers."""
-    train = read_squad(data / "squad/train-v1.1.first12.json.gz")
-    task, _ = fitted("QuestionAnswerer", train, 2, sequence_length=256)
-    context = "Ada Byron met Charles Babbage in London in 1833, and wrote about his engine."
-    questions = ["Who did Ada Byron meet in London?", "When did Ada Byron meet Charles Babbage?"]
-    found = task.answer([(question, context) for question in questions])
-    rows = [row for question in questions for row in (question, context)]
-    highlight(rows, [spans for one in found for spans in ([], [one])], path)
+    """Where questions find their answers: the example of the guide, learnt by heart."""
+    contexts = [
+        "Ada Byron was born in London in 1815. She met Charles Babbage when she was seventeen.",
+        "The bridge is 512 metres long. It was opened in 1934, two years late.",
+    ]
+    pairs = [
+        ("Where was Ada born?", contexts[0]),
+        ("Whom did she meet?", contexts[0]),
+        ("How long is the bridge?", contexts[1]),
+    ]
+    answers = [
+        {"text": "London", "answer_start": 22},
+        {"text": "Charles Babbage", "answer_start": 46},
+        {"text": "512 metres", "answer_start": 14},
+    ]
+    task, _ = fitted("QuestionAnswerer", (pairs, answers), 40)
+    rows = [text for pair in pairs for text in pair]
+    highlight(rows, [spans for one in task.answer(pairs) for spans in ([], [one])], path)
 
 
 def score(data: Path, path: Path) -> None:
@@ -121,22 +130,18 @@ def score(data: Path, path: Path) -> None:
 
 
 def choose(data: Path, path: Path) -> None:
-    """Probabilities of the choices of one question."""
-    columns = {"prompt": ("context", "question"), "start": None, "choices": [f"answer{i}" for i in range(4)]}
-    train = read_choices(data / "mc_cosmosqa/valid.open.csv.gz", **columns)
-    task, _ = fitted("MultipleChoice", train, 2, sequence_length=192, pooling="mean")
-    prompt = "It had rained all night, and the path was under water. Why did she put on her boots?"
-    choices = [
-        "To keep her feet dry.",
-        "To go to sleep.",
-        "Because the sun was hot.",
-        "None of the above choices.",
+    """Probabilities of the choices of two questions: the example of the guide, learnt by heart."""
+    examples = [
+        ("The kettle whistles. She", ["pours the tea.", "paints it green.", "files a report."]),
+        ("The bus has left. He", ["swims after it.", "waits for the next one."]),
+        ("It is dark in the room. They", ["turn on a lamp.", "turn off the moon.", "read the small print."]),
+        ("The phone rings. I", ["answer it.", "eat it."]),
     ]
-    (ranked,) = task.choose([(prompt, choices)], top_k=len(choices))
-    figure, axes = plt.subplots(figsize=(7, 2.2), layout="constrained")
-    axes.barh([one["choice"] for one in ranked][::-1], [one["score"] for one in ranked][::-1], color="#7aa6d8")
-    axes.set(xlim=(0, 1), xlabel="probability", title=prompt)
-    axes.title.set_fontsize(9)
+    task, _ = fitted("MultipleChoice", (examples, [0, 1, 0, 0]), 30, sequence_length=64, pooling="mean")
+    figure, panels = plt.subplots(1, 2, figsize=(8, 1.9), layout="constrained")
+    for axes, example, found in zip(panels, examples[1:3], task.choose(examples[1:3], top_k=3), strict=True):
+        axes.barh([one["choice"] for one in found][::-1], [one["score"] for one in found][::-1], color="#7aa6d8")
+        axes.set(title=example[0], xlabel="probability", xlim=(0, 1))
     keep(figure, path)
 
 
