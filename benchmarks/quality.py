@@ -27,6 +27,7 @@ from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, matthews_corrcoef
+from sklearn.metrics.pairwise import paired_cosine_distances
 
 import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
@@ -95,6 +96,18 @@ def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
     return some(take(examples, np.flatnonzero(~tests)), 1200), take(examples, np.flatnonzero(tests))
 
 
+def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
+    """Pairs and how alike they are, from 0 to `highest`."""
+    columns = {"text": 0, "pair": 1, "label": 2, "header": False}
+    return tables(
+        "stsb/stsb-en-train.decontam.csv.gz",
+        "stsb/stsb-en-dev.decontam.csv",
+        4000,
+        label_type=lambda score: float(score) * highest / 5,
+        **columns,
+    )
+
+
 def tables(
     train: str, dev: str, count: int | None = None, **arguments: Any
 ) -> Callable[[Path], tuple[Examples, Examples]]:
@@ -129,6 +142,10 @@ def accuracy_f1(task: Any, x: Any, y: Any) -> Scores:
 
 def correlations(task: Any, x: Any, y: Any) -> Scores:
     return correlation(task.score(x), y)
+
+
+def cosines(task: Any, x: Any, y: Any) -> Scores:
+    return correlation(1 - paired_cosine_distances(*(task.embed(list(texts)) for texts in x)), y)
 
 
 def correlation(found: Sequence[float], y: Any) -> Scores:
@@ -264,22 +281,9 @@ DATASETS = {
         words_classifier(accuracy),
         {"num_classes": 2, **MEAN},
     ),
-    "stsb": Dataset(
-        "STS-B, similarity, 4,000 pairs",
-        "TextRegressor",
-        tables(
-            "stsb/stsb-en-train.decontam.csv.gz",
-            "stsb/stsb-en-dev.decontam.csv",
-            4000,
-            text=0,
-            pair=1,
-            label=2,
-            label_type=float,
-            header=False,
-        ),
-        correlations,
-        cosine,
-        MEAN,
+    "stsb": Dataset("STS-B, similarity, 4,000 pairs as rows", "TextRegressor", stsb(5), correlations, cosine, MEAN),
+    "stsb-vectors": Dataset(
+        "the same, a vector for each text", "TextEmbedder", stsb(1), cosines, cosine, {"objective": "cosine", **MEAN}
     ),
     "ewt": Dataset(
         "UD English-EWT, parts of speech, 4,000 sentences",
