@@ -139,15 +139,14 @@ class ModelServer(ThreadingHTTPServer):
 
     def metadata(self, version: int | None) -> dict[str, Any]:
         """Names, types and shapes of a version's signatures, as TensorFlow Serving describes them."""
-        from google.protobuf.json_format import MessageToDict
         from tensorflow.core.protobuf import saved_model_pb2
 
         self.signature(version, "serving_default")
         version = max(self.loaded) if version is None else version
         saved = saved_model_pb2.SavedModel.FromString((self.folders[version] / "saved_model.pb").read_bytes())
         signatures = {
-            name: MessageToDict(signature, preserving_proto_field_name=True)
-            for name, signature in saved.meta_graphs[0].signature_def.items()
+            name: {"inputs": _described(s.inputs), "outputs": _described(s.outputs), "method_name": s.method_name}
+            for name, s in saved.meta_graphs[0].signature_def.items()
         }
         return {
             "model_spec": {"name": self.name, "signature_name": "", "version": str(version)},
@@ -163,6 +162,18 @@ class ModelServer(ThreadingHTTPServer):
                 row = {key: _plain(key, values[:1].tolist())[0] for key, values in inputs.items()}
                 return {"instances": [row if len(row) > 1 else next(iter(row.values()))]}
         return {"instances": ["Some text."]}
+
+
+def _described(tensors: Any) -> dict[str, Any]:
+    """Types and shapes of a signature's inputs or outputs, `TensorInfo` by name, as JSON has them."""
+    from tensorflow.core.framework import types_pb2
+
+    result = {}
+    for name, info in tensors.items():
+        axes = [{"size": str(axis.size), "name": axis.name} for axis in info.tensor_shape.dim]
+        shape = {"dim": axes, "unknown_rank": info.tensor_shape.unknown_rank}
+        result[name] = {"dtype": types_pb2.DataType.Name(info.dtype), "tensor_shape": shape, "name": info.name}
+    return result
 
 
 def _columns(instances: Any, names: list[str]) -> dict[str, Any]:

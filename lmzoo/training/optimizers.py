@@ -17,9 +17,9 @@ def _checked_rate(rate: Any) -> Any:
     """A learning rate, a schedule, or a function of none."""
     if not isinstance(rate, numbers.Real):
         return rate
-    if not 0 <= rate < math.inf:
+    if not 0 <= (number := float(rate)) < math.inf:
         raise ValueError(f"`learning_rate` must be 0 or above, got {rate}.")
-    return float(rate)
+    return number
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -97,7 +97,7 @@ def test_state_and_metadata(ask):
     served = found["metadata"]["signature_def"]["signature_def"]["serving_default"]
     assert served["method_name"] == "tensorflow/serving/predict"
     assert served["inputs"]["text"]["dtype"] == "DT_STRING"
-    assert served["inputs"]["text"]["tensor_shape"] == {"dim": [{"size": "-1"}]}
+    assert served["inputs"]["text"]["tensor_shape"] == {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
 
 
 @pytest.mark.parametrize(
