@@ -189,7 +189,9 @@ def fit(
         x, y = kind.read(data, columns, True, None)
         arguments, names = kind.arguments(y), None
         if kind.names:
-            arguments["labels"] = names = _sorted_labels(_with_marks(set(kind.names(y))), data)
+            from lmzoo.text.spans import with_marks
+
+            arguments["labels"] = names = _sorted_labels(with_marks(set(kind.names(y))), data)
         held = kind.read(validation, columns, True, names) if validation else None
         if validation_split:
             (x, y), held = _split(x, y, validation_split, seed)
@@ -313,16 +315,6 @@ def _split(x: Any, y: Any, share: float, seed: int) -> tuple[tuple[Any, Any], tu
     order = np.random.default_rng(seed).permutation(count).tolist()
     train, test = ((rows_of(x, rows), y and rows_of(y, rows)) for rows in (sorted(order[held:]), sorted(order[:held])))
     return train, test
-
-
-def _with_marks(names: set[str]) -> set[str]:
-    """Labels of spans with every mark that one of them has: where there is "B-LOC", there may be "I-LOC"."""
-    from lmzoo.text.spans import marks_spans
-
-    if not marks_spans(sorted(names)):
-        return names
-    pairs = [name.split("-", 1) for name in names if "-" in name]
-    return names | {f"{mark}-{type_}" for mark, _ in pairs for _, type_ in pairs}
 
 
 def _sorted_labels(names: Iterable[str], data: Path) -> list[str]:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from lmzoo import models
 from lmzoo.cli import app
 from lmzoo.cli_reading import Columns, read_numbers, read_texts
-from lmzoo.cli_tasks import KINDS, _with_marks
+from lmzoo.cli_tasks import KINDS
 from lmzoo.cli_writing import output_to
 from lmzoo.models.bert import FAMILY
 from lmzoo.tiny import tiny_task, tiny_texts
@@ -293,12 +293,6 @@ def test_the_seed_decides(folder, fitted):
     weights = [keras.saving.load_model(path).head.get_weights()[0] for path in paths]
     np.testing.assert_array_equal(weights[1], weights[0])
     assert np.abs(weights[2] - weights[0]).max() > 1e-3
-
-
-def test_tags_have_every_mark():
-    assert _with_marks({"O", "B-LOC", "I-PER", "B-PER"}) == {"O", "B-LOC", "I-LOC", "B-PER", "I-PER"}
-    assert _with_marks({"O", "S-X-Y", "B-Z"}) == {"O", "S-X-Y", "B-X-Y", "S-Z", "B-Z"}
-    assert _with_marks({"NOUN", "B-LOC"}) == {"NOUN", "B-LOC"}
 
 
 def test_what_labels_say_of_the_model():

@@ -128,7 +128,7 @@ class ModelServer(ThreadingHTTPServer):
             raise RequestError(f"Inputs must be {', '.join(specs)}; got {', '.join(columns) or 'none of them'}.")
         inputs = {name: _tensor(name, columns[name], spec) for name, spec in specs.items()}
         if len({len(tensor) for tensor in inputs.values()}) > 1:
-            counts = ", ".join(f"{len(tensor)} of {name}" for name, tensor in inputs.items())
+            counts = ", ".join(f"{len(tensor)} of {name}" for name, tensor in sorted(inputs.items()))
             raise RequestError(f"All inputs must have as many rows; got {counts}.")
         outputs = function(**inputs)
         found = {name: _plain(name, value.numpy().tolist()) for name, value in outputs.items()}

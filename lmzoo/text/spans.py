@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -20,6 +20,14 @@ def split_label(label: str) -> tuple[str, str]:
     """The mark of a label ("B", "I", "E", "S" or "O") and its type; "" is the type of "O"."""
     match = _MARKED.fullmatch(label)
     return (match[1], match[2]) if match else (OUTSIDE, "")
+
+
+def with_marks(labels: Collection[str]) -> set[str]:
+    """Labels of spans with every mark that one of them has: where there is "B-LOC", there may be "I-LOC", too."""
+    if not marks_spans(list(labels)):
+        return set(labels)
+    pairs = [split_label(label) for label in labels if label != OUTSIDE]
+    return {*labels, *(f"{mark}-{type_}" for mark, _ in pairs for _, type_ in pairs)}
 
 
 def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:

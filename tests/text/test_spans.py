@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lmzoo.text.spans import allowed_transitions, best_path, marks_spans, spans_of
+from lmzoo.text.spans import allowed_transitions, best_path, marks_spans, spans_of, with_marks
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
 
@@ -101,3 +101,9 @@ def test_what_may_follow():
     assert not may(four, "B-PER", "O")
     assert not may(four, "E-PER")
     assert not may(four, "B-PER", "E-PER", "E-PER")
+
+
+def test_every_type_has_every_mark():
+    assert with_marks({"O", "B-LOC", "I-PER", "B-PER"}) == {"O", "B-LOC", "I-LOC", "B-PER", "I-PER"}
+    assert with_marks({"O", "S-X-Y", "B-Z"}) == {"O", "S-X-Y", "B-X-Y", "S-Z", "B-Z"}
+    assert with_marks({"NOUN", "B-LOC"}) == {"NOUN", "B-LOC"}
