@@ -277,19 +277,30 @@ class _Handler(BaseHTTPRequestHandler):
         return {"model_version_status": [{"version": str(v), "state": "AVAILABLE", "status": fine} for v in versions]}
 
     def _predict(self) -> dict[str, Any]:
-        version = self._parts(":predict")
-        for name in ("Content-Encoding", "Transfer-Encoding"):
-            if (found := self.headers.get(name, "identity")) != "identity":
-                message = f"The body must be plain JSON with a Content-Length, not {found}."
-                raise RequestError(message, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > _LARGEST_BODY:
-            raise RequestError(f"The body is larger than {_LARGEST_BODY} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        body, version = self._body(), self._parts(":predict")  # clients may not listen before they have sent it
+        if (encoding := self.headers.get("Content-Encoding", "identity")) != "identity":
+            raise RequestError(f"The body must be plain JSON, not {encoding}.", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
-            request = json.loads(self.rfile.read(length))
+            request = json.loads(body)
         except ValueError as error:
             raise RequestError(f"The body is not JSON: {error}") from None
         return self.server.predict(version, request)
+
+    def _body(self) -> bytes:
+        """What was sent, at once or in chunks (RFC 9112, section 7.1)."""
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self._read(int(self.headers.get("Content-Length") or 0))
+        parts = [b""]
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self._read(size, sum(map(len, parts))))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def _read(self, size: int, there: int = 0) -> bytes:
+        if size + there > _LARGEST_BODY:
+            raise RequestError(f"The body is larger than {_LARGEST_BODY} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return self.rfile.read(size)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Says nothing: a line for each request would hide what matters."""
