@@ -27,7 +27,8 @@ PEERS = {
     "transformers": TORCH,
     "onnxruntime": TORCH,
 }
-BATCHES = {1: 100, 32: 20}  # and how many requests of each a round asks
+BATCHES = (1, 32)
+REQUESTS = {"base": (40, 4)}  # how many of each batch a round asks, where it is not (100, 20)
 MEASURES = [f"{percentile} ms, batch {batch}" for batch in BATCHES for percentile in ("p50", "p99")]
 VOCABULARY = SHARED / "data/tokenizers/bert-base-uncased/vocab.txt"
 SENTENCES = SHARED / "data/sst2/stsa.binary.dev"
@@ -43,7 +44,8 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     name, _, length = peer.partition("-")
     with tempfile.TemporaryDirectory() as folder:
         answer = build[name](options, vocabulary, Path(folder), int(length or 0))
-    requests = {b: [texts[i : i + b] for i in range(0, b * n, b)] for b, n in BATCHES.items() if b * n <= len(texts)}
+    counts = zip(BATCHES, REQUESTS.get(options["size"], (100, 20)), strict=True)
+    requests = {batch: [texts[i : i + batch] for i in range(0, batch * count, batch)] for batch, count in counts}
     for batch, rows in requests.items():
         assert len(answer(rows[0])) == batch
         answer(max(rows, key=lambda row: max(map(len, row))))
@@ -75,7 +77,12 @@ def _keras_hub(options: dict[str, Any], vocabulary: list[str], folder: Path, len
     preprocessor = task.preprocessor
     task.export(str(folder / "1"))
     loaded = tf.saved_model.load(str(folder / "1"))
-    return lambda texts: tf.argmax(loaded.serve(preprocessor(texts)), axis=-1).numpy().tolist()
+
+    def answer(texts: list[str]) -> list[int]:
+        features = {name: tf.cast(x, tf.int32) for name, x in preprocessor(texts).items()}  # as its export asks for
+        return tf.argmax(loaded.serve(features), axis=-1).numpy().tolist()
+
+    return answer
 
 
 def _tokenizer(vocabulary: list[str]) -> Any:

@@ -5,9 +5,13 @@ Letters in shape comments: B batch, T positions, S positions that ask, N heads, 
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from lmzoo.layers.dropout import Dropout
@@ -18,6 +22,12 @@ from lmzoo.layers.rows import as_rows
 # stays finite (its softmax is then uniform).
 _MASKED = -1e9
 _WIDEST_JOINED = 1024  # columns of a projection whose kernels are joined into one
+
+
+# Kernels and biases of projections that need not be joined in every call: see `joined_projections`.
+_JOINED: contextvars.ContextVar[dict[tuple[keras.layers.Dense, ...], list[Any]] | None] = contextvars.ContextVar(
+    "joined", default=None
+)
 
 
 def _flash_attention(query: Any, key: Any, value: Any, padding_mask: Any) -> Any | None:
@@ -86,6 +96,15 @@ def attention_probabilities(query: Any, key: Any, padding_mask: Any) -> Any:
     return ops.cast(probabilities, query.dtype)
 
 
+def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
+    """`ops.transpose`; as integers in exported graphs, since oneDNN takes 0.1 ms for the smallest array of floats."""
+    if not _JOINED.get():
+        return ops.transpose(x, axes)
+    import tensorflow as tf
+
+    return tf.bitcast(tf.transpose(tf.bitcast(x, f"int{8 * x.dtype.size}"), axes), x.dtype)
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention with an output projection (Vaswani et al., 2017).
@@ -135,14 +154,17 @@ class SelfAttention(keras.layers.Layer):
         """What `layers` make of `x` (B, T, H), split into heads: (B, N, T, D) each."""
         rows = as_rows(x)  # (B·T, H)
         special = any(layer.lora_enabled or layer.quantization_mode is not None for layer in layers)
-        if special or self.hidden_dim > _WIDEST_JOINED:
+        if beforehand := (_JOINED.get() or {}).get(layers):
+            kernel, bias = beforehand  # (H, layers·H), (layers·H,)
+            projected = ops.matmul(rows, kernel) + bias  # (B·T, layers·H)
+        elif special or self.hidden_dim > _WIDEST_JOINED:
             projected = ops.concatenate([layer(rows) for layer in layers], axis=1)  # (B·T, layers·H)
         else:
             # One product is faster than several of a layer's width, until copying the kernels costs more than it saves.
             kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
             projected = ops.matmul(rows, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
         shape = (*ops.shape(x)[:2], len(layers), self.num_heads, self.hidden_dim // self.num_heads)
-        split = ops.transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
+        split = _transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
         return ops.unstack(split, len(layers), axis=0)
 
     def call(self, inputs: Any, padding_mask: Any, queries: Any = None, training: bool = False) -> Any:
@@ -160,7 +182,7 @@ class SelfAttention(keras.layers.Layer):
             probabilities = attention_probabilities(query, key, padding_mask)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
-        context = ops.reshape(ops.transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
+        context = ops.reshape(_transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
         return ops.reshape(self.output_dense(context), ops.shape(queries))  # (B, S, H)
 
     def scores(self, inputs: Any, padding_mask: Any) -> Any:
@@ -177,3 +199,33 @@ class SelfAttention(keras.layers.Layer):
             "dropout": self.dropout.rate,
             "initializer_range": self.initializer_range,
         }
+
+
+@contextlib.contextmanager
+def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Any]]:
+    """Joins kernels once and not in every call, for functions that are traced in the context (TensorFlow only).
+
+    Such functions read copies of the weights as they are now; quantised layers stay as they are.
+
+    Args:
+        layers: whose projections to join.
+
+    Yields:
+        The copies, `tf.Variable`s, which have to be kept as long as the functions.
+    """
+    import tensorflow as tf
+
+    joined = {}
+    for layer in layers:
+        for dense in ((layer.query, layer.key, layer.value), (layer.key, layer.value)):
+            if all(part.quantization_mode is None for part in dense):
+                weights = [[ops.convert_to_numpy(w) for w in (part.kernel, part.bias)] for part in dense]
+                joined[dense] = [
+                    tf.Variable(np.concatenate(parts, axis=-1), trainable=False, dtype=layer.compute_dtype)
+                    for parts in zip(*weights, strict=True)
+                ]
+    token = _JOINED.set(joined)
+    try:
+        yield [variable for weights in joined.values() for variable in weights]
+    finally:
+        _JOINED.reset(token)

@@ -71,10 +71,10 @@ class Backbone(keras.Model):
             setattr(self, attribute, layer)
         self.trainable = trainable  # only now, so that Keras passes it on to the layers
         # A layer that is given the map itself can be loaded, but not saved again.
-        for layer in _sublayers(self):
+        for layer in sublayers(self):
             if layer.path in special:
                 layer.dtype_policy = special[layer.path]
-        blocks = [layer for layer in _sublayers(self) if hasattr(layer, "remat")]
+        blocks = [layer for layer in sublayers(self) if hasattr(layer, "remat")]
         if remat and not blocks:
             raise ValueError(f"A {type(self).__name__} has no blocks to compute again: leave `remat` False.")
         for block in blocks:
@@ -144,7 +144,7 @@ class Backbone(keras.Model):
 
     def compiled_by_xla(self, answer: bool) -> None:
         """Says whether XLA compiles what the backbone is part of: where not, layers may skip repeated words."""
-        for layer in _sublayers(self):
+        for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not answer
 
@@ -160,10 +160,10 @@ class Backbone(keras.Model):
         self.trainable = True
         self.lora_rank = rank
         targets = []
-        for layer in _sublayers(self):
+        for layer in sublayers(self):
             if layer.name in target_layer_names and hasattr(layer, "enable_lora"):
                 targets.append(layer)
-            elif next(_sublayers(layer), None) is None:
+            elif next(sublayers(layer), None) is None:
                 layer.trainable = False
         for layer in targets:
             frozen = layer.trainable_weights
@@ -174,9 +174,7 @@ class Backbone(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, dtype policies of quantised layers included, and which layers are frozen."""
         dtype = self.dtype_policy
-        quantized = {
-            layer.path: layer.dtype_policy for layer in _sublayers(self) if layer.quantization_mode is not None
-        }
+        quantized = {layer.path: layer.dtype_policy for layer in sublayers(self) if layer.quantization_mode is not None}
         if quantized:
             dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized)
         config = {
@@ -188,7 +186,7 @@ class Backbone(keras.Model):
         config |= {"remat": True} if self.remat else {}
         # With LoRA everything but the updates is, and files do not hold those.
         if self.trainable and not self.lora_rank:
-            frozen = [layer.path for layer in _sublayers(self) if layer.weights and not layer.trainable]
+            frozen = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
             config |= {"frozen": frozen} if frozen else {}
         return config
 
@@ -198,7 +196,7 @@ class Backbone(keras.Model):
         config = dict(config)
         frozen = set(config.pop("frozen", ()))
         backbone = cls(**config)
-        for layer in _sublayers(backbone) if frozen else ():
+        for layer in sublayers(backbone) if frozen else ():
             if layer.path in frozen:
                 layer.trainable = False
         return backbone
@@ -248,7 +246,7 @@ class Backbone(keras.Model):
         return {key: info for key, info in list_presets().items() if info.family == name}
 
 
-def _sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
+def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     """All layers below `layer`, parents first."""
     if isinstance(layer, keras.Model):
         inside = layer.layers
@@ -258,4 +256,4 @@ def _sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     for child in inside:
         if isinstance(child, keras.layers.Layer):
             yield child
-            yield from _sublayers(child)
+            yield from sublayers(child)

@@ -91,15 +91,19 @@ def _write(task: Task, target: Path) -> None:
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
+    from lmzoo.layers.attention import SelfAttention, joined_projections
+    from lmzoo.models.backbone import sublayers
     from lmzoo.serving.beside import write_beside
     from lmzoo.serving.ops import check_ops
     from lmzoo.serving.warmup import write_warmup
 
     pack, signatures = task.signatures()
     module = tf.Module()
-    # What a SavedModel does not hold it cannot restore.
-    module.pack, module.weights_of_task = pack, [v.value for v in task.variables]
-    tf.saved_model.save(module, str(target), signatures={n: f.get_concrete_function() for n, f in signatures.items()})
+    with joined_projections(layer for layer in sublayers(task) if isinstance(layer, SelfAttention)):
+        functions = {name: function.get_concrete_function() for name, function in signatures.items()}
+        # What a SavedModel does not hold it cannot restore.
+        module.pack, module.used = pack, list({id(v): v for f in functions.values() for v in f.variables}.values())
+    tf.saved_model.save(module, str(target), signatures=functions)
     # What a server reads is in the file.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs
     check_ops(meta_graph.graph_def)

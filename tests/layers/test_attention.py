@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import SelfAttention, attention_probabilities
+from lmzoo.layers.attention import joined_projections
 from tests.reference.weights import difference, padded_batch, tiny_backbone, to_numpy
 
 B, T, N, D = 3, 11, 5, 7
@@ -138,3 +139,22 @@ def test_attention_by_length_equals_the_ordinary_form(mask):
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match=r"hidden_dim.*36.*multiple.*num_heads.*5"):
         SelfAttention(5, 36)
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("kind", ["plain", "lora", "int8"])
+def test_projections_joined_beforehand_give_what_the_layer_gives(kind):
+    import tensorflow as tf
+
+    layer, x = layer_and_input()
+    if kind == "lora":
+        layer.key.enable_lora(2)
+        layer.key.lora_kernel_b.assign(np.ones(layer.key.lora_kernel_b.shape))
+    if kind == "int8":
+        layer.value.quantize("int8")
+    expected = [layer(x, RIGHT_PADDED), layer(x, RIGHT_PADDED, x[:, :2])]
+    with joined_projections([layer]) as kept:
+        got = [tf.function(layer)(x, RIGHT_PADDED), tf.function(layer)(x, RIGHT_PADDED, x[:, :2])]
+    assert len(kept) == (0 if kind == "int8" else 4)
+    for a, b in zip(expected, got, strict=True):
+        assert difference(to_numpy(a), to_numpy(b)) <= 1e-5

@@ -20,6 +20,7 @@ from tests.serving.bare import run_bare
 from tests.serving.test_export import classifier
 
 tf = pytest.importorskip("tensorflow")
+saved_model_pb2 = pytest.importorskip("tensorflow.core.protobuf.saved_model_pb2")
 pytestmark = [pytest.mark.slow, pytest.mark.tf_only]
 
 ANSWER_WARMUP = """
@@ -94,6 +95,21 @@ def test_the_readme_says_what_is_served(tasks):
             ]
             table = text.split(f"\n### {name}\n")[1].split("###")[0]
             assert table.strip().splitlines()[2:] == rows
+
+
+def test_kernels_are_joined_before_they_are_written(versions):
+    folder, models = versions
+    (graph,) = saved_model_pb2.SavedModel.FromString((folder / "1" / "saved_model.pb").read_bytes()).meta_graphs
+    read, joined = set(), set()
+    for function in graph.graph_def.library.function:
+        read |= {node.name for node in function.node_def if node.op == "ReadVariableOp"}
+        joined |= {name.split(":")[0] for node in function.node_def if node.op == "ConcatV2" for name in node.input}
+    assert read
+    assert joined
+    assert not read & joined
+    shapes = [shape for _, shape in tf.train.list_variables(str(folder / "1" / "variables" / "variables"))]
+    projections = 3 * 15 * (15 + 1)  # of the last block, which is traced for all vectors and for the first alone
+    assert sum(int(np.prod(shape)) for shape in shapes if shape) == models[1].count_params() + projections
 
 
 def test_labels_are_lines(versions, tasks):

@@ -172,7 +172,7 @@ def test_settings_that_cannot_be(task, setting):
 @pytest.mark.compiled
 @pytest.mark.slow
 def test_fit_learns_answers_and_the_lack_of_them(tiny):
-    task = build(tiny, length=29, rate=0.01)
+    task = build(tiny, length=29, rate=0.003)
     words = ["good", "bad", "fine", "dull"]
     pairs, golds = [], []
     for i in range(48):
