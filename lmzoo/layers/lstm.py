@@ -148,43 +148,41 @@ def _recurrence_gradient(
     before = []  # the step, (T, B, D) and (T, B, P)
     for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
         before.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
-    xs = tuple(
-        (*of_stream, d_outputs, earlier[0])
-        for of_stream, d_outputs, earlier in zip(results, upstream, before, strict=True)
-    )
+    hidden, xs = [], []
+    # What does not depend on the step behind is computed for all steps at once.
+    for (outputs, memories, (i, j, f, o)), d_outputs, (earlier, _) in zip(results, upstream, before, strict=True):
+        squashed = ops.tanh(memories)
+        hidden.append(o * squashed)  # (T, B, D)
+        slopes = (j * i * (1 - i), i * (1 - j * j), earlier * f * (1 - f), squashed * o * (1 - o))
+        slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of i, j, f by the memory and of o by what it lets out
+        xs.append((outputs, memories, f, o * (1 - squashed * squashed), slopes, d_outputs))
     start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
     transposed = [[ops.transpose(kernel) for kernel in (stream[1], *stream[4:])] for stream in streams]
 
     def step(carry: Any, xs: Any) -> tuple[Any, Any]:
         after, found = [], []
         for (d_memory, d_output), x, (kernel, *projection) in zip(carry, xs, transposed, strict=True):
-            output, memory, (i, j, f, o), d_above, earlier = x
+            output, memory, f, slope, slopes, d_above = x
             d_output = d_output + d_above  # (B, P)
             d_hidden = d_output  # (B, D)
             if projection:
                 d_output = _unclip(d_output, output, projection_clip)
                 d_hidden = ops.matmul(d_output, projection[0])
             d_hidden = ops.cast(d_hidden, memory.dtype)
-            squashed = ops.tanh(memory)
-            d_memory = _unclip(d_memory + d_hidden * o * (1 - squashed * squashed), memory, cell_clip)
-            d_gates = (  # of i, j, f, o
-                d_memory * j * i * (1 - i),
-                d_memory * i * (1 - j * j),
-                d_memory * earlier * f * (1 - f),
-                d_hidden * squashed * o * (1 - o),
-            )
-            d_z = ops.cast(ops.concatenate(d_gates, axis=1), kernel.dtype)  # (B, 4D)
+            d_memory = _unclip(d_memory + d_hidden * slope, memory, cell_clip)
+            d_z = ops.concatenate([d_memory, d_memory, d_memory, d_hidden], axis=1) * slopes  # (B, 4D)
+            d_z = ops.cast(d_z, kernel.dtype)
             after.append((d_memory * f, ops.matmul(d_z, kernel)))
             found.append((d_z, d_output))
         return tuple(after), tuple(found)
 
-    last, found = scan(step, start, xs, reverse=True)
+    last, found = scan(step, start, tuple(xs), reverse=True)
     gradients = []
     for k, (_, _, _, _, *projection) in enumerate(streams):
-        (d_gates, d_outputs), (_, memories, (_, _, _, o)) = found[k], results[k]
+        d_gates, d_outputs = found[k]
         gradients.append([d_gates, _outer(before[k][1], d_gates), *last[k]])
         if projection:
-            gradients[-1].append(_outer(ops.cast(o * ops.tanh(memories), d_outputs.dtype), d_outputs))
+            gradients[-1].append(_outer(ops.cast(hidden[k], d_outputs.dtype), d_outputs))
     return gradients
 
 
