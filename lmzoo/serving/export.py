@@ -66,7 +66,7 @@ def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
     Raises:
         ImportError: if a package that writes the format is not installed.
         ValueError: if the task has no preprocessor, uses ops that the format's runtime does not have, or is to be
-            written as another kind of file.
+            written as another kind of file, or beside versions.
         RuntimeError: if the TensorFlow process that exports for another backend fails.
     """
     here = keras.backend.backend() == "tensorflow"
@@ -79,6 +79,12 @@ def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
         return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
+    if versions := [
+        int(file.parent.name) for file in Path(path).glob("*/saved_model.pb") if file.parent.name.isdecimal()
+    ]:
+        raise ValueError(
+            f"{path} holds versions of a model: export to the next one, {Path(path, str(max(versions) + 1))}."
+        )
     if not task.served_outputs:
         raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
     with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
@@ -179,8 +185,21 @@ def tokens_signature(task: Task) -> Any:
     import tensorflow as tf
 
     inputs = {name: task.input[name] for name in task.backbone.input}
-    features = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in inputs.items()}
-    return tf.function(task.serve, input_signature=[features])
+    specs = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in inputs.items()}
+
+    def from_tokens(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        # A fused product of matrices takes a mask of any length, and then there is no mask.
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(x), tf.shape(features["token_ids"]), f"`{name}` must have the shape of `token_ids`."
+            )
+            for name, x in features.items()
+            if "token_ids" in features
+        ]
+        with tf.control_dependencies(checks):
+            return task.serve({name: tf.identity(x) for name, x in features.items()})
+
+    return tf.function(from_tokens, input_signature=[specs])
 
 
 def _write_with_tensorflow(task: Task, target: Path) -> None:

@@ -74,21 +74,27 @@ class ModelServer(ThreadingHTTPServer):
             for path in folder.glob("*/saved_model.pb")
             if path.parent.name.isdecimal()
         }
+        if not folder.is_dir():
+            raise FileNotFoundError(f"There is no folder {folder}.")
         if not self.folders:
             raise FileNotFoundError(
                 f"{folder} holds no version of a model. Export one to {folder / '1'}: a version's name is a number."
             )
         self.name = folder.name
-        # `loaded` keeps what the signatures refer to.
-        self.loaded = {version: tf.saved_model.load(str(path)) for version, path in self.folders.items()}
-        for version, path in self.folders.items():
-            if (path / WARMUP_FILE).exists():
-                for name, inputs in read_warmup(path):
-                    self.signature(version, name)(**{key: tf.constant(values) for key, values in inputs.items()})
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
-            raise OSError(f"Cannot listen at {host}, port {port}: {error.strerror}. Pass another `port`.") from None
+            raise OSError(f"Cannot listen at {host}, port {port}: {error.strerror}. Choose another port.") from None
+        try:
+            # `loaded` keeps what the signatures refer to.
+            self.loaded = {version: tf.saved_model.load(str(path)) for version, path in self.folders.items()}
+            for version, path in self.folders.items():
+                if (path / WARMUP_FILE).exists():
+                    for name, inputs in read_warmup(path):
+                        self.signature(version, name)(**{key: tf.constant(values) for key, values in inputs.items()})
+        except BaseException:
+            self.server_close()
+            raise
 
     def signature(self, version: int | None, name: str) -> Any:
         """The function of a signature."""
@@ -217,6 +223,13 @@ def _decoded(values: Any) -> Any:
     return values.encode("utf-8", "replace")
 
 
+def _reason(error: Exception) -> str:
+    """What TensorFlow says is wrong, without the names of nodes."""
+    around = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "\t [[")
+    lines = [line for line in str(error).splitlines() if line and not line.startswith(around)]
+    return "The model cannot take this: " + " ".join(lines)[:2000]
+
+
 def _plain(name: str, value: Any) -> Any:
     """What JSON can hold."""
     if isinstance(value, list):
@@ -248,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         except RequestError as error:
             status, answer = error.status, {"error": str(error)}
         except Exception as error:  # the model's own, such as wrong shapes of ids
-            status, answer = HTTPStatus.BAD_REQUEST, {"error": str(error)[:2000]}
+            status, answer = HTTPStatus.BAD_REQUEST, {"error": _reason(error)}
         body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

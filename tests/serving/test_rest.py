@@ -131,6 +131,24 @@ def test_state_and_metadata(ask):
             400,
             "equally long: fill shorter ones up with 0",
         ),
+        (
+            "reviews:predict",
+            {
+                "inputs": {"token_ids": [[2, 7, 3]], "padding_mask": [[1]], "segment_ids": [[0, 0, 0]]},
+                "signature_name": "tokens",
+            },
+            400,
+            "The model cannot take this: assertion failed: [`padding_mask` must have the shape of `token_ids`.]",
+        ),
+        (
+            "reviews:predict",
+            {
+                "inputs": {"token_ids": [[2, 7, 999, 3]], "padding_mask": [[1] * 4], "segment_ids": [[0] * 4]},
+                "signature_name": "tokens",
+            },
+            400,
+            "The model cannot take this: indices[0,2] = 999 is not in [0, ",
+        ),
     ],
 )
 def test_errors(ask, path, body, status, message):
@@ -162,10 +180,20 @@ def test_other_methods_are_refused_in_json(url):
 def test_what_cannot_be_served(models, url, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no version of a model"):
         ModelServer(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
+        ModelServer(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=f"serve the folder above it, {models[0]}"):
         ModelServer(models[0] / "2")
-    with pytest.raises(OSError, match=r"in use\. Pass another"):
+    with pytest.raises(OSError, match=r"in use\. Choose another"):
         ModelServer(models[0], port=int(url.split(":")[-1]))
+
+
+def test_a_folder_of_versions_is_no_version(models):
+    folder, loaded = models
+    before = sorted(folder.iterdir())
+    with pytest.raises(ValueError, match=f"holds versions of a model: export to the next one, {folder / '11'}"):
+        loaded[2].export(folder, verbose=False)
+    assert sorted(folder.iterdir()) == before
 
 
 def test_choices(tmp_path):
