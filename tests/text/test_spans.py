@@ -45,6 +45,16 @@ def test_spans_follow_conlleval():
             assert spans_of(labels) == conlleval(labels), labels
 
 
+def test_spans_follow_seqeval():
+    peer = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    rng = np.random.default_rng(7)
+    for length in (1, 2, 3, 7, 13):
+        for _ in range(200):
+            labels = [LABELS[k] for k in rng.integers(0, len(LABELS), length)]
+            expected = [(type_, first, last + 1) for type_, first, last in peer.get_entities(labels)]
+            assert spans_of(labels) == expected, labels
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [

@@ -47,6 +47,19 @@ def test_span_scores(score):
     assert float(metric.result()) == 0
 
 
+@pytest.mark.parametrize("score", ["precision", "recall", "f1"])
+def test_span_scores_are_those_of_seqeval(score):
+    peer = pytest.importorskip("seqeval.metrics")
+    metric, actual, predicted = SpanScore(LABELS, score), [], []
+    for labels, logits, chosen in batches():
+        metric.update_state(labels, logits)
+        for row, found in zip(labels, chosen, strict=True):
+            used = row != IGNORED
+            actual.append([LABELS[k] for k in row[used]])
+            predicted.append([LABELS[k] for k in found[used]])
+    assert float(metric.result()) == pytest.approx(getattr(peer, f"{score}_score")(actual, predicted), abs=1e-6)
+
+
 def test_rows_of_weight_0_are_left_out():
     labels, logits, chosen = next(batches())
     weights = np.arange(7) % 2 * 0.5
