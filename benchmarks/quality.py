@@ -404,17 +404,22 @@ def markdown(rows: dict[str, list[dict]]) -> str:
         cells = [dataset.title, f"{base['examples']:,} / {base['tested']:,}", measure]
         cells.append(f"{100 * base[measure]:.1f} ({base['kind']})")
         for preset in presets:
-            found = [_score(rows.get(f"{name} {preset} {weights}"), measure) for weights in WEIGHTS]
+            found = [spread(at_best_rate(rows.get(f"{name} {preset} {weights}", [])), measure) for weights in WEIGHTS]
             cells.append(" / ".join(found))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _score(runs: list[dict] | None, measure: str) -> str:
-    if not runs:
+def at_best_rate(rows: list[dict]) -> list[dict]:
+    """The runs at the best rate."""
+    return [row for row in rows if row["rate"] == best_rate(rows)] if rows else []
+
+
+def spread(rows: list[dict], measure: str) -> str:
+    """Mean and standard deviation of a score, in per cent."""
+    values = [100 * row[measure] for row in rows]
+    if not values:
         return "–"
-    best = best_rate(runs)
-    values = [100 * row[measure] for row in runs if row["rate"] == best]
     return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
 
