@@ -1,0 +1,53 @@
+"""What a preset's vectors know of sentiment before fine-tuning: a linear classifier on them, alone and beside words.
+
+The means over the tokens of the last layer, of SST-2's sentences, pre-trained and with random weights; beside them the
+bag of words of `quality`'s baseline. If the vectors add nothing to the words, no recipe can get it out of them.
+
+    python -m benchmarks.quality_probe --data DATA [--presets NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import keras
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+import lmzoo
+from benchmarks.common import SHARED, console, save
+from benchmarks.quality import DATASETS, WEIGHTS
+
+SCALE = 0.03  # of the vectors beside the words, whose rows have length 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each set")
+    parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased", "roberta_nano_en"])
+    args = parser.parse_args()
+    (texts, labels), (tests, right) = DATASETS["sst2"].read(args.data)
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+    words = [vectorizer.transform(x) for x in (texts, tests)]
+
+    def accuracy(train: object, test: object, inverse_penalty: float) -> float:
+        return LogisticRegression(C=inverse_penalty, max_iter=3000).fit(train, labels).score(test, right)
+
+    rows = {"words": {"words": accuracy(*words, 10)}}
+    for preset in args.presets:
+        for weights, pretrained in WEIGHTS.items():
+            keras.utils.set_random_seed(0)
+            embedder = lmzoo.models.TextEmbedder.from_preset(preset, load_weights=pretrained, normalize=False)
+            scaler = StandardScaler().fit(vectors := embedder.embed(texts))  # (n, H)
+            found = [scaler.transform(vectors), scaler.transform(embedder.embed(tests))]
+            both = [sparse.csr_matrix(sparse.hstack([w, SCALE * v])) for w, v in zip(words, found, strict=True)]
+            rows[f"{preset} {weights}"] = {"vectors": accuracy(*found, 0.1), "and words": accuracy(*both, 10)}
+            console.print(preset, weights, rows[f"{preset} {weights}"])
+    save("quality_probe", {"scale": SCALE}, rows=rows)
+
+
+if __name__ == "__main__":
+    main()
