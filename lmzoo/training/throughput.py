@@ -14,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 class Throughput(keras.callbacks.Callback):
     """Shows step, loss, tokens a second and the time that is left; on a terminal live, else a line an epoch.
 
+    Of a language model's streams it shows the perplexity: the loss is a sum over the words of a step.
+
     It adds `tokens_per_second` to the logs of an epoch, for the callbacks that come after it.
 
     Args:
@@ -39,7 +41,7 @@ class Throughput(keras.callbacks.Callback):
             columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[found]}"), TimeRemainingColumn())
             self._bar = Progress(TextColumn("steps"), *columns)
         self._verbose = verbose
-        self._loss: Any = None
+        self._shown = ""
         self._begun = (0.0, 0)
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -54,7 +56,9 @@ class Throughput(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Moves the bar."""
-        self._loss = (logs or {}).get("loss")
+        logs = logs or {}
+        name = "perplexity" if "perplexity" in logs else "loss"
+        self._shown = f"{name} {float(logs[name]):.3f}, " if name in logs else ""
         if self._bar is not None:
             self._bar.update(self._row, completed=self._done(), found=self._found())
 
@@ -79,5 +83,4 @@ class Throughput(keras.callbacks.Callback):
         return self.tokens * (self._done() - done) / max(time.perf_counter() - begun, 1e-9)
 
     def _found(self) -> str:
-        loss = "" if self._loss is None else f"loss {float(self._loss):.3f}, "
-        return f"{loss}{self._speed():,.0f} tokens/s"
+        return f"{self._shown}{self._speed():,.0f} tokens/s"

@@ -54,7 +54,7 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     names = ("loss", "masked_lm_loss", "masked_lm_accuracy", "sentence_loss", "sentence_accuracy")
     assert scores.keys() == {*names, *(f"{name}_at_23" for name in names)}
     assert any("train: 102 documents" in line for line in said)
-    assert any("tokens/s" in line for line in said)
+    assert any(": loss" in line and "tokens/s" in line for line in said)
     with open(tmp_path / "whole.work/log.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert float(rows[-1]["tokens_per_second"]) > 0
@@ -80,7 +80,9 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
 
 def test_elmo(text, tmp_path):
     recipe = Recipe("elmo", tokens=400, vocabulary_size=13, sequence_length=7, batch_size=4)
-    scores = pretrain(text, tmp_path / "elmo", recipe, verbose=False)
+    said = []
+    scores = pretrain(text, tmp_path / "elmo", recipe, say=said.append)
+    assert any(": perplexity " in line for line in said)
     model = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "elmo")
     held = list(Documents(text, None, held=True))
     assert len(held) == 1
