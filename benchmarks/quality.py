@@ -93,7 +93,7 @@ def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
         contexts = [row["context"] for row in csv.DictReader(file)]
     number = {context: i for i, context in enumerate(dict.fromkeys(contexts))}
     tests = np.array([number[context] % 4 == 0 for context in contexts])
-    return some(take(examples, np.flatnonzero(~tests)), 1200), take(examples, np.flatnonzero(tests))
+    return some(take(examples, np.flatnonzero(~tests)), 600), take(examples, np.flatnonzero(tests))
 
 
 def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
@@ -307,11 +307,11 @@ DATASETS = {
         epochs=5,
     ),
     "squad": Dataset(
-        "SQuAD 1.1, 2,500 questions; 1,000 questions of dev",
+        "SQuAD 1.1, 1,200 questions; 500 questions of dev",
         "QuestionAnswerer",
         lambda folder: (
-            some(read_squad(folder / "squad/train-v1.1.first12.json.gz"), 2500),
-            some(read_squad(folder / "squad/dev-v1.1.open.json.gz"), 1000),
+            some(read_squad(folder / "squad/train-v1.1.first12.json.gz"), 1200),
+            some(read_squad(folder / "squad/dev-v1.1.open.json.gz"), 500),
         ),
         answers,
         nearest_sentence,
@@ -319,12 +319,12 @@ DATASETS = {
         epochs=2,
     ),
     "cosmos": Dataset(
-        "Cosmos QA, 1,200 questions of the open part; a quarter of it",
+        "Cosmos QA, 600 questions of the open part; a quarter of it",
         "MultipleChoice",
         read_cosmos,
         evaluated("accuracy"),
         likest_choice,
-        {"sequence_length": 192, **MEAN},
+        {"sequence_length": 128, **MEAN},
         epochs=2,
         batch_size=16,
     ),
