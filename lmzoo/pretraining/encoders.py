@@ -85,6 +85,7 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
         "tokens": tokens,
         "steps": total,
         "seconds": seconds,
+        "fixed": {},
     }
 
 

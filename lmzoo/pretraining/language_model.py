@@ -52,5 +52,7 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
         "tokens": batch_size * unroll * steps,
         "steps": steps,
         "seconds": seconds,
+        # What a recipe sets for other families only.
+        "fixed": {"optimizer": "adagrad", "positions": None, "objective": None, "dynamic": None},
     }
     return model, facts

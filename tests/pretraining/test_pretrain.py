@@ -83,6 +83,9 @@ def test_elmo(text, tmp_path):
     said = []
     scores = pretrain(text, tmp_path / "elmo", recipe, say=said.append)
     assert any(": perplexity " in line for line in said)
+    card = (tmp_path / "elmo/README.md").read_text("utf-8")
+    assert "| optimizer | adagrad |" in card
+    assert "objective" not in card
     model = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "elmo")
     held = list(Documents(text, None, held=True))
     assert len(held) == 1
