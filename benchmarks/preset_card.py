@@ -44,17 +44,16 @@ def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
 
 
 def plot_loss(log: Path, target: Path, tokens: float) -> None:
-    """Draws each loss of the log over the tokens seen; of a language model the perplexity over a sample of the words."""
+    """Draws each loss of the log over the tokens seen; of a language model the perplexity over a sample of words."""
     with open(log, newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["epoch"] != "epoch"]
     names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
-    if language_model := "perplexity" in rows[0]:
-        names = ["perplexity"]
+    names, unit = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     for name in names:
         seen = np.linspace(0, tokens / 1e6, len(rows) + 1)[1:]
         axes.plot(seen, [float(row[name]) for row in rows], label=name.replace("_", " "))
-    axes.set(xlabel="tokens seen (millions)", ylabel=None if language_model else "loss (nats)", title=target.parent.name)
+    axes.set(xlabel="tokens seen (millions)", ylabel=unit, title=target.parent.name)
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(target, dpi=110)

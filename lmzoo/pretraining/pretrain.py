@@ -95,7 +95,9 @@ def _write_preset(
     save_preset(task, output, preprocessor=task.preprocessor, **{"description": description, **metadata})
     scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
     found = {"text": facts["text"], **dataclasses.asdict(recipe), **facts["fixed"], "steps": f"{facts['steps']:,}"}
-    settings = "\n".join(f"| {name.replace('_', ' ')} | {value} |" for name, value in found.items() if value is not None)
+    settings = "\n".join(
+        f"| {name.replace('_', ' ')} | {value} |" for name, value in found.items() if value is not None
+    )
     card = f"""# {output.name}
 
 {description} {parameters:,} parameters, {facts["seconds"] / 60:.0f} minutes of training in the last run.
