@@ -79,7 +79,7 @@ def clean_columns(
     Args:
         columns: batches of texts by what to call them in messages.
         notify: what to do with the notice.
-        words: whether a list or tuple of strings is taken as a text, too: one that is split into words.
+        words: whether a list, tuple or array of strings is taken as a text, too: one that is split into words.
 
     Returns:
         One list per batch, of strings; of lists of strings for texts that are split into words.
@@ -103,7 +103,7 @@ def _listed(texts: Any, what: str) -> Iterable[Any]:
         texts = texts.tolist()
     if is_text(texts):
         raise TypeError(f"`{what}` must be a list of strings, got one string; write [{texts!r:.40}].")
-    if not isinstance(texts, Iterable):
+    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
         raise TypeError(f"`{what}` must be a list of strings, got {texts!r:.60} ({type(texts).__name__}).")
     return texts
 
@@ -124,6 +124,8 @@ def _clean(text: Any, what: str, position: int) -> tuple[str, bool]:
 
 def _clean_words(text: Any, what: str, position: int) -> tuple[str | list[str], bool]:
     """`_clean` for a text that may be a list of words."""
+    if isinstance(text, np.ndarray):  # of words, as rows of ragged tensors and of tables are
+        text = text.tolist()
     if not isinstance(text, (list, tuple)):
         return _clean(text, what, position)
     cleaned = [_clean(word, f"{what}[{position}]", i) for i, word in enumerate(text)]

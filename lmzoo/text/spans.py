@@ -69,8 +69,8 @@ def _continues(before: str, label: str) -> bool:
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which labels may follow which, in the scheme that the labels themselves show.
 
-    "I-" and "E-" go on with a span of their type, which "B-" has begun. If there are labels with "E-", a span must end
-    with one, or be an "S-".
+    "I-" and "E-" go on with a span of their type, which "B-" has begun; of a type that has neither "B-" nor "S-", they
+    begin one, too. If there are labels with "E-", a span must end with one, or be an "S-".
 
     Args:
         labels: names of all C classes.
@@ -80,14 +80,16 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
     """
     split = [split_label(label) for label in labels]
     ended = any(mark == "E" for mark, _ in split)
-    inside = np.array([mark in ("I", "E") for mark, _ in split])  # needs a span to go on with
+    begun = {type_ for mark, type_ in split if mark in ("B", "S")}
+    inside = np.array([mark in ("I", "E") for mark, _ in split])
+    bound = inside & np.array([type_ in begun for _, type_ in split])  # needs a span to go on with
     open_ = np.array([mark in ("B", "I") for mark, _ in split])
     types = np.array([type_ for _, type_ in split])
     same = types[:, None] == types
-    after = np.where(inside, open_[:, None] & same, True)  # (C, C)
+    after = np.where(bound, open_[:, None] & same, True)  # (C, C)
     if ended:  # an open span has to go on
         after &= np.where(open_[:, None], inside & same, True)
-    return after, ~inside, ~open_ if ended else np.ones(len(split), bool)
+    return after, ~bound, ~open_ if ended else np.ones(len(split), bool)
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:

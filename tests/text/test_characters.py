@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import keras
@@ -121,6 +122,18 @@ def test_what_a_text_is(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
         joined = text if isinstance(text, str) else " ".join(w.decode() if isinstance(w, bytes) else w for w in text)
         assert [joined[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
     assert tokenizer.tokenize_with_offsets([["a", "", "it"]])[0][2] == Piece(pieces[6][0].id, "it", 3, 5)
+
+
+@pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(VOCABULARY)], ids=["characters", "ids"])
+def test_tokens_stand_where_they_say(
+    tokenizer: CharacterTokenizer | WordTokenizer, varied_texts: Sequence[str]
+) -> None:
+    rows = tokenizer.tokenize_with_offsets(varied_texts)
+    assert sum(map(len, rows)) > 30_000
+    for text, row in zip(varied_texts, rows, strict=True):
+        assert [text[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
+        between = [text[a:b] for a, b in pairwise([0, *(n for piece in row for n in piece[2:4]), len(text)])][::2]
+        assert not "".join(between).strip(), "all but whitespace is in a word"
 
 
 @pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(VOCABULARY)], ids=["characters", "ids"])

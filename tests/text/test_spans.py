@@ -111,6 +111,14 @@ def test_what_may_follow():
     assert not may(four, "B-PER", "O")
     assert not may(four, "E-PER")
     assert not may(four, "B-PER", "E-PER", "E-PER")
+    begun_by_i = ["O", "I-PER", "B-LOC", "I-LOC"]  # of people there is no "B-"
+    assert may(begun_by_i, "I-PER", "I-PER", "O", "I-PER")
+    assert may(begun_by_i, "B-LOC", "I-PER")
+    assert not may(begun_by_i, "O", "I-LOC")
+    assert not may(begun_by_i, "I-PER", "I-LOC")
+    ends = ["O", "I-PER", "E-PER"]
+    assert may(ends, "E-PER", "I-PER", "E-PER", "O")
+    assert not may(ends, "I-PER", "O")
 
 
 def test_every_type_has_every_mark():
