@@ -389,7 +389,8 @@ def compare(name: str, presets: list[str], folder: Path, rows: dict[str, list[di
 
 def best_rate(rows: list[dict]) -> float:
     """The rate whose first run is best on the validation examples."""
-    return max((row for row in rows if row["seed"] == SEEDS[0]), key=lambda row: row["validation"])["rate"]
+    first = [row for row in rows if row["seed"] == SEEDS[0]]
+    return max(first, key=lambda row: np.nan_to_num(row["validation"], nan=-np.inf))["rate"]  # NaN: all alike
 
 
 def markdown(rows: dict[str, list[dict]]) -> str:

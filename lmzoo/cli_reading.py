@@ -11,6 +11,7 @@ from lmzoo.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.readers.files import Source, suffix_of
 
 _WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with a word to a line
+_WITH_LABEL = re.compile(r"\S\s+(O|[BIES]-\S+)\s*$")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,10 @@ def read_words(source: Source, columns: Columns, labelled: bool, labels: Any = N
     """Lists of words and of their labels; without labels also texts, from files that are not of words."""
     format = columns.format or suffix_of(source).lstrip(".")
     if not labelled and format not in _WORDS:
-        return read_texts(source, columns, labelled)
+        texts, _ = read_texts(source, columns, labelled)
+        if columns.format is None and all(map(_WITH_LABEL.search, filter(str.strip, texts))):
+            raise ValueError("Every line ends in a label, as where each holds one word: pass --format conll, or txt.")
+        return texts, None
     if columns.format not in (None, *_WORDS):
         raise ValueError(f"Words and their labels are read from conll or conllu, not from {columns.format}.")
     word, label = (column and _column(column) for column in (columns.text, columns.label))

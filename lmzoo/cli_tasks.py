@@ -211,13 +211,13 @@ def fit(
         if learning_rate is not None:
             model.compile(AdamW(learning_rate, global_clipnorm=1.0))
         verbose = "auto" if Console().is_terminal else 2
-        model.fit(x, y, batch_size, epochs, verbose, validation_data=held, seed=seed)
+        history = model.fit(x, y, batch_size, epochs, verbose, validation_data=held, seed=seed).history
         if held and kind.name == "qa" and len({bool(answers) for answers in held[1]}) == 2:
             model.fit_null_threshold(*held, batch_size)
         model.save(output)
         Console(stderr=True).print(f"written to {output}", highlight=False)
-        if held:
-            show_report(*_assess(kind, model, *held, batch_size))
+        training = {f"training {name}": values[-1] for name, values in history.items()}
+        show_report(*(_assess(kind, model, *held, batch_size) if held else (training, {})))
 
 
 @app.command(rich_help_panel="Tasks")

@@ -26,6 +26,7 @@ from lmzoo.tasks import (
 from lmzoo.text import Preprocessor, WordTokenizer
 
 WORDS = ("good", "bad", "film", "plot", "the", "a", "was", "is", "very", "never", "dull", "fine", ".", "!")
+LABELS = ("O", "B-PER", "I-PER")
 SEED = 1709
 
 
@@ -51,15 +52,15 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
 
 def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
-    """A task on a tiny backbone; of three classes, if it has classes, and of `WORDS` but three, if it predicts words.
+    """A task on a tiny backbone; of the classes `LABELS`, if it has classes, and of `WORDS` but three, if of words.
 
     Args:
         task_class: a subclass of `Task`.
         family: the family's record.
         **arguments: of the task's constructor.
     """
-    if "num_classes" in inspect.signature(task_class).parameters:
-        arguments = {"num_classes": 3, **arguments}
+    if "num_classes" in inspect.signature(task_class).parameters and not {"num_classes", "labels"} & arguments.keys():
+        arguments = {"labels": LABELS, **arguments}
     if "vocabulary" in inspect.signature(task_class).parameters:
         arguments = {"vocabulary": [*WordTokenizer.special_tokens, *WORDS[:-3]], **arguments}
     return task_class(tiny_backbone(family), tiny_preprocessor(family), **arguments)

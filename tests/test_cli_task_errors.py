@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
     (folder / "ner.conll").write_text("good B-X\nfilm O\n")
     tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["neg", "pos"]).save(folder / "classifier.keras")
     tiny_task(models.TextEmbedder, FAMILY).save(folder / "embedder.keras")
+    tiny_task(models.TokenClassifier, FAMILY).save(folder / "tagger.keras")
     task = tiny_task(models.MaskedLM, FAMILY)
     task.save(folder / "masked_lm.keras")
     task.save_to_preset(folder / "preset")
@@ -107,6 +108,8 @@ def test_errors_of_evaluate_and_predict(folder):
     assert "pass --overwrite" in error_of("evaluate", model, data, *columns, "--json", data)
     assert "No such file" in error_of("evaluate", model, folder / "none.csv")
     assert "holds no examples" in error_of("predict", model, "-", input="")
+    (folder / "words.txt").write_text("EU NNP B-ORG\nrejects VBZ O\n\nNo DT O\n")
+    assert "pass --format conll, or txt" in error_of("predict", folder / "tagger.keras", folder / "words.txt")
     masks = "".join(f"good {'' if i == 19 else '[MASK]'}\n" for i in range(21))
     message = error_of("predict", folder / "masked_lm.keras", "-", "--batch-size", 1, input=masks)
     assert "`texts[3]` holds no [MASK]" in message

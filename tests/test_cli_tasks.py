@@ -401,6 +401,13 @@ def test_classes_without_names(folder):
     assert "numbers.csv, line 5: the label '3' is unknown" in run("evaluate", path, data, code=1).stderr
 
 
+def test_scores_of_training_where_nothing_is_held_out(folder):
+    data, output = folder / "all.csv", folder / "all.keras"
+    data.write_text("text,label\n" + _csv(TEXTS, [i % 3 for i in range(13)]))
+    result = run("fit", data, "--task", "classifier", "--preset", folder / "preset", "--output", output, "--epochs", 1)
+    assert scores_of(result.stdout).keys() == {"training loss", "training accuracy"}
+
+
 def test_tables_on_a_terminal(folder, fitted, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
@@ -425,6 +432,44 @@ def test_tables_on_a_terminal(folder, fitted, monkeypatch):
 )
 def test_options_of_known_sets(shared, file, count, columns):
     assert len(read_texts(shared(f"data/{file}"), columns, labelled=True)[1]) == count
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "columns", "expected"),
+    [
+        ("sentence\tlabel", 'a "fine film\t1', Columns("sentence"), (['a "fine film'], ["1"])),
+        (
+            "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+            "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label",
+            "0\t3\t3c\ttravel\t( It )\t( No )\t(S)\t(S)\tIt rained.\tIt was dry.\tneutral\tcontradiction",
+            Columns("sentence1", "sentence2", "gold_label"),
+            ((["It rained."], ["It was dry."]), ["contradiction"]),
+        ),
+        (
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+            "7\t11\t13\tWho?\tWhat?\t0",
+            Columns("question1", "question2", "is_duplicate"),
+            ((["Who?"], ["What?"]), ["0"]),
+        ),
+        (
+            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+            "5\tmain-news\tmade\t2012\t17\tnone\tnone\tA man sings.\tHe sings.\t4.250",
+            Columns("sentence1", "sentence2", "score"),
+            ((["A man sings."], ["He sings."]), ["4.250"]),
+        ),
+        (
+            "index\tsentence1\tsentence2\tlabel",
+            "2\tIt fell.\tThe cup fell.\t1",
+            Columns("sentence1", "sentence2"),
+            ((["It fell."], ["The cup fell."]), ["1"]),
+        ),
+    ],
+    ids=["SST-2", "MNLI", "QQP", "STS-B", "WNLI"],
+)
+def test_options_of_files_of_glue(tmp_path, header, row, columns, expected):
+    file = tmp_path / "train.tsv"
+    file.write_text(f"{header}\n{row}\n", "utf-8")
+    assert read_texts(file, columns, labelled=True) == expected
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import doctest
 import importlib
 import inspect
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -114,3 +115,17 @@ def test_fences_are_found() -> None:
         """
     )
     assert list(blocks_of(text)) == [Block("a = 1\n", 2, True), Block("a = 2\n\nb = 3\n", 8, False)]
+
+
+@pytest.mark.slow
+def test_the_senses_of_words(tmp_path, capsys):
+    """`examples/word_senses.py` prints a gap for each layer, with random weights beside it, and draws them."""
+    senses = runpy.run_path(str(ROOT / "examples/word_senses.py"))
+    senses["main"](["--plot", str(tmp_path / "senses.svg")])
+    tables = capsys.readouterr().out.split("layer  within  between     gap  chance  random weights\n")[1:]
+    assert len(tables) == len(senses["SENTENCES"])
+    for table in tables:
+        rows = [line.split() for line in table.split("\n\n")[0].splitlines()]
+        assert [row[0] for row in rows] == [*"01234"]
+        assert all(len({*row[1:]}) == 5 for row in rows)
+    assert (tmp_path / "senses.svg").read_text("utf-8").startswith("<?xml")

@@ -114,7 +114,7 @@ class AnswerGraph:
             given = scores[:, 0] > -np.inf
             return given, tf.where(given, tf.nn.softmax(scores)[:, 0], 1.0)
         above = tf.reduce_sum(tf.cast(scores >= null, tf.int32), axis=1, keepdims=True)  # (n, 1)
-        length = tf.where(above < self._n_best, self._n_best - 1, self._n_best)
+        length = tf.where(above < self._n_best, max(1, self._n_best - 1), self._n_best)
         scores = tf.where(tf.range(self._n_best) < length, scores, -np.inf)
         given = (scores[:, 0] > -np.inf) & (null[:, 0] - scores[:, 0] <= self._threshold)
         probabilities = tf.nn.softmax(tf.concat([scores, null], axis=1))  # (n, n_best + 1)

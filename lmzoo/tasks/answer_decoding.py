@@ -107,7 +107,7 @@ def with_null(answers: list[Answer], null: float, threshold: float, n_best: int)
     """
     above = sum(answer.score >= null for answer in answers)
     if above < n_best:  # the null answer is one of the list's best, and so counts for its length
-        answers = answers[: n_best - 1]
+        answers = answers[: max(1, n_best - 1)]
     probabilities = softmax([*(answer.score for answer in answers), null])
     place = sum(null - answer.score <= threshold for answer in answers)
     answers = [*answers[:place], Answer(null, 0, 0), *answers[place:]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from lmzoo.tasks.inputs import is_raw, is_text_stream, leading_spec
+from lmzoo.tasks.inputs import in_batches, is_raw, is_text_stream, is_word_stream
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, stream
 from lmzoo.text.policy import notify, once_only
@@ -166,19 +166,21 @@ def prediction_stream(task: Task, dataset: Any, batch_size: int) -> Any:
     return _stream(task, dataset, batch_size, encode, batch, (0,))
 
 
-def texts_of_stream(dataset: Any) -> Any:
+def texts_of_stream(task: Task, dataset: Any) -> Any:
     """All texts, or pairs of texts, of a `tf.data.Dataset` of strings, labelled or not."""
-    if leading_spec(dataset).shape.rank == 0:
-        dataset = dataset.batch(BATCH_SIZE)
-    elements = list(dataset.as_numpy_iterator())
+    elements = list(_batched(task, dataset, BATCH_SIZE).as_numpy_iterator())
     inputs = [element[0] if isinstance(element, tuple) else element for element in elements]
     if inputs and isinstance(inputs[0], tuple):
         return tuple([row for part in column for row in _rows(part)] for column in zip(*inputs, strict=True))
-    return list(itertools.chain.from_iterable(inputs))
+    return list(itertools.chain.from_iterable(map(_rows, inputs)))
 
 
 def _rows(part: Any) -> Any:
-    return part.to_list() if hasattr(part, "to_list") else part  # ragged ones cannot be gone through
+    return part.to_list() if hasattr(part, "to_list") else list(part)  # ragged ones cannot be gone through
+
+
+def _batched(task: Task, dataset: Any, batch_size: int) -> Any:
+    return dataset if in_batches(dataset, task.labels_words) else dataset.ragged_batch(batch_size)
 
 
 def _labelled_stream(task: Task, dataset: Any, batch_size: int, seed: tuple[int, ...], redraw: bool) -> Any:
@@ -216,10 +218,10 @@ def _stream(
 
     `encoded, y, weight` are what `encode(x, y, weight, notify)` makes of the batch's components.
     """
-    if leading_spec(dataset).shape.rank == 0:
-        dataset = dataset.batch(batch_size)
+    dataset = _batched(task, dataset, batch_size)
     buckets = ladder_buckets(task.preprocessor.sequence_length if task.preprocessor else 1)
     spec = dataset.element_spec
+    words = is_word_stream(dataset)
     ragged = isinstance(spec, tuple) and len(spec) > 1 and hasattr(spec[1], "ragged_rank")
     passes = itertools.count(-1)  # The first pass only looks at the first batch.
     notify_once = once_only(notify)
@@ -228,7 +230,8 @@ def _stream(
         epoch, index = max(0, next(passes)) if redraw else 0, -1
         for index, element in enumerate(dataset.as_numpy_iterator()):
             x, y, weight, *_ = (*element, None, None) if isinstance(element, tuple) else (element, None, None)
-            y = list(y) if ragged else y  # where all rows are as long, their array looks like that of a dense tensor
+            # Where all rows are as long, their array looks like that of a dense tensor.
+            x, y = keras.tree.map_structure(_rows, x) if words else x, _rows(y) if ragged else y
             encoded, y, weight = encode(x, y, weight, notify_once)
             width = buckets[int(np.searchsorted(buckets, encoded.lengths.max()))]
             rng = np.random.default_rng((*seed, epoch, index))

@@ -25,6 +25,29 @@ def is_text_stream(x: Any) -> bool:
     return getattr(getattr(leading_spec(x), "dtype", None), "name", None) == "string"
 
 
+def is_word_stream(dataset: Any) -> bool:
+    """Whether a `tf.data.Dataset` of strings holds ragged ones: the words of texts."""
+    return hasattr(leading_spec(dataset), "ragged_rank")
+
+
+def in_batches(dataset: Any, labels_words: bool) -> bool:
+    """Whether the elements of a `tf.data.Dataset` of strings are batches of texts, rather than one text each.
+
+    Args:
+        dataset: its first component holds strings.
+        labels_words: whether an example has a label for each of its words.
+    """
+    spec, labels = dataset.element_spec, None
+    if isinstance(spec, tuple) and len(spec) > 1:
+        labels = spec[1]
+    rank = leading_spec(dataset).shape.rank
+    if is_word_stream(dataset):  # a row of a ragged tensor is called ragged, too
+        return rank > 1
+    if labels_words and labels is not None and rank:
+        return labels.shape.rank > 1
+    return rank > 0
+
+
 def is_raw(x: Any) -> bool:
     """Whether `x` is text, or rows of encoded text, that the preprocessor still has to turn into model inputs."""
     if isinstance(x, (Encoded, Sequence, ValuesView)):  # a string, too, to be told that it should be a list

@@ -106,11 +106,11 @@ def encode_label_sets(y: Any, num_classes: int, labels: Sequence[str] | None) ->
     found = encode_classes(classes, num_classes, labels, lambda k: f"at position {rows[k]}")  # of all examples
     counts = np.zeros((len(y), num_classes), "float32")
     np.add.at(counts, (np.array(rows, "int64"), found), 1)
+    indicators = "Rows of 0s and 1s, one for each class, are passed as an array."
     if twice := np.argwhere(counts > 1).tolist():
-        raise ValueError(
-            f"The labels at position {twice[0][0]} hold class {twice[0][1]} twice. (Rows of 0s and 1s, one for each "
-            "class, are passed as an array.)"
-        )
+        raise ValueError(f"The labels at position {twice[0][0]} hold class {twice[0][1]} twice. ({indicators})")
+    if num_classes == 2 and len(classes) and counts.all() and isinstance(classes[0], numbers.Integral):
+        raise ValueError(f"All {len(y)} examples have both classes, 0 and 1. {indicators}")
     return counts
 
 

@@ -122,19 +122,20 @@ class MaskedLM(Task):
             text with several masks, one such list for each of them, as transformers' fill-mask does.
 
         Raises:
-            ValueError: naming the first text without a mask; for a `top_k` below 1.
+            ValueError: naming the first text without a mask, or with one that was cut off; for a `top_k` below 1.
         """
         check_top_k(top_k)
         firsts, seconds = split_segments(texts)
         columns = clean_columns({"texts": firsts} if seconds is None else {"texts": firsts, "pairs": seconds})
         encoded = self.encode_inputs(columns[0] if seconds is None else tuple(columns))
         counts = np.bincount(find_masks(self.preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
-        if not counts.all():
-            raise ValueError(
-                f"`texts[{int(np.argmin(counts))}]` holds no {self.preprocessor.tokenizer.mask_token} within its first "
-                f"{self.preprocessor.sequence_length} tokens."
-            )
-        lines, filled = list(zip(*columns, strict=True)), []
+        mask, lines, filled = self.preprocessor.tokenizer.mask_token, list(zip(*columns, strict=True)), []
+        for i, (line, kept) in enumerate(zip(lines, counts.tolist(), strict=True)):
+            if not kept or kept < sum(segment.count(mask) for segment in line):
+                missing = f"not every {mask}" if kept else f"no {mask}"
+                raise ValueError(
+                    f"`texts[{i}]` holds {missing} within the {self.preprocessor.sequence_length} tokens that are read."
+                )
         words = self._words() if whole_words else None
         size = max(1, _COPIES // counts.max(initial=1))
         for start in range(0, len(encoded), size):

@@ -52,6 +52,7 @@ class Task(CompiledModel):
     weighs_no_classes: str = "has no classes to weight"  # why, where `class_weight` is refused
     independent_rows: bool = True  # whether Keras may shuffle the rows of token features
     per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
+    labels_words: ClassVar[bool] = False  # whether an example has a label for each of its words
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class Task(CompiledModel):
             raise ValueError(f"{type(self).__name__} {self.takes_no_labels}")
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
-        batch_size = batch_size or BATCH_SIZE
+        batch_size, given = batch_size or BATCH_SIZE, (x, y)
         if validation_split and validation_data is None and is_raw(x):
             examples = self.encode_examples(x, y, sample_weight)
             (x, y, sample_weight), validation_data = split_validation(*examples, share=validation_split)
@@ -177,6 +178,7 @@ class Task(CompiledModel):
             callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *others, checkpoint]
         elif isinstance(x, Batches):
             callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
+        self.start_head(*given)
         if not same:
             self.start_schedule(steps, epochs, done, callbacks)
         with contextlib.nullcontext() if checkpoint is None else checkpoint.listening():
@@ -222,7 +224,7 @@ class Task(CompiledModel):
             if all(None not in x.shape[1:] for x in keras.tree.flatten(self.output)):
                 with expected_retracing():
                     return super().predict(prediction_stream(self, x, batch_size or BATCH_SIZE), **kwargs)
-            x = texts_of_stream(x)
+            x = texts_of_stream(self, x)
         if not is_raw(x):
             check_features(self, x)
             return super().predict(x, batch_size=batch_size, **kwargs)
@@ -285,6 +287,9 @@ class Task(CompiledModel):
         encoded, y, sample_weight = self.encode_inputs(x, notify), self.encode_labels(y), as_array(sample_weight)
         self.check_counts(len(encoded), y, sample_weight)
         return encoded, y, sample_weight
+
+    def start_head(self, x: Any, y: Any) -> None:
+        """Called by `fit` with its examples, once they are checked and before the first step."""
 
     def check_counts(self, count: int, y: Any, sample_weight: Any) -> None:
         """Checks that there are labels, if the task needs them, and weights, if any, for `count` examples.

@@ -76,12 +76,11 @@ class TextRegressor(Task):
         """Pearson's correlation."""
         return [PearsonCorrelation()]
 
-    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """See `Task.fit`; `y` are numbers. The bias of a new head, which is zero, is set to their mean first."""
+    def start_head(self, x: Any, y: Any) -> None:
+        """Sets the bias of a new head, which is zero, to the labels' mean."""
         bias, labels = self.head.logits.bias, self.encode_labels(_first_labels(x) if y is None else y)
         if labels is not None and len(labels) and not np.any(keras.ops.convert_to_numpy(bias)):
             bias.assign([labels.mean()])
-        return super().fit(x, y, *args, **kwargs)
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Labels as float32 (n,), each checked to be a finite number.

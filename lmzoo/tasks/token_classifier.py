@@ -62,7 +62,7 @@ class TokenClassifier(Task):
     ```
     """
 
-    per_token = True
+    per_token = labels_words = True
     uses_pooler = False
     weighs_no_classes = "has no one class of a text to weight"
 
@@ -125,11 +125,11 @@ class TokenClassifier(Task):
         self.check_counts(len(encoded), y, sample_weight)
         if sample_weight is not None and sample_weight.ndim != 1:
             raise ValueError(f"Expected a weight for each text, got weights of shape {sample_weight.shape}.")
-        if isinstance(x, EncodedTexts):  # so are the labels
-            return encoded, y, sample_weight
+        if isinstance(x, EncodedTexts) and (of_tokens := self._labels_of_tokens(encoded, y)) is not None:
+            return encoded, of_tokens, sample_weight
         counts = [len(words) for words in encoded.words]
         widened: list[int] = []
-        labels = [self._labels_of(i, labels, encoded, widened) for i, labels in enumerate(y)]
+        labels = [self._labels_of(i, labels, encoded, x, widened) for i, labels in enumerate(y)]
         numbers = self._number_labels(labels, counts)
         of_tokens = np.full(encoded.row_splits[-1], IGNORED, "int32")
         kept = encoded.first >= 0
@@ -142,16 +142,26 @@ class TokenClassifier(Task):
                 "metric: split long texts, or raise `sequence_length`."
             )
         of_tokens[(encoded.first + np.repeat(encoded.row_splits[:-1], counts))[kept]] = numbers[kept]
-        rows = np.empty(len(encoded), object)
-        rows[:] = np.split(of_tokens, encoded.row_splits[1:-1])
-        return encoded, rows, sample_weight
+        return encoded, _in_rows(of_tokens, encoded), sample_weight
 
-    def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, widened: list[int]) -> list[Any]:
+    def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
+        """Labels of encoded rows, each checked, as `encode_examples` makes them; None if they are those of words."""
+        wrong = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != encoded.lengths[i]]
+        flat = None if wrong else np.concatenate([np.zeros(0, "int64"), *y])
+        if isinstance(encoded, EncodedWords) and (flat is None or flat.dtype.kind not in "iu"):
+            return None
+        if flat is None:
+            raise ValueError(
+                f"`y[{wrong[0]}]` must be the labels of the {encoded.lengths[wrong[0]]} tokens of its row."
+            )
+        return _in_rows(self.encode_labels(flat[None])[0], encoded)
+
+    def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, x: Any, widened: list[int]) -> list[Any]:
         """The labels of a text's words, from what was passed for it; `widened` gets an entry for a span that grew."""
         if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
             raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
         words = encoded.words[i]
-        if (len(labels) and isinstance(labels[0], Mapping)) or (not len(labels) and words):
+        if isinstance(labels[0], Mapping) if len(labels) else _is_string(x, i):
             spans = [self._checked_span(f"`y[{i}]`", span, encoded.texts[i]) for span in labels]
             return self._labels_of_spans(i, spans, words, widened)
         if len(labels) != len(words):
@@ -318,7 +328,9 @@ class TokenClassifier(Task):
             ]
             last = encoded.lengths[i] - bool(self.preprocessor.packing.end)  # of the last word, tokens may be cut
             columns = np.arange(columns[0], min(columns[0] + len(places), last))
-            yield places[: len(columns)], columns
+            # The space that some tokenizers put in front of a word may be a token of its own, without any text.
+            with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
+            yield [places[k] for k in with_text], columns[with_text]
 
     verb = "tag"
     served_outputs = ("text", "label", "score", "start", "end")
@@ -356,3 +368,16 @@ class TokenClassifier(Task):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "num_classes": self.num_classes, **dataclasses.asdict(self.vectors)}
+
+
+def _in_rows(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
+    """Values of all tokens as an object array of each row's."""
+    rows = np.empty(len(encoded), object)
+    rows[:] = np.split(values, encoded.row_splits[1:-1])
+    return rows
+
+
+def _is_string(texts: Any, i: int) -> bool:
+    """Whether the i-th text is a string rather than a list of words."""
+    texts = texts.numpy() if hasattr(texts, "numpy") else texts
+    return not isinstance(texts, EncodedTexts) and is_text(list(texts)[i])

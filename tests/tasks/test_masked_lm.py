@@ -174,6 +174,10 @@ def test_fill_needs_a_mask(task):
         task.fill(["a [MASK]", "good film"])
     with pytest.warns(TextNotice), pytest.raises(ValueError, match=r"`texts\[0\]` holds no \[MASK\]"):
         task.fill(["good " * 50 + "[MASK]"])
+    # What stands behind the second mask must not be shown as if it stood behind the first.
+    for texts in ([("good " * 60 + "[MASK]", "film [MASK]")], ["the [MASK] " + "good " * 50 + "[MASK]"]):
+        with pytest.warns(TextNotice), pytest.raises(ValueError, match=r"`texts\[0\]` holds not every \[MASK\]"):
+            task.fill(texts)
 
 
 def test_fill_gives_one_notice(task):

@@ -55,6 +55,10 @@ def test_a_new_head_starts_at_the_mean_of_the_labels(tiny, strings_dataset):
         assert bias_of(task) == pytest.approx(4.0)
         task.fit(TEXTS, [9.0, 9.0, 9.0], verbose=0)
         assert bias_of(task) == pytest.approx(4.0), "a head that has been trained is left alone"
+    task = build(tiny)
+    with pytest.raises(ValueError, match="Got 3 texts but 2 labels"):
+        task.fit(TEXTS, [1.0, 2.0], verbose=0)
+    assert bias_of(task) == 0
     with pytest.raises(ValueError, match=r"needs a dataset of \(texts, labels\)"):
         build(tiny).fit(strings_dataset(TEXTS), verbose=0)
 

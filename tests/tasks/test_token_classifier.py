@@ -193,7 +193,7 @@ def test_every_word_has_a_token_in_every_family(family):
     for aggregation in ("none", "simple"):
         for word in task.tag([odd, [], ["film"]], aggregation=aggregation)[0]:
             assert word["text"] == " ".join(odd)[word["start"] : word["end"]]
-    assert [word["text"] for word in task.tag([odd])[0]] == odd
+    assert [word["text"] for word in task.tag([odd], aggregation="none")[0]] == odd
 
 
 @pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
@@ -218,6 +218,7 @@ def test_words_by_themselves_are_tokens_of_the_text(family):
         ([["films"], ["was"]], [["O"], ["X"]], ValueError, r"'X' at `y\[1\]\[0\]` is not one of"),
         ([["films", "was"]], [["O", 5]], ValueError, r"5"),
         ([["films", "was"]], [[0, 5]], ValueError, r"5 at `y\[0\]\[1\]` is outside \[0, 5\)"),
+        ([["films", "was"]], [[]], ValueError, r"`y\[0\]` holds 0 labels for 2 words"),
         ([["films"]], ["O"], TypeError, r"`y\[0\]` must be a list"),
         ([["films", None]], [["O", "O"]], TypeError, r"texts\[0\]\[1\]"),
         ([["films"]], None, ValueError, "needs a label"),
@@ -318,3 +319,46 @@ def test_spans_inside_of_words_are_widened_with_a_notice(task):
     np.testing.assert_array_equal(task.encode_examples(["films was"], [[span]], notify=notices.append)[1][0], expected)
     assert notices == ["1 spans began or ended inside of a word and were widened to all of it."]
     np.testing.assert_array_equal(task.encode_examples(["films was"], [[{**span, "start": 0}]])[1][0], expected)
+
+
+def test_rows_of_encoded_text_take_labels_of_words_or_of_tokens(task):
+    encoded, of_tokens, _ = task.encode_examples(WORDS, y := [["B-PER", "O", -100, "B-LOC"], ["O", "B-LOC"], []])
+    for labels in (y, of_tokens, [row.tolist() for row in of_tokens]):
+        _, rows, _ = task.encode_examples(encoded, labels)
+        assert [row.tolist() for row in rows] == [row.tolist() for row in of_tokens]
+    with pytest.raises(ValueError, match=r"`y\[1\]` holds 3 labels for 2 words"):
+        task.encode_examples(encoded, [y[0], ["O"] * 3, []])
+    with pytest.raises(ValueError, match=r"Label 5 is outside \[0, 5\)"):
+        task.encode_examples(encoded, [np.full(len(row), 5) for row in of_tokens])
+    texts = task.preprocessor.encode(["films was"])
+    with pytest.raises(ValueError, match=r"`y\[0\]` must be the labels of the 5 tokens of its row"):
+        task.encode_examples(texts, [["O", "B-PER"]])
+
+
+@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 1, 2, 3])
+def test_datasets_of_words(tiny, equal, batch_size):
+    tf = pytest.importorskip("tensorflow")
+    words = [["films", "was", "the"], ["dull", "film"][: 2 - equal] * (1 + 2 * equal), ["plot"] * 3]
+    y = [[1, 0, 4], [0, 1, 3][: len(words[1])], [2, 0, 0]]
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+    dataset = tf.data.Dataset.from_tensor_slices((tf.ragged.constant(words), tf.ragged.constant(y)))
+    if batch_size:
+        dataset = dataset.batch(batch_size)
+    scores = [task.evaluate(*data, return_dict=True, verbose=0) for data in ((dataset,), (words, y, batch_size))]
+    assert scores[0]["accuracy"] == scores[1]["accuracy"]
+    np.testing.assert_allclose(task.predict(dataset, verbose=0), task.predict(words, verbose=0), atol=1e-5)
+    task.fit(dataset, verbose=0)
+    arrays = np.array([*map(np.array, words), None], object)[:-1]  # as a table's column of lists is read
+    np.testing.assert_allclose(task.predict(arrays, verbose=0), task.predict(words, verbose=0), atol=1e-5)
+
+
+def test_a_generators_texts_are_whole(tiny):
+    tf = pytest.importorskip("tensorflow")
+    spec = (tf.TensorSpec([None], "string"), tf.TensorSpec([None], "int32"))
+    words, y = [["films", "was"], ["dull"]], [[1, 0], [4]]
+    dataset = tf.data.Dataset.from_generator(lambda: zip(words, y, strict=True), output_signature=spec)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(2))  # Keras warns of what ends unannounced
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+    expected = task.evaluate(words, y, return_dict=True, verbose=0)
+    assert task.evaluate(dataset, return_dict=True, verbose=0) == pytest.approx(expected, rel=1e-5)

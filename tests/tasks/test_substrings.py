@@ -1,0 +1,58 @@
+"""Answers and entities are cut out of the text that they are about, whatever the text is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmzoo.models import QuestionAnswerer, TokenClassifier
+from lmzoo.models.family import families
+from lmzoo.testing import tiny_task
+from tests.text.varied import varied_texts
+
+COUNT = 10_007
+pytestmark = pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")  # some are cut
+
+
+@pytest.fixture(scope="module")
+def texts():
+    # Invalid ones are changed before anything looks at them.
+    made = varied_texts(2 * COUNT, 1409, ["[MASK]", "<mask>", "##", "▁", " ", "é", "\n", "東"])
+    texts = [text for text in made if isinstance(text, str) and is_valid(text)]
+    assert len(texts) >= COUNT
+    return texts[:COUNT]
+
+
+def is_valid(text):
+    return text.encode(errors="ignore").decode() == text
+
+
+def random_outputs(task, monkeypatch):
+    """Lets the model say anything."""
+    rng, width = np.random.default_rng(7), int(task.output.shape[-1])
+
+    def predict(encoded, *_, **__):
+        return rng.normal(size=(len(encoded), int(encoded.lengths.max()), width)).astype("float32")
+
+    monkeypatch.setattr(task, "predict", predict)
+
+
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_entities(family, texts, monkeypatch):
+    task = tiny_task(TokenClassifier, family)
+    random_outputs(task, monkeypatch)
+    for options in ({}, {"constrained": True}, {"aggregation": "simple"}):
+        found = task.tag(texts, **options)
+        assert sum(map(len, found)) > COUNT
+        for text, spans in zip(texts, found, strict=True):
+            assert all(span["text"] and span["text"] == text[span["start"] : span["end"]] for span in spans)
+
+
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_answers(family, texts, monkeypatch):
+    task = tiny_task(QuestionAnswerer, family)
+    random_outputs(task, monkeypatch)
+    answers = task.answer([("the film", text) for text in texts])
+    assert sum(bool(answer["text"]) for answer in answers) > COUNT / 2
+    for text, answer in zip(texts, answers, strict=True):
+        assert answer["text"] == text[answer["start"] : answer["end"]]
