@@ -2,9 +2,10 @@
 
     python -m benchmarks.preset_card presets/bert/bert_nano_en_uncased --data DATA --log RUN/log.csv
 
-Encoders: loss and accuracy at masked tokens of 1,024 rows of whole sentences, and the pseudo-perplexity (Salazar et
-al., 2020) of sentences. ELMo: the perplexity of the whole text, a direction at a time. What fine-tuning makes of the
-presets is measured by `quality`. Writes `results/card_<preset>.json` and, with `--log`, `loss.png` beside the card.
+Encoders: loss and accuracy at masked tokens of 1,024 rows of whole sentences, drawn from all of the text, and the
+pseudo-perplexity (Salazar et al., 2020) of sentences. ELMo: the perplexity of the whole text, a direction at a time.
+What fine-tuning makes of the presets is measured by `quality`. Writes `results/card_<preset>.json` and, with `--log`,
+`loss.png` beside the card.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 import lmzoo
 from benchmarks.common import RESULTS, console
+from lmzoo.pretraining.encoders import some_rows
 from lmzoo.text import Preprocessor
 from lmzoo.training import pack_sentences, read_documents
 
@@ -36,7 +38,8 @@ def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
         return {f"{d} perplexity": model.perplexity(documents, direction=d) for d in ("forward", "backward")}
     model = lmzoo.models.MaskedLM.from_preset(preset)
     preprocessor = Preprocessor(model.preprocessor.tokenizer, model.preprocessor.packing, LENGTH)
-    loss, accuracy = model.evaluate(pack_sentences(documents, preprocessor)[:ROWS], batch_size=32, verbose=0)
+    rows = some_rows(pack_sentences(documents, preprocessor), ROWS)
+    loss, accuracy = model.evaluate(rows, batch_size=32, verbose=0)
     lines = [line for document in documents for line in document if 60 <= len(line) <= 200]
     chosen = np.random.default_rng(0).choice(len(lines), sentences, replace=False)
     found = model.pseudo_perplexity([lines[i] for i in chosen], batch_size=64)

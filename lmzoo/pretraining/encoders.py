@@ -10,11 +10,14 @@ from typing import Any
 
 import keras
 import numpy as np
+from rich.console import Console
 
+from lmzoo.presets.atomic import atomic_file
 from lmzoo.presets.store import write_json
 from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
-from lmzoo.pretraining.run import Documents, Run
+from lmzoo.pretraining.run import Run
+from lmzoo.pretraining.texts import Documents
 from lmzoo.tasks import Pretrainer, Task
 from lmzoo.tasks.feeding import training_input
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
@@ -48,17 +51,18 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     """
     recipe, tokenizer = run.recipe, _tokenizer(run, train)
     corpora = []
-    for name, documents in (("train", train), ("held_out", held)):
+    for name, documents in (("held_out", held), ("train", train)):  # what may be too little first
         corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
         run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
+    held_out, corpus = corpora
     model, full = _build(recipe, tokenizer), recipe.positions
     short, batch_size = min(recipe.sequence_length, full), recipe.batch_size
     parts = []
     for length, share in [(full, 1.0)] if short == full else [(short, 1 - _LONG), (full, _LONG)]:
-        rows = _rows(model, corpora[0], length, share * recipe.tokens, recipe.seed)
+        rows = _rows(model, corpus, length, share * recipe.tokens, recipe.seed)
         size = max(1, batch_size * short // length)
         tokens = size * float(rows.lengths.mean())
-        parts.append((length, rows, size, tokens, run.whole_rounds(share * recipe.tokens / tokens)))
+        parts.append((length, rows, size, tokens, run.steps(share * recipe.tokens, tokens)))
     total = sum(steps for *_, steps in parts)
     decay = keras.optimizers.schedules.PolynomialDecay(recipe.learning_rate, total, end_learning_rate=0.0)
     model.compile(optimizer=OPTIMIZERS[recipe.optimizer](WarmUp(decay, total // 10), global_clipnorm=1.0))
@@ -74,14 +78,15 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     seconds = time.perf_counter() - begun
     scores: dict[str, float] = {}
     for length, _, size, *_ in parts:  # what holds for short rows need not hold for positions that they lack
-        tested = _rows(model, corpora[1], length, 1.0, recipe.seed)[: max(1, _TESTED * short // length)]
+        tested = some_rows(_rows(model, held_out, length, 1.0, recipe.seed), max(1, _TESTED * short // length))
+        run.say(f"evaluating on {len(tested):,} rows of up to {length} tokens")
         found = model.evaluate(tested, batch_size=size, verbose=0, return_dict=True)
         of_length = "" if length == short else f"_at_{length}"
         scores |= {f"{name}{of_length}": float(value) for name, value in found.items()}
     return model, {
         "scores": scores,
-        "text": f"{len(corpora[0]):,} documents, {corpora[0].num_tokens:,} tokens",
-        "held out": f"up to {_TESTED:,} rows of {short} tokens, of {len(corpora[1]):,} other documents",
+        "text": f"{len(corpus):,} documents, {corpus.num_tokens:,} tokens",
+        "held out": f"up to {_TESTED:,} rows of {short} tokens, drawn from {len(held_out):,} other documents",
         "tokens": tokens,
         "steps": total,
         "seconds": seconds,
@@ -99,10 +104,12 @@ def _tokenizer(run: Run, documents: Documents) -> Tokenizer:
         tokenizer.load_assets(folder)
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} tokens")
-    tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, verbose=False)
+    shown = run.verbose and Console(stderr=True).is_terminal
+    tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, verbose=shown)
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
-    write_json(folder, file.name, tokenizer.get_config())
+    with atomic_file(file) as temporary:  # the last one: where it is, the others are
+        write_json(folder, temporary.name, tokenizer.get_config())
     return tokenizer
 
 
@@ -154,3 +161,13 @@ def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float, se
         return pack_sentences(corpus, preprocessor)
     passes = math.ceil(tokens / corpus.num_tokens)
     return segment_pairs(corpus, preprocessor, model.objective, np.random.default_rng(seed), passes=passes)
+
+
+def some_rows(rows: EncodedTexts, count: int) -> EncodedTexts:
+    """Rows drawn from all of them, the same ones each time, in the order in which they stand.
+
+    Args:
+        rows: all.
+        count: int, how many at most.
+    """
+    return rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:count]))

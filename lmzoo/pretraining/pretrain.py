@@ -15,21 +15,24 @@ from lmzoo.presets.manifest import write_manifest
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_elmo
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.pretraining.run import Documents, Run
+from lmzoo.pretraining.run import Run
+from lmzoo.pretraining.texts import HELD_OUT, Text, divided
 from lmzoo.tasks import Task
 
 
 def pretrain(
-    corpus: str | Path | Iterable[str | Path],
+    corpus: str | Path | Iterable[str | Path] | Iterable[Sequence[str]],
     output: str | Path,
     recipe: Recipe | None = None,
-    validation: str | Path | None = None,
+    validation: str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | None = None,
     work: str | Path | None = None,
     overwrite: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     metadata: Mapping[str, Any] | None = None,
     verbose: bool = True,
     say: Callable[[str], None] = print,
+    field: str = "text",
+    split: bool = True,
 ) -> dict[str, float]:
     r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
 
@@ -37,16 +40,20 @@ def pretrain(
     training. A run that was stopped goes on when it is started again.
 
     Args:
-        corpus: files, folders or patterns; see `lmzoo.training.read_documents`.
+        corpus: files, folders or patterns, see `lmzoo.training.read_documents`; or documents, each a list of sentences,
+            as anything that can be gone through again and again.
         output: the preset's directory, which is written at the end.
         recipe: how to train.
-        validation: text to evaluate on; by default a hundredth of the corpus' documents.
+        validation: text to evaluate on, like `corpus`. By default a hundredth of the corpus' documents is held out for
+            it, of fewer than a hundred the last one.
         work: folder of the run; by default `output` with ".work" behind.
         overwrite: whether an existing preset may be replaced.
         callbacks: more of them for `fit`.
         metadata: entries for the preset's `metadata.json`, such as `languages` and `licence`.
         verbose: whether to show progress.
         say: takes a line at each step.
+        field: the key of the text in JSON lines.
+        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
 
     Returns:
         Scores on the validation text.
@@ -54,7 +61,10 @@ def pretrain(
     Raises:
         FileNotFoundError: if there is no text.
         FileExistsError: if there is a preset already.
-        ValueError: if `work` holds a run of another recipe, or the text is too small for the vocabulary.
+        InterruptedError: on SIGTERM while it trains, after its state was saved.
+        TypeError: for documents that can be gone through only once.
+        ValueError: at once, if `work` holds a run of another recipe or on other text, or there is nothing to evaluate
+            on; later, if the text is too small for the vocabulary.
 
     Example:
 
@@ -72,10 +82,13 @@ def pretrain(
     work = Path(f"{output}.work" if work is None else work)
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
-    recipe.remember(work)
+    text = Text(corpus, field, split)
+    other = None if validation is None else Text(validation, field, split)
+    known = {"corpus": text.identity(), "validation": other and other.identity(), "field": field, "split": split}
+    old = recipe.remember(work, known)
+    texts = divided(text, other, HELD_OUT if old else 2)
+    run = Run(recipe, work, list(callbacks), verbose, say, in_rounds=old)
     keras.utils.set_random_seed(recipe.seed)
-    run = Run(recipe, work, list(callbacks), verbose, say)
-    texts = Documents(corpus, validation, held=False), Documents(corpus, validation, held=True)
     model, facts = train_elmo(run, *texts) if recipe.of.name == "elmo" else train_encoder(run, *texts)
     _write_preset(model, output, recipe, facts, metadata or {})
     say(f"written to {output}")
