@@ -11,21 +11,17 @@ What fine-tuning makes of the presets is measured by `quality`. Writes `results/
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 
 import lmzoo
 from benchmarks.common import RESULTS, console
+from lmzoo.pretraining.card import plot_loss
 from lmzoo.pretraining.encoders import some_rows
 from lmzoo.text import Preprocessor
 from lmzoo.training import pack_sentences, read_documents
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 ROWS, LENGTH = 1024, 128
 
@@ -46,22 +42,6 @@ def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
     return {"masked loss": loss, "masked accuracy": accuracy, "pseudo-perplexity": found, "sentences": sentences}
 
 
-def plot_loss(log: Path, target: Path, tokens: float) -> None:
-    """Draws each loss of the log over the tokens seen; of a language model the perplexity over a sample of words."""
-    with open(log, newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["epoch"] != "epoch"]
-    names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
-    names, unit = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
-    figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    for name in names:
-        seen = np.linspace(0, tokens / 1e6, len(rows) + 1)[1:]
-        axes.plot(seen, [float(row[name]) for row in rows], label=name.replace("_", " "))
-    axes.set(xlabel="tokens seen (millions)", ylabel=unit, title=target.parent.name)
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(target, dpi=110)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset", type=Path)
@@ -71,7 +51,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=200, help="for the pseudo-perplexity")
     args = parser.parse_args()
     if args.log:
-        plot_loss(args.log, args.preset / "loss.png", args.tokens)
+        plot_loss(args.log, args.preset / "loss.png", args.tokens, args.preset.name)
     report = held_out(args.preset, str(args.data / "pretrain/*-dev*"), args.sentences)
     console.print(report)
     (RESULTS / f"card_{args.preset.name}.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")

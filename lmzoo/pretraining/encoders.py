@@ -62,19 +62,22 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
         rows = _rows(model, corpus, length, share * recipe.tokens, recipe.seed)
         size = max(1, batch_size * short // length)
         tokens = size * float(rows.lengths.mean())
-        parts.append((length, rows, size, tokens, run.steps(share * recipe.tokens, tokens)))
+        parts.append((length, rows, size, tokens, run.batches(share * recipe.tokens, tokens)))
     total = sum(steps for *_, steps in parts)
     decay = keras.optimizers.schedules.PolynomialDecay(recipe.learning_rate, total, end_learning_rate=0.0)
-    model.compile(optimizer=OPTIMIZERS[recipe.optimizer](WarmUp(decay, total // 10), global_clipnorm=1.0))
+    gathered = recipe.accumulate if recipe.accumulate > 1 else None
+    rate = WarmUp(decay, total // 10)
+    model.compile(OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0, gradient_accumulation_steps=gathered))
     for length, rows, size, _, steps in parts:
-        run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} steps of {size} rows")
+        run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} batches of {size} rows")
     # In turns: positions that are met only at the end, when the rate is low, would not be learnt.
     batches = [training_input(model, rows, batch_size=size, order="shuffle")[0] for _, rows, size, *_ in parts]
     tokens = sum(tokens * steps for *_, tokens, steps in parts)
     begun = time.perf_counter()
     turns = Interleaved(batches, [steps for *_, steps in parts])
     turns.seed = (recipe.seed, 0)
-    run.fit(model, turns, total, "states", Throughput(tokens / total, total, run.verbose, run.say))
+    steps = total // recipe.accumulate
+    run.fit(model, turns, total, "states", Throughput(tokens / steps, steps, run.verbose, run.say))
     seconds = time.perf_counter() - begun
     scores: dict[str, float] = {}
     for length, _, size, *_ in parts:  # what holds for short rows need not hold for positions that they lack
@@ -88,7 +91,7 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
         "text": f"{len(corpus):,} documents, {corpus.num_tokens:,} tokens",
         "held out": f"up to {_TESTED:,} rows of {short} tokens, drawn from {len(held_out):,} other documents",
         "tokens": tokens,
-        "steps": total,
+        "steps": steps,
         "seconds": seconds,
         "fixed": {},
     }
@@ -125,6 +128,7 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
         initializer_range=0.02 * math.sqrt(768 / width),  # keeps attention scores as wide as at a width of 768
         dropout=0.0,  # no token is seen often enough to be learnt by heart
         dtype=recipe.dtype,
+        remat=recipe.remat,
     )
     table = backbone.embeddings.position_embedding.embeddings
     rows, size = table.shape

@@ -38,7 +38,7 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
     model = BidirectionalLM(backbone, preprocessor, words, num_sampled=max(1, min(8192, len(words.vocabulary) // 8)))
     model.compile(optimizer=Adagrad(recipe.learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     batch_size, unroll = recipe.batch_size, recipe.sequence_length
-    steps = run.steps(recipe.tokens, batch_size * unroll)
+    steps = run.batches(recipe.tokens, batch_size * unroll)
     run.say(f"training on streams of {unroll} words: {steps:,} steps of {batch_size} rows")
     begun = time.perf_counter()
     shown = Throughput(batch_size * unroll, steps, run.verbose, run.say)

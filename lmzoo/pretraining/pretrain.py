@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from lmzoo.presets.atomic import atomic_file
 from lmzoo.presets.loading import save_preset
 from lmzoo.presets.manifest import write_manifest
+from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_elmo
 from lmzoo.pretraining.recipe import Recipe
@@ -90,47 +89,21 @@ def pretrain(
     run = Run(recipe, work, list(callbacks), verbose, say, in_rounds=old)
     keras.utils.set_random_seed(recipe.seed)
     model, facts = train_elmo(run, *texts) if recipe.of.name == "elmo" else train_encoder(run, *texts)
-    _write_preset(model, output, recipe, facts, metadata or {})
+    _write_preset(model, run, output, facts, metadata or {})
     say(f"written to {output}")
     return facts["scores"]
 
 
-def _write_preset(
-    model: Task, output: Path, recipe: Recipe, facts: dict[str, Any], metadata: Mapping[str, Any]
-) -> None:
-    """Saves the model, with the dropout that fine-tuning wants and the dtype of its weights, and its card."""
+def _write_preset(model: Task, run: Run, output: Path, facts: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Saves the model, as fine-tuning wants it, with its card."""
+    kept = {name: value for name, value in model.backbone.get_config().items() if name != "remat"}
     changed = {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype}
-    config = {**model.get_config(), "backbone": type(model.backbone)(**{**model.backbone.get_config(), **changed})}
+    config = {**model.get_config(), "backbone": type(model.backbone)(**{**kept, **changed})}
     task = type(model)(**{**config, "preprocessor": model.preprocessor})
     task.set_weights(model.get_weights())
-    parameters = task.count_params()
+    recipe = run.recipe
     description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.0f}M tokens."
-    save_preset(task, output, preprocessor=task.preprocessor, **{"description": description, **metadata})
-    scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
-    found = {"text": facts["text"], **dataclasses.asdict(recipe), **facts["fixed"], "steps": f"{facts['steps']:,}"}
-    settings = "\n".join(
-        f"| {name.replace('_', ' ')} | {value} |" for name, value in found.items() if value is not None
-    )
-    card = f"""# {output.name}
-
-{description} {parameters:,} parameters, {facts["seconds"] / 60:.0f} minutes of training in the last run.
-
-```python
-import lmzoo
-
-model = lmzoo.models.{type(task).__name__}.from_preset("{output.name}")
-```
-
-| held out: {facts["held out"]} | |
-|---|---|
-{scores}
-
-| recipe | |
-|---|---|
-{settings}
-
-Written by `lmzoo pretrain`.
-"""
-    with atomic_file(output / "README.md") as temporary:
-        temporary.write_text(card, "utf-8")
+    metadata = {"description": description, **metadata}
+    save_preset(task, output, preprocessor=task.preprocessor, **metadata)
+    write_card(task, output, recipe, facts, metadata, run.work / "log.csv")
     write_manifest(output)

@@ -31,7 +31,7 @@ ELMO_SIZES = {
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 OBJECTIVES = ("auto", "nsp", "sop", "none")
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
-NOT_OF_ELMO = ("optimizer", "positions", "objective", "dynamic")
+NOT_OF_ELMO = ("optimizer", "positions", "objective", "dynamic", "accumulate", "remat")
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,15 @@ class Recipe:
         sequence_length: int, tokens of a row in nine tenths of the training, 128 by default; of ELMo the words through
             which gradients flow, 20 by default.
         positions: int, tokens of the longest row; the last tenth is trained on such rows. Not of ELMo.
-        batch_size: int, rows of a step, 32 by default and 128 of ELMo; fewer where rows are long.
+        batch_size: int, rows of a batch, 32 by default and 128 of ELMo; fewer where rows are long.
         learning_rate: float, its peak, by default 1e-3 * sqrt(128 / width); of ELMo 0.2.
         optimizer: "adamw" or "lamb". Not of ELMo, which has Adagrad.
         objective: "nsp", "sop", "none", or "auto" for that of the family; pairs are for BERT and ALBERT.
         dynamic: whether masks are drawn anew for each batch; if not, a row keeps its masks. Not of ELMo.
         dtype: a dtype policy, such as "mixed_bfloat16".
         seed: int, of all that is random.
+        accumulate: int, batches whose gradients are gathered for one step. Not of ELMo.
+        remat: whether what goes on in a block is computed again in the backward pass, instead of kept. Not of ELMo.
 
     Raises:
         ValueError: naming what is not known, too small, or of no use to the family, and what is allowed.
@@ -71,6 +73,8 @@ class Recipe:
     dynamic: bool = True
     dtype: str = "float32"
     seed: int = 0
+    accumulate: int = 1
+    remat: bool = False
 
     def __post_init__(self) -> None:
         known: dict[str, Collection[str]] = {
@@ -98,7 +102,7 @@ class Recipe:
 
     def _check_family(self) -> None:
         """Checks that nothing is set that the family has no use for."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        defaults = _defaults()
         idle = [f"`{name}`" for name in NOT_OF_ELMO if getattr(self, name) != defaults[name]]
         if self.family == "elmo" and idle:
             raise ValueError(
@@ -116,7 +120,7 @@ class Recipe:
         packing, pair = self.of.packing, self.objective != "none" and self.of.objective is not None
         row, words = (1, 4) if self.family == "elmo" else (packing.overhead(pair) + 1 + pair, 1)
         least = {"tokens": 1, "vocabulary_size": words, "sequence_length": row, "positions": row, "batch_size": 1}
-        for name, value in {**least, "seed": 0}.items():
+        for name, value in {**least, "accumulate": 1, "seed": 0}.items():
             found = getattr(self, name)
             if not isinstance(found, numbers.Real) or found < value:
                 raise ValueError(f"`{name}` must be at least {value} for {self.family}, got {found!r}.")
@@ -148,11 +152,12 @@ class Recipe:
             stored = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             raise ValueError(f"{file} is damaged ({error}). Give another `work`, or remove {folder}.") from None
+        known = {"field": "text", "split": True, **_defaults(), **stored}
         ignored = NOT_OF_ELMO if self.family == "elmo" else ()  # which earlier versions let pass
         changed = [
-            f"`{name}`{_difference(stored[name], value)}"
+            f"`{name}`{_difference(known[name], value)}"
             for name, value in found.items()
-            if name in stored and name not in ignored and stored[name] != value
+            if name in known and name not in ignored and known[name] != value
         ]
         if changed:
             raise ValueError(
@@ -160,6 +165,10 @@ class Recipe:
                 "begin anew."
             )
         return "corpus" not in stored
+
+
+def _defaults() -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(Recipe)}
 
 
 def _difference(stored: Any, found: Any) -> str:

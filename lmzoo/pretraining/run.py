@@ -16,7 +16,7 @@ from lmzoo.tasks import Task
 from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
-ROUND = 200  # steps between two states, and two lines of the log
+ROUND = 200  # batches between two states, and two lines of the log
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Run:
         callbacks: for `fit`.
         verbose: whether to show progress.
         say: takes a line at each step.
-        in_rounds: whether steps are counted in whole rounds, as where the run was begun.
+        in_rounds: whether batches are counted in whole rounds, as where the run was begun.
     """
 
     recipe: Recipe
@@ -39,24 +39,24 @@ class Run:
     say: Callable[[str], None]
     in_rounds: bool = False
 
-    def steps(self, tokens: float, of_a_step: float) -> int:
-        """Steps that it takes to see some tokens, at least one.
+    def batches(self, tokens: float, of_a_batch: float) -> int:
+        """Batches that it takes to see some tokens: those of whole steps, at least one.
 
         Args:
             tokens: how many.
-            of_a_step: tokens of a step.
+            of_a_batch: tokens of a batch.
         """
-        steps = tokens / of_a_step
-        whole = ROUND if self.in_rounds and steps >= ROUND else 1
-        return whole * max(1, round(steps / whole))
+        count = tokens / of_a_batch
+        whole = ROUND if self.in_rounds and count >= ROUND else self.recipe.accumulate
+        return whole * max(1, round(count / whole))
 
-    def fit(self, model: Task, x: Any, steps: int, states: str, shown: Throughput, **arguments: Any) -> None:
-        """Trains for some steps, or for what is left of them.
+    def fit(self, model: Task, x: Any, batches: int, states: str, shown: Throughput, **arguments: Any) -> None:
+        """Trains for some batches, or for what is left of them.
 
         Args:
             model: compiled.
             x: what `fit` takes.
-            steps: int.
+            batches: int.
             states: name of the folder in `work` that holds the states.
             shown: the callback that shows progress.
             **arguments: of `fit`.
@@ -64,15 +64,15 @@ class Run:
         Raises:
             InterruptedError: if it was told to stop.
         """
-        resume = _Ending(self.work / states, steps)
-        a_round = min(ROUND, steps)
+        resume = _Ending(self.work / states, batches)
+        a_round = min(ROUND, batches)
         log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Stopped by SIGTERM")  # what is raised below says more
                 model.fit(
                     x,
-                    epochs=math.ceil(steps / a_round),
+                    epochs=math.ceil(batches / a_round),
                     steps_per_epoch=a_round,
                     seed=self.recipe.seed,
                     verbose=0,
@@ -82,15 +82,16 @@ class Run:
         finally:
             log.on_train_end()  # closes the file
         if resume.stopped:
-            raise InterruptedError(f"Stopped after step {resume.done:,}. The same command goes on from {self.work}.")
+            done = resume.done // self.recipe.accumulate
+            raise InterruptedError(f"Stopped after step {done:,}. The same command goes on from {self.work}.")
 
 
 class _Ending(ResumableCheckpoint):
-    """A checkpoint that ends the training at a step, in the middle of an epoch too.
+    """A checkpoint that ends the training at a batch, in the middle of an epoch too.
 
     Args:
         folder: where the states go.
-        last: int, the step.
+        last: int, how many batches there are.
     """
 
     def __init__(self, folder: Path, last: int) -> None:
@@ -99,7 +100,7 @@ class _Ending(ResumableCheckpoint):
 
     @property
     def done(self) -> int:
-        """Steps that are done."""
+        """Batches that are done."""
         return self._done
 
     def restore(self, model: keras.Model, data: Any, epochs: int, steps: int, done: int) -> tuple[int, bool]:
@@ -108,7 +109,7 @@ class _Ending(ResumableCheckpoint):
         return (epochs * steps if done >= self.last else done), same
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """See `ResumableCheckpoint`; saves after the last step."""
+        """See `ResumableCheckpoint`; saves after the last batch."""
         super().on_train_batch_end(batch, logs)
         if self._done == self.last and self._done % self._steps:
             self._save()

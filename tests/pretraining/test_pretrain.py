@@ -7,7 +7,9 @@ import dataclasses
 import importlib
 import itertools
 import json
+import os
 import shutil
+import signal
 import warnings
 
 import keras
@@ -17,6 +19,7 @@ from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.cli import app
+from lmzoo.models.family import families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run, stored
 from lmzoo.pretraining.encoders import some_rows
@@ -25,6 +28,7 @@ from lmzoo.pretraining.stored import StoredDocuments
 from lmzoo.pretraining.texts import Text, divided
 from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.policy import TextNotice
+from lmzoo.training.throughput import Throughput
 
 LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
 TINY = {"tokens": 1100, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
@@ -89,6 +93,10 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     card = (tmp_path / "whole/README.md").read_text("utf-8")
     assert "masked lm accuracy" in card
     assert f"| steps | {steps} |" in card
+    assert f"{keras.backend.backend()} backend on " in card
+    assert "Licence of the weights: not stated." in card
+    assert "![Loss over tokens seen](loss.png)" in card
+    assert (tmp_path / "whole/loss.png").read_bytes()[1:4] == b"PNG"
     assert lmzoo.models.MaskedLM.from_preset(tmp_path / "whole").fill(["The [MASK] left."], top_k=1)[0][0]["token"]
 
 
@@ -115,6 +123,35 @@ def test_elmo(text, tmp_path):
     again = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "again")
     for ours, theirs in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+VOCABULARY = {"roberta": 263, "albert": 40}  # of that text; 61 in the others
+
+
+@pytest.mark.parametrize("family", sorted(families().keys() - {"bert", "elmo"}))
+def test_other_families(family, text, tmp_path):
+    """Out of documents in memory, with gathered gradients and blocks that are computed again."""
+    seen = []
+
+    class See(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            optimizer = self.model.optimizer
+            seen.append((int(optimizer.iterations), optimizer.gradient_accumulation_steps, self.model.backbone.remat))
+
+    settings = {**TINY, "tokens": 500, "positions": 17, "vocabulary_size": VOCABULARY.get(family, 61)}
+    recipe, documents = Recipe(family, **settings, accumulate=2, remat=True), [LINES[:3], LINES[1:]] * 20
+    said = []
+    scores = pretrain(documents, tmp_path / "it", recipe, callbacks=[See()], say=said.append, verbose=False)
+    assert any("held_out: 1 documents" in line for line in said)
+    assert np.isfinite([*scores.values()]).all()
+    ((steps, gathered, remat),) = seen
+    assert (gathered, remat) == (2, True)
+    model = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
+    assert model.objective == families()[family].objective
+    assert not model.backbone.remat
+    card = (tmp_path / "it/README.md").read_text("utf-8")
+    assert f"| steps | {steps} |" in card
+    assert "| accumulate | 2 |" in card
 
 
 def test_batches_in_turns():
@@ -172,6 +209,9 @@ def test_what_is_held_out(text, tmp_path):
     assert counts(text, other) == [103, 2]
     train, held = divided(Text(other), None, 2)
     assert [*train, *held] == [["One."], ["Two."]]
+    (tmp_path / "them.jsonl").write_text('{"body": "One. Two."}\n', "utf-8")
+    assert [*Text([tmp_path / "them.jsonl"], "body", split=False)] == [["One. Two."]]
+    assert [*Text([["One. Two."], ["Three."]])] == [["One.", "Two."], ["Three."]]
 
 
 def test_text_that_does_not_do_is_refused_before_anything_is_made(text, tmp_path):
@@ -233,11 +273,13 @@ def test_a_folder_goes_on_with_the_same_text_alone(text, tmp_path, monkeypatch):
     begin(other, None, ValueError, r"recipe\.json is damaged .* remove .*model\.work")
 
 
-def test_steps(tmp_path):
+def test_counts_of_batches(tmp_path):
     tokens = (0.3, 150.4, 299, 900, 1001)
     for in_rounds, expected in ((False, [1, 150, 299, 900, 1001]), (True, [1, 150, 200, 800, 1000])):
         it = run.Run(Recipe(), tmp_path, [], False, print, in_rounds)
-        assert [it.steps(count, 1) for count in tokens] == expected
+        assert [it.batches(count, 1) for count in tokens] == expected
+    it = run.Run(Recipe(accumulate=8), tmp_path, [], False, print)
+    assert [it.batches(count, 1) for count in tokens] == [8, 152, 296, 896, 1000]
 
 
 def test_errors(text, tmp_path):
@@ -256,10 +298,14 @@ def test_errors(text, tmp_path):
         ({"sequence_length": 4}, "`sequence_length` must be at least 5 for bert, got 4"),
         ({"family": "roberta", "positions": 2}, "`positions` must be at least 3 for roberta"),
         ({"batch_size": "32"}, "`batch_size` must be at least 1 for bert, got '32'"),
+        ({"family": "elmo", "accumulate": 2, "remat": True}, "elmo has no use for `accumulate`, `remat`"),
+        ({"accumulate": 0}, "`accumulate` must be at least 1"),
         ({"learning_rate": 0}, "`learning_rate` must be above 0, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
             Recipe(**arguments)
+    with pytest.raises(TypeError, match=r"read several times, which a generator does not allow: pass a list"):
+        pretrain((line for line in [LINES]), tmp_path / "model", Recipe(**TINY))
     with pytest.raises(ValueError, match="special tokens and the characters alone"):
         pretrain(text, tmp_path / "model", Recipe(**{**TINY, "vocabulary_size": 9}))
     work = tmp_path / "model.work"
@@ -289,21 +335,32 @@ def test_rows_to_evaluate_on_come_from_all_of_them():
     assert len(some_rows(rows, 101)) == 100
 
 
-def test_command_line(text, tmp_path):
+def test_command_line(text, tmp_path, monkeypatch):
     def call(*arguments, code=0):
         result = CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
         assert result.exit_code == code, (result.output, result.exception)
         return result
 
+    path = tmp_path / "tales.jsonl"
+    documents = text.read_text("utf-8").split("\n\n")
+    path.write_text("".join(json.dumps({"body": document}) + "\n" for document in documents), "utf-8")
     options = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
-    asked = ["--objective=none", "--static", "--language=en", "--tensorboard", tmp_path / "board"]
-    result = call(text, "-o", tmp_path / "it", *options, *asked)
+    asked = ["--objective=none", "--static", "--language=en", "--licence=MIT", "--tensorboard", tmp_path / "board"]
+    command = [path, "--field=body", "-o", tmp_path / "it", *options]
+    with monkeypatch.context() as patch:
+        patch.setattr(Throughput, "on_train_batch_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+        stopped = call(*command, *asked, code=143)
+    assert f"Stopped after step 1. The same command goes on from {tmp_path / 'it.work'}." in stopped.stderr
+    assert "Error" not in stopped.stderr
+    result = call(*command, *asked)
+    assert "step 3 of " in result.stderr
     names = {line.split("\t")[0] for line in result.stdout.strip().splitlines()}
     assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}
     stored = json.loads((tmp_path / "it/metadata.json").read_text("utf-8"))
     assert stored["languages"] == ["en"]
+    assert "Language: en. Licence of the weights: MIT." in (tmp_path / "it/README.md").read_text("utf-8")
     assert any((tmp_path / "board").rglob("events*"))
     task = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
     assert (task.objective, task.masking.dynamic) == (None, False)
-    assert "exists already. Pass `--overwrite`" in call(text, "-o", tmp_path / "it", *options, code=1).stderr
+    assert "exists already. Pass `--overwrite`" in call(*command, code=1).stderr
     assert "`family` must be one of" in call(text, "-o", tmp_path / "new", "--family=gpt", code=1).stderr
