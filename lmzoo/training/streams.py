@@ -16,7 +16,7 @@ from lmzoo.text import Encoded
 from lmzoo.text.batching import Batches
 from lmzoo.text.policy import notify, once_only
 from lmzoo.text.word_level import SENTENCE_END, SENTENCE_START
-from lmzoo.training.segments import check_documents
+from lmzoo.training.tokens import check_documents
 from lmzoo.training.words import Document, sentences_of, with_progress
 
 _NO_WORDS = "There are no examples: the documents hold no words."

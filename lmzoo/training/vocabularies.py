@@ -12,7 +12,7 @@ from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, Wor
 from lmzoo.text.bpe import BYTE_TOKENS
 from lmzoo.text.policy import clean_texts, notify
 from lmzoo.text.sentencepiece_text import character_map, clean
-from lmzoo.training.tokens import groups_of, sentences_of
+from lmzoo.training.tokens import DocumentReader, groups_of
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked and handed over at once
@@ -40,6 +40,7 @@ def train_tokenizer(
         The tokenizer. If the documents support fewer tokens than asked for, one notice says how many there are.
 
     Raises:
+        TypeError: for a document that is no text, naming its position.
         ValueError: for another kind, documents without text, or a vocabulary too small for the special tokens and the
             characters, or bytes, of the text.
 
@@ -57,14 +58,28 @@ def train_tokenizer(
     if kind not in _TRAINERS:
         names = ", ".join(known.__name__ for known in _TRAINERS)
         raise ValueError(f"A {getattr(kind, '__name__', repr(kind))} cannot be trained; there are {names}.")
-    texts = (text for document in documents for text in sentences_of(document))
+    reader = DocumentReader(documents, notify)
+    texts = (text for document in reader for text in document)
     tokenizer = _TRAINERS[kind](texts, vocabulary_size, **options)
-    if tokenizer.vocabulary_size < vocabulary_size:
-        notify(
-            f"The documents support {tokenizer.vocabulary_size:,} tokens, not the {vocabulary_size:,} that were asked "
-            "for: all pieces that are frequent enough are in."
-        )
+    reader.report(reader.count)
+    report_size(tokenizer.vocabulary_size, vocabulary_size, "tokens", notify)
     return tokenizer
+
+
+def report_size(found: int, asked: int, what: str, notify: Callable[[str], None]) -> None:
+    """Gives a notice if a vocabulary is smaller than it was to be.
+
+    Args:
+        found: its size.
+        asked: the size that was asked for.
+        what: "tokens" or "words".
+        notify: what to do with the notice.
+    """
+    if found < asked:
+        notify(
+            f"The documents support {found:,} {what}, not the {asked:,} that were asked for: all that are frequent "
+            "enough are in."
+        )
 
 
 def train_wordpiece(
