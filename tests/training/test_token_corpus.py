@@ -199,7 +199,15 @@ def test_only_with_the_same_documents(tmp_path):
 
 def test_sentences_are_told_apart(tmp_path):
     """Documents that are the same text, parted otherwise, are others."""
-    variants = [[["w1", "w2"]], [["w1\nw2"]], [["w1"], ["w2"]], [["w1", "w2", ""]], [["w1w2"]], [["w1"], [], ["w2"]]]
+    variants = [
+        [["w1", "w2"]],
+        [["w1w", "2"]],
+        [["w1\nw2"]],
+        [["w1"], ["w2"]],
+        [["w1", "w2", ""]],
+        [["w1w2"]],
+        [["w1"], [], ["w2"]],
+    ]
 
     def stopped(texts):
         yield from texts
