@@ -59,7 +59,7 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     short, batch_size = min(recipe.sequence_length, full), recipe.batch_size
     parts = []
     for length, share in [(full, 1.0)] if short == full else [(short, 1 - _LONG), (full, _LONG)]:
-        rows = _rows(model, corpus, length, share * recipe.tokens, recipe.seed)
+        rows = _rows(model, corpus, length, share * recipe.tokens, run)
         size = max(1, batch_size * short // length)
         tokens = size * float(rows.lengths.mean())
         parts.append((length, rows, size, tokens, run.batches(share * recipe.tokens, tokens)))
@@ -81,7 +81,7 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     seconds = time.perf_counter() - begun
     scores: dict[str, float] = {}
     for length, _, size, *_ in parts:  # what holds for short rows need not hold for positions that they lack
-        tested = some_rows(_rows(model, held_out, length, 1.0, recipe.seed), max(1, _TESTED * short // length))
+        tested = some_rows(_rows(model, held_out, length, 1.0, run), max(1, _TESTED * short // length))
         run.say(f"evaluating on {len(tested):,} rows of up to {length} tokens")
         found = model.evaluate(tested, batch_size=size, verbose=0, return_dict=True)
         of_length = "" if length == short else f"_at_{length}"
@@ -108,7 +108,7 @@ def _tokenizer(run: Run, documents: Documents) -> Tokenizer:
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} tokens")
     shown = run.verbose and Console(stderr=True).is_terminal
-    tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, verbose=shown)
+    tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, run.say, verbose=shown)
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
     with atomic_file(file) as temporary:  # the last one: where it is, the others are
@@ -158,13 +158,13 @@ def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
     return np.sqrt(2) * deviation * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
-def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float, seed: int) -> EncodedTexts:
+def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float, run: Run) -> EncodedTexts:
     """Rows of up to `length` tokens; pairs are drawn anew until there are `tokens`."""
     preprocessor = Preprocessor(corpus.tokenizer, model.preprocessor.packing, length)
     if model.objective is None:
         return pack_sentences(corpus, preprocessor)
-    passes = math.ceil(tokens / corpus.num_tokens)
-    return segment_pairs(corpus, preprocessor, model.objective, np.random.default_rng(seed), passes=passes)
+    passes, rng = math.ceil(tokens / corpus.num_tokens), np.random.default_rng(run.recipe.seed)
+    return segment_pairs(corpus, preprocessor, model.objective, rng, passes, notify=run.say)
 
 
 def some_rows(rows: EncodedTexts, count: int) -> EncodedTexts:

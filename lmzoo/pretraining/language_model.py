@@ -25,7 +25,7 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
     run.say(f"train: {len(documents):,} documents")
     if not file.exists():
         run.say(f"learning {recipe.vocabulary_size:,} words")
-        words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
+        words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose, notify=run.say)
         with atomic_file(file) as temporary:
             temporary.write_text("\n".join(words.vocabulary), "utf-8")
     words = WordTokenizer(file.read_text("utf-8").split("\n"))

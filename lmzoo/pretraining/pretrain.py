@@ -15,7 +15,7 @@ from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_elmo
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Run
-from lmzoo.pretraining.texts import HELD_OUT, Text, divided
+from lmzoo.pretraining.texts import Text, divided
 from lmzoo.tasks import Task
 
 
@@ -84,9 +84,9 @@ def pretrain(
     text = Text(corpus, field, split)
     other = None if validation is None else Text(validation, field, split)
     known = {"corpus": text.identity(), "validation": other and other.identity(), "field": field, "split": split}
-    old = recipe.remember(work, known)
-    texts = divided(text, other, HELD_OUT if old else 2)
-    run = Run(recipe, work, list(callbacks), verbose, say, in_rounds=old)
+    recipe.remember(work, known)
+    texts = divided(text, other)
+    run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
     model, facts = train_elmo(run, *texts) if recipe.of.name == "elmo" else train_encoder(run, *texts)
     _write_preset(model, run, output, facts, metadata or {})

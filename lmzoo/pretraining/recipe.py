@@ -127,7 +127,7 @@ class Recipe:
         if not isinstance(self.learning_rate, numbers.Real) or not 0 < self.learning_rate < math.inf:
             raise ValueError(f"`learning_rate` must be above 0, got {self.learning_rate!r}.")
 
-    def remember(self, folder: Path, text: Mapping[str, Any]) -> bool:
+    def remember(self, folder: Path, text: Mapping[str, Any]) -> None:
         """Writes the recipe and what text it is for to the folder of a run, which must not hold another.
 
         A folder in which nothing has been made yet takes any recipe.
@@ -135,9 +135,6 @@ class Recipe:
         Args:
             folder: of the run.
             text: what tells the text from others, as JSON takes it.
-
-        Returns:
-            Whether the run was begun by a version that did not remember the text.
 
         Raises:
             ValueError: if the folder holds a run of another recipe or on other text, or recipe.json is damaged.
@@ -147,24 +144,22 @@ class Recipe:
         if not file.exists() or not made:
             with atomic_file(file) as temporary:
                 write_json(temporary.parent, temporary.name, found)
-            return False
+            return
         try:
             stored = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             raise ValueError(f"{file} is damaged ({error}). Give another `work`, or remove {folder}.") from None
-        known = {"field": "text", "split": True, **_defaults(), **stored}
-        ignored = NOT_OF_ELMO if self.family == "elmo" else ()  # which earlier versions let pass
+        known = {**_defaults(), **stored}  # what a recipe had no field for was as it is by default
         changed = [
-            f"`{name}`{_difference(known[name], value)}"
+            f"`{name}`{_difference(known.get(name), value)}"
             for name, value in found.items()
-            if name in known and name not in ignored and known[name] != value
+            if known.get(name) != value
         ]
         if changed:
             raise ValueError(
                 f"{folder} holds a run with another {', another '.join(changed)}. Give another `work`, or remove it to "
                 "begin anew."
             )
-        return "corpus" not in stored
 
 
 def _defaults() -> dict[str, Any]:

@@ -29,7 +29,6 @@ class Run:
         callbacks: for `fit`.
         verbose: whether to show progress.
         say: takes a line at each step.
-        in_rounds: whether batches are counted in whole rounds, as where the run was begun.
     """
 
     recipe: Recipe
@@ -37,7 +36,6 @@ class Run:
     callbacks: list[keras.callbacks.Callback]
     verbose: bool
     say: Callable[[str], None]
-    in_rounds: bool = False
 
     def batches(self, tokens: float, of_a_batch: float) -> int:
         """Batches that it takes to see some tokens: those of whole steps, at least one.
@@ -46,9 +44,8 @@ class Run:
             tokens: how many.
             of_a_batch: tokens of a batch.
         """
-        count = tokens / of_a_batch
-        whole = ROUND if self.in_rounds and count >= ROUND else self.recipe.accumulate
-        return whole * max(1, round(count / whole))
+        gathered = self.recipe.accumulate
+        return gathered * max(1, round(tokens / of_a_batch / gathered))
 
     def fit(self, model: Task, x: Any, batches: int, states: str, shown: Throughput, **arguments: Any) -> None:
         """Trains for some batches, or for what is left of them.

@@ -13,7 +13,7 @@ from lmzoo.training import read_documents, split_documents
 from lmzoo.training.documents import _files
 from lmzoo.training.segments import check_documents
 
-HELD_OUT = 100  # one document of so many is evaluated on
+_HELD_OUT = 100  # one document of so many is evaluated on
 _HEAD = 1 << 16  # bytes of a file that are compared, beside its name and size
 
 
@@ -44,7 +44,7 @@ class Text:
         """Documents as lists of sentences."""
         if self.in_files:
             return read_documents(self._source, self._field, self._split)
-        return split_documents(self._source, self._split)
+        return split_documents(self._source, self._field, self._split)
 
     def identity(self) -> dict[str, Any]:
         """What tells the text from others: of files names, sizes and beginnings, else the first documents.
@@ -62,7 +62,7 @@ class Text:
                 size += path.stat().st_size
             found = {"files": len(paths), "bytes": size}
         else:
-            for document in itertools.islice(self, HELD_OUT):
+            for document in itertools.islice(self, _HELD_OUT):
                 digest.update("\n".join([*document, "\n"]).encode())
         return {**found, "sha256": digest.hexdigest()[:16]}
 
@@ -86,7 +86,7 @@ class Documents:
                 yield document
 
 
-def divided(corpus: Text, validation: Text | None, least: int) -> tuple[Documents, Documents]:
+def divided(corpus: Text, validation: Text | None) -> tuple[Documents, Documents]:
     """Documents to train on and documents to evaluate on, with a look at the first ones of both.
 
     Without `validation` one document of a hundred is held out; of fewer than a hundred it is the last one.
@@ -94,7 +94,6 @@ def divided(corpus: Text, validation: Text | None, least: int) -> tuple[Document
     Args:
         corpus: text to train on.
         validation: text to evaluate on, or None for a part of the corpus.
-        least: int, documents without which none can be held out, at least 2.
 
     Raises:
         ValueError: if there are no words on one of both sides.
@@ -102,11 +101,11 @@ def divided(corpus: Text, validation: Text | None, least: int) -> tuple[Document
     if validation is not None:
         train, held = Documents(corpus), Documents(validation)
     else:
-        count = sum(1 for _ in itertools.islice(corpus, HELD_OUT))
-        if 0 < count < least:
+        count = sum(1 for _ in itertools.islice(corpus, _HELD_OUT))
+        if count == 1:
             raise ValueError(
-                f"The corpus holds {count} document{'s' * (count > 1)}, too few to hold any out: give text to evaluate "
-                "on (`validation`), or put blank lines between documents."
+                "The corpus holds 1 document, too few to hold any out: give text to evaluate on (`validation`), or put "
+                "blank lines between documents."
             )
         train, held = (Documents(corpus, count, side) for side in (False, True))
     for documents, name in ((train, "corpus"), (held, "text to evaluate on (`validation`)")):
