@@ -2,28 +2,26 @@
 
     python -m benchmarks.preset_card presets/bert/bert_nano_en_uncased --data DATA --log RUN/log.csv
 
-Encoders: loss and accuracy at masked tokens of 1,024 rows of whole sentences, and the pseudo-perplexity (Salazar et
-al., 2020) of sentences. ELMo: the perplexity of the whole text, a direction at a time. What fine-tuning makes of the
-presets is measured by `quality`. Writes `results/card_<preset>.json` and, with `--log`, `loss.png` beside the card.
+Encoders: loss and accuracy at masked tokens of 1,024 rows of whole sentences, drawn from all of the text, and the
+pseudo-perplexity (Salazar et al., 2020) of sentences. ELMo: the perplexity of the whole text, a direction at a time.
+What fine-tuning makes of the presets is measured by `quality`. Writes `results/card_<preset>.json` and, with `--log`,
+`loss.png` beside the card.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 
 import lmzoo
 from benchmarks.common import RESULTS, console
+from lmzoo.pretraining.card import plot_loss
+from lmzoo.pretraining.encoders import some_rows
 from lmzoo.text import Preprocessor
 from lmzoo.training import pack_sentences, read_documents
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 ROWS, LENGTH = 1024, 128
 
@@ -36,27 +34,12 @@ def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
         return {f"{d} perplexity": model.perplexity(documents, direction=d) for d in ("forward", "backward")}
     model = lmzoo.models.MaskedLM.from_preset(preset)
     preprocessor = Preprocessor(model.preprocessor.tokenizer, model.preprocessor.packing, LENGTH)
-    loss, accuracy = model.evaluate(pack_sentences(documents, preprocessor)[:ROWS], batch_size=32, verbose=0)
+    rows = some_rows(pack_sentences(documents, preprocessor), ROWS)
+    loss, accuracy = model.evaluate(rows, batch_size=32, verbose=0)
     lines = [line for document in documents for line in document if 60 <= len(line) <= 200]
     chosen = np.random.default_rng(0).choice(len(lines), sentences, replace=False)
     found = model.pseudo_perplexity([lines[i] for i in chosen], batch_size=64)
     return {"masked loss": loss, "masked accuracy": accuracy, "pseudo-perplexity": found, "sentences": sentences}
-
-
-def plot_loss(log: Path, target: Path, tokens: float) -> None:
-    """Draws each loss of the log over the tokens seen; of a language model the perplexity over a sample of words."""
-    with open(log, newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["epoch"] != "epoch"]
-    names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
-    names, unit = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
-    figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    for name in names:
-        seen = np.linspace(0, tokens / 1e6, len(rows) + 1)[1:]
-        axes.plot(seen, [float(row[name]) for row in rows], label=name.replace("_", " "))
-    axes.set(xlabel="tokens seen (millions)", ylabel=unit, title=target.parent.name)
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(target, dpi=110)
 
 
 def main() -> None:
@@ -68,7 +51,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=200, help="for the pseudo-perplexity")
     args = parser.parse_args()
     if args.log:
-        plot_loss(args.log, args.preset / "loss.png", args.tokens)
+        plot_loss(args.log, args.preset / "loss.png", args.tokens, args.preset.name)
     report = held_out(args.preset, str(args.data / "pretrain/*-dev*"), args.sentences)
     console.print(report)
     (RESULTS / f"card_{args.preset.name}.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -48,6 +49,16 @@ def pretrain(
     ] = True,
     dtype: Annotated[str, typer.Option("--dtype", help="Such as mixed_bfloat16.")] = "float32",
     seed: Annotated[int, typer.Option("--seed", help="Of all that is random.")] = 0,
+    accumulate: Annotated[
+        int, typer.Option("--accumulate", min=1, help="Batches whose gradients are gathered for one step.")
+    ] = 1,
+    remat: Annotated[
+        bool, typer.Option("--remat", help="Keep less for the backward pass and compute it again: memory for time.")
+    ] = False,
+    field: Annotated[str, typer.Option("--field", help="Key of the text in .jsonl files.")] = "text",
+    split: Annotated[
+        bool, typer.Option("--split/--no-split", help="Whether lines are split into sentences, or each is one.")
+    ] = True,
     tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard's logs.")] = None,
     language: Annotated[str | None, typer.Option("--language", help="For the preset's list: en.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="For the preset's list: Apache-2.0.")] = None,
@@ -55,8 +66,8 @@ def pretrain(
 ) -> None:
     """Learn a vocabulary and a model from text and write them as a preset with a model card.
 
-    A run that is stopped, also by a kill, goes on with the same command. Its folder holds log.csv, the vocabulary, the
-    tokenised text and the newest states.
+    A run that is stopped, also by a kill, goes on with the same command; after a SIGTERM, on which it saves its state,
+    the exit code is 143. Its folder holds log.csv, the vocabulary, the tokenised text and the newest states.
     """
     with _messages():
         import keras
@@ -79,19 +90,27 @@ def pretrain(
             dynamic=dynamic,
             dtype=dtype,
             seed=seed,
+            accumulate=accumulate,
+            remat=remat,
         )
         metadata = {"languages": language and [language], "licence": licence}
         console = Console(stderr=True)
-        scores = run(
-            corpus,
-            output,
-            recipe,
-            validation,
-            work,
-            overwrite,
-            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],
-            {key: value for key, value in metadata.items() if value},
-            say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
-        )
+        try:
+            scores = run(
+                corpus,
+                output,
+                recipe,
+                validation,
+                work,
+                overwrite,
+                [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],
+                {key: value for key, value in metadata.items() if value},
+                say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+                field=field,
+                split=split,
+            )
+        except InterruptedError as stopped:
+            console.print(str(stopped), markup=False, highlight=False, soft_wrap=True)
+            raise typer.Exit(128 + signal.SIGTERM) from None
         for name, value in scores.items():
             typer.echo(f"{name}\t{value:.6g}")

@@ -183,7 +183,7 @@ def test_no_private_keras() -> None:
 def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["jax"], *extras["onnx"], *extras["torch"]]
+    wanted = [*project["dependencies"], *extras["jax"], *extras["onnx"], *extras["plots"], *extras["torch"]]
     declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in wanted}
     declared = {{"tensorflow_serving_api": "tensorflow_serving"}.get(name, name) for name in declared}
     imported: set[str] = set()

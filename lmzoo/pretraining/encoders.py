@@ -10,11 +10,14 @@ from typing import Any
 
 import keras
 import numpy as np
+from rich.console import Console
 
+from lmzoo.presets.atomic import atomic_file
 from lmzoo.presets.store import write_json
 from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
-from lmzoo.pretraining.run import Documents, Run
+from lmzoo.pretraining.run import Run
+from lmzoo.pretraining.texts import Documents
 from lmzoo.tasks import Pretrainer, Task
 from lmzoo.tasks.feeding import training_input
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
@@ -48,42 +51,47 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     """
     recipe, tokenizer = run.recipe, _tokenizer(run, train)
     corpora = []
-    for name, documents in (("train", train), ("held_out", held)):
+    for name, documents in (("held_out", held), ("train", train)):  # what may be too little first
         corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
         run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
+    held_out, corpus = corpora
     model, full = _build(recipe, tokenizer), recipe.positions
     short, batch_size = min(recipe.sequence_length, full), recipe.batch_size
     parts = []
     for length, share in [(full, 1.0)] if short == full else [(short, 1 - _LONG), (full, _LONG)]:
-        rows = _rows(model, corpora[0], length, share * recipe.tokens, recipe.seed)
+        rows = _rows(model, corpus, length, share * recipe.tokens, run)
         size = max(1, batch_size * short // length)
         tokens = size * float(rows.lengths.mean())
-        parts.append((length, rows, size, tokens, run.whole_rounds(share * recipe.tokens / tokens)))
+        parts.append((length, rows, size, tokens, run.batches(share * recipe.tokens, tokens)))
     total = sum(steps for *_, steps in parts)
     decay = keras.optimizers.schedules.PolynomialDecay(recipe.learning_rate, total, end_learning_rate=0.0)
-    model.compile(optimizer=OPTIMIZERS[recipe.optimizer](WarmUp(decay, total // 10), global_clipnorm=1.0))
+    gathered = recipe.accumulate if recipe.accumulate > 1 else None
+    rate = WarmUp(decay, total // 10)
+    model.compile(OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0, gradient_accumulation_steps=gathered))
     for length, rows, size, _, steps in parts:
-        run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} steps of {size} rows")
+        run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} batches of {size} rows")
     # In turns: positions that are met only at the end, when the rate is low, would not be learnt.
     batches = [training_input(model, rows, batch_size=size, order="shuffle")[0] for _, rows, size, *_ in parts]
     tokens = sum(tokens * steps for *_, tokens, steps in parts)
     begun = time.perf_counter()
     turns = Interleaved(batches, [steps for *_, steps in parts])
     turns.seed = (recipe.seed, 0)
-    run.fit(model, turns, total, "states", Throughput(tokens / total, total, run.verbose, run.say))
+    steps = total // recipe.accumulate
+    run.fit(model, turns, total, "states", Throughput(tokens / steps, steps, run.verbose, run.say))
     seconds = time.perf_counter() - begun
     scores: dict[str, float] = {}
     for length, _, size, *_ in parts:  # what holds for short rows need not hold for positions that they lack
-        tested = _rows(model, corpora[1], length, 1.0, recipe.seed)[: max(1, _TESTED * short // length)]
+        tested = some_rows(_rows(model, held_out, length, 1.0, run), max(1, _TESTED * short // length))
+        run.say(f"evaluating on {len(tested):,} rows of up to {length} tokens")
         found = model.evaluate(tested, batch_size=size, verbose=0, return_dict=True)
         of_length = "" if length == short else f"_at_{length}"
         scores |= {f"{name}{of_length}": float(value) for name, value in found.items()}
     return model, {
         "scores": scores,
-        "text": f"{len(corpora[0]):,} documents, {corpora[0].num_tokens:,} tokens",
-        "held out": f"up to {_TESTED:,} rows of {short} tokens, of {len(corpora[1]):,} other documents",
+        "text": f"{len(corpus):,} documents, {corpus.num_tokens:,} tokens",
+        "held out": f"up to {_TESTED:,} rows of {short} tokens, drawn from {len(held_out):,} other documents",
         "tokens": tokens,
-        "steps": total,
+        "steps": steps,
         "seconds": seconds,
         "fixed": {},
     }
@@ -99,10 +107,12 @@ def _tokenizer(run: Run, documents: Documents) -> Tokenizer:
         tokenizer.load_assets(folder)
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} tokens")
-    tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, verbose=False)
+    shown = run.verbose and Console(stderr=True).is_terminal
+    tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, run.say, verbose=shown)
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
-    write_json(folder, file.name, tokenizer.get_config())
+    with atomic_file(file) as temporary:  # the last one: where it is, the others are
+        write_json(folder, temporary.name, tokenizer.get_config())
     return tokenizer
 
 
@@ -118,6 +128,7 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
         initializer_range=0.02 * math.sqrt(768 / width),  # keeps attention scores as wide as at a width of 768
         dropout=0.0,  # no token is seen often enough to be learnt by heart
         dtype=recipe.dtype,
+        remat=recipe.remat,
     )
     table = backbone.embeddings.position_embedding.embeddings
     rows, size = table.shape
@@ -147,10 +158,20 @@ def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
     return np.sqrt(2) * deviation * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
-def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float, seed: int) -> EncodedTexts:
+def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float, run: Run) -> EncodedTexts:
     """Rows of up to `length` tokens; pairs are drawn anew until there are `tokens`."""
     preprocessor = Preprocessor(corpus.tokenizer, model.preprocessor.packing, length)
     if model.objective is None:
         return pack_sentences(corpus, preprocessor)
-    passes = math.ceil(tokens / corpus.num_tokens)
-    return segment_pairs(corpus, preprocessor, model.objective, np.random.default_rng(seed), passes=passes)
+    passes, rng = math.ceil(tokens / corpus.num_tokens), np.random.default_rng(run.recipe.seed)
+    return segment_pairs(corpus, preprocessor, model.objective, rng, passes, notify=run.say)
+
+
+def some_rows(rows: EncodedTexts, count: int) -> EncodedTexts:
+    """Rows drawn from all of them, the same ones each time, in the order in which they stand.
+
+    Args:
+        rows: all.
+        count: int, how many at most.
+    """
+    return rows.select(np.sort(np.random.default_rng(0).permutation(len(rows))[:count]))

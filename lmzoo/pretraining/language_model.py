@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 from lmzoo.presets.atomic import atomic_file
-from lmzoo.pretraining.recipe import ELMO_SIZES
-from lmzoo.pretraining.run import Documents, Run
+from lmzoo.pretraining.recipe import ELMO_SIZES, NOT_OF_ELMO
+from lmzoo.pretraining.run import Run
 from lmzoo.pretraining.stored import StoredDocuments
+from lmzoo.pretraining.texts import Documents
 from lmzoo.tasks import BidirectionalLM, Task
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad, train_words
@@ -18,11 +19,13 @@ from lmzoo.training.throughput import Throughput
 def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[str, Any]]:
     """Trains an ELMo; arguments and result as of `lmzoo.pretraining.encoders.train_encoder`."""
     recipe, file = run.recipe, run.work / "words.txt"
+    # At once, though it is read at the end: by then the files may be others.
+    held_out = StoredDocuments.store(held, run.work / "held_out.jsonl", run.verbose)
     documents = StoredDocuments.store(train, run.work / "train.jsonl", run.verbose)
     run.say(f"train: {len(documents):,} documents")
     if not file.exists():
         run.say(f"learning {recipe.vocabulary_size:,} words")
-        words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
+        words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose, notify=run.say)
         with atomic_file(file) as temporary:
             temporary.write_text("\n".join(words.vocabulary), "utf-8")
     words = WordTokenizer(file.read_text("utf-8").split("\n"))
@@ -32,17 +35,18 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
         lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype
     )
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
-    model = BidirectionalLM(backbone, preprocessor, words, num_sampled=min(8192, len(words.vocabulary) // 8))
+    model = BidirectionalLM(backbone, preprocessor, words, num_sampled=max(1, min(8192, len(words.vocabulary) // 8)))
     model.compile(optimizer=Adagrad(recipe.learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     batch_size, unroll = recipe.batch_size, recipe.sequence_length
-    steps = run.whole_rounds(recipe.tokens / (batch_size * unroll))
+    steps = run.batches(recipe.tokens, batch_size * unroll)
     run.say(f"training on streams of {unroll} words: {steps:,} steps of {batch_size} rows")
     begun = time.perf_counter()
     shown = Throughput(batch_size * unroll, steps, run.verbose, run.say)
     run.fit(model, documents, steps, "states", shown, batch_size=batch_size, unroll_steps=unroll)
     seconds = time.perf_counter() - begun
+    run.say(f"evaluating on {len(held_out):,} documents")
     scores = {
-        name: model.perplexity(held, direction=direction, verbose=run.verbose)
+        name: model.perplexity(held_out, direction=direction, verbose=run.verbose)
         for name, direction in (("perplexity", None), ("forward_perplexity", "forward"))
     }
     facts = {
@@ -52,7 +56,6 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
         "tokens": batch_size * unroll * steps,
         "steps": steps,
         "seconds": seconds,
-        # What a recipe sets for other families only.
-        "fixed": {"optimizer": "adagrad", "positions": None, "objective": None, "dynamic": None},
+        "fixed": {**dict.fromkeys(NOT_OF_ELMO), "optimizer": "adagrad"},
     }
     return model, facts

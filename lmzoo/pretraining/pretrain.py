@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from lmzoo.presets.atomic import atomic_file
 from lmzoo.presets.loading import save_preset
 from lmzoo.presets.manifest import write_manifest
+from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_elmo
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.pretraining.run import Documents, Run
+from lmzoo.pretraining.run import Run
+from lmzoo.pretraining.texts import Text, divided
 from lmzoo.tasks import Task
 
 
 def pretrain(
-    corpus: str | Path | Iterable[str | Path],
+    corpus: str | Path | Iterable[str | Path] | Iterable[Sequence[str]],
     output: str | Path,
     recipe: Recipe | None = None,
-    validation: str | Path | None = None,
+    validation: str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | None = None,
     work: str | Path | None = None,
     overwrite: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     metadata: Mapping[str, Any] | None = None,
     verbose: bool = True,
     say: Callable[[str], None] = print,
+    field: str = "text",
+    split: bool = True,
 ) -> dict[str, float]:
     r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
 
@@ -37,16 +39,20 @@ def pretrain(
     training. A run that was stopped goes on when it is started again.
 
     Args:
-        corpus: files, folders or patterns; see `lmzoo.training.read_documents`.
+        corpus: files, folders or patterns, see `lmzoo.training.read_documents`; or documents, each a list of sentences,
+            as anything that can be gone through again and again.
         output: the preset's directory, which is written at the end.
         recipe: how to train.
-        validation: text to evaluate on; by default a hundredth of the corpus' documents.
+        validation: text to evaluate on, like `corpus`. By default a hundredth of the corpus' documents is held out for
+            it, of fewer than a hundred the last one.
         work: folder of the run; by default `output` with ".work" behind.
         overwrite: whether an existing preset may be replaced.
         callbacks: more of them for `fit`.
         metadata: entries for the preset's `metadata.json`, such as `languages` and `licence`.
         verbose: whether to show progress.
         say: takes a line at each step.
+        field: the key of the text in JSON lines.
+        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
 
     Returns:
         Scores on the validation text.
@@ -54,7 +60,10 @@ def pretrain(
     Raises:
         FileNotFoundError: if there is no text.
         FileExistsError: if there is a preset already.
-        ValueError: if `work` holds a run of another recipe, or the text is too small for the vocabulary.
+        InterruptedError: on SIGTERM while it trains, after its state was saved.
+        TypeError: for documents that can be gone through only once.
+        ValueError: at once, if `work` holds a run of another recipe or on other text, or there is nothing to evaluate
+            on; later, if the text is too small for the vocabulary.
 
     Example:
 
@@ -72,52 +81,29 @@ def pretrain(
     work = Path(f"{output}.work" if work is None else work)
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
-    recipe.remember(work)
-    keras.utils.set_random_seed(recipe.seed)
+    text = Text(corpus, field, split)
+    other = None if validation is None else Text(validation, field, split)
+    known = {"corpus": text.identity(), "validation": other and other.identity(), "field": field, "split": split}
+    recipe.remember(work, known)
+    texts = divided(text, other)
     run = Run(recipe, work, list(callbacks), verbose, say)
-    texts = Documents(corpus, validation, held=False), Documents(corpus, validation, held=True)
+    keras.utils.set_random_seed(recipe.seed)
     model, facts = train_elmo(run, *texts) if recipe.of.name == "elmo" else train_encoder(run, *texts)
-    _write_preset(model, output, recipe, facts, metadata or {})
+    _write_preset(model, run, output, facts, metadata or {})
     say(f"written to {output}")
     return facts["scores"]
 
 
-def _write_preset(
-    model: Task, output: Path, recipe: Recipe, facts: dict[str, Any], metadata: Mapping[str, Any]
-) -> None:
-    """Saves the model, with the dropout that fine-tuning wants and the dtype of its weights, and its card."""
+def _write_preset(model: Task, run: Run, output: Path, facts: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Saves the model, as fine-tuning wants it, with its card."""
+    kept = {name: value for name, value in model.backbone.get_config().items() if name != "remat"}
     changed = {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype}
-    config = {**model.get_config(), "backbone": type(model.backbone)(**{**model.backbone.get_config(), **changed})}
+    config = {**model.get_config(), "backbone": type(model.backbone)(**{**kept, **changed})}
     task = type(model)(**{**config, "preprocessor": model.preprocessor})
     task.set_weights(model.get_weights())
-    parameters = task.count_params()
+    recipe = run.recipe
     description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.0f}M tokens."
-    save_preset(task, output, preprocessor=task.preprocessor, **{"description": description, **metadata})
-    scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
-    found = {"text": facts["text"], **dataclasses.asdict(recipe), **facts["fixed"], "steps": f"{facts['steps']:,}"}
-    settings = "\n".join(
-        f"| {name.replace('_', ' ')} | {value} |" for name, value in found.items() if value is not None
-    )
-    card = f"""# {output.name}
-
-{description} {parameters:,} parameters, {facts["seconds"] / 60:.0f} minutes of training in the last run.
-
-```python
-import lmzoo
-
-model = lmzoo.models.{type(task).__name__}.from_preset("{output.name}")
-```
-
-| held out: {facts["held out"]} | |
-|---|---|
-{scores}
-
-| recipe | |
-|---|---|
-{settings}
-
-Written by `lmzoo pretrain`.
-"""
-    with atomic_file(output / "README.md") as temporary:
-        temporary.write_text(card, "utf-8")
+    metadata = {"description": description, **metadata}
+    save_preset(task, output, preprocessor=task.preprocessor, **metadata)
+    write_card(task, output, recipe, facts, metadata, run.work / "log.csv")
     write_manifest(output)

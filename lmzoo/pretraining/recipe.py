@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Collection
+import numbers
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo.models.family import Family, families
+from lmzoo.presets.atomic import atomic_file
 from lmzoo.presets.store import write_json
 from lmzoo.training import LAMB, AdamW
 
@@ -27,6 +30,8 @@ ELMO_SIZES = {
 }
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 OBJECTIVES = ("auto", "nsp", "sop", "none")
+DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
+NOT_OF_ELMO = ("optimizer", "positions", "objective", "dynamic", "accumulate", "remat")
 
 
 @dataclass(frozen=True)
@@ -40,17 +45,19 @@ class Recipe:
         vocabulary_size: int, pieces; of ELMo the words that it predicts.
         sequence_length: int, tokens of a row in nine tenths of the training, 128 by default; of ELMo the words through
             which gradients flow, 20 by default.
-        positions: int, tokens of the longest row; the last tenth is trained on such rows.
-        batch_size: int, rows of a step, 32 by default and 128 of ELMo; fewer where rows are long.
+        positions: int, tokens of the longest row; the last tenth is trained on such rows. Not of ELMo.
+        batch_size: int, rows of a batch, 32 by default and 128 of ELMo; fewer where rows are long.
         learning_rate: float, its peak, by default 1e-3 * sqrt(128 / width); of ELMo 0.2.
-        optimizer: "adamw" or "lamb"; ELMo has Adagrad.
-        objective: "nsp", "sop", "none", or "auto" for that of the family.
-        dynamic: whether masks are drawn anew for each batch; if not, a row keeps its masks.
+        optimizer: "adamw" or "lamb". Not of ELMo, which has Adagrad.
+        objective: "nsp", "sop", "none", or "auto" for that of the family; pairs are for BERT and ALBERT.
+        dynamic: whether masks are drawn anew for each batch; if not, a row keeps its masks. Not of ELMo.
         dtype: a dtype policy, such as "mixed_bfloat16".
         seed: int, of all that is random.
+        accumulate: int, batches whose gradients are gathered for one step. Not of ELMo.
+        remat: whether what goes on in a block is computed again in the backward pass, instead of kept. Not of ELMo.
 
     Raises:
-        ValueError: naming what is not known.
+        ValueError: naming what is not known, too small, or of no use to the family, and what is allowed.
     """
 
     family: str = "bert"
@@ -66,6 +73,8 @@ class Recipe:
     dynamic: bool = True
     dtype: str = "float32"
     seed: int = 0
+    accumulate: int = 1
+    remat: bool = False
 
     def __post_init__(self) -> None:
         known: dict[str, Collection[str]] = {
@@ -73,6 +82,7 @@ class Recipe:
             "size": SIZES,
             "optimizer": OPTIMIZERS,
             "objective": OBJECTIVES,
+            "dtype": DTYPES,
         }
         for name, values in known.items():
             if getattr(self, name) not in values:
@@ -82,27 +92,83 @@ class Recipe:
         for name, value in zip(("sequence_length", "batch_size", "learning_rate"), own, strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
+        self._check_family()
+        self._check_numbers()
 
     @property
     def of(self) -> Family:
         """The family's record."""
         return families()[self.family]
 
-    def remember(self, folder: Path) -> None:
-        """Writes the recipe to the folder of a run, which must not hold another.
+    def _check_family(self) -> None:
+        """Checks that nothing is set that the family has no use for."""
+        defaults = _defaults()
+        idle = [f"`{name}`" for name in NOT_OF_ELMO if getattr(self, name) != defaults[name]]
+        if self.family == "elmo" and idle:
+            raise ValueError(
+                f"elmo has no use for {', '.join(idle)}: it learns to predict words, with Adagrad, in texts of any "
+                "length. Leave that out."
+            )
+        if self.objective in ("nsp", "sop") and self.of.objective is None:
+            able = ", ".join(name for name, family in families().items() if family.objective is not None)
+            raise ValueError(
+                f"`objective` must be auto or none for {self.family}, got {self.objective!r}: pairs of segments are "
+                f"for {able}."
+            )
+
+    def _check_numbers(self) -> None:
+        packing, pair = self.of.packing, self.objective != "none" and self.of.objective is not None
+        row, words = (1, 4) if self.family == "elmo" else (packing.overhead(pair) + 1 + pair, 1)
+        least = {"tokens": 1, "vocabulary_size": words, "sequence_length": row, "positions": row, "batch_size": 1}
+        for name, value in {**least, "accumulate": 1, "seed": 0}.items():
+            found = getattr(self, name)
+            if not isinstance(found, numbers.Real) or found < value:
+                raise ValueError(f"`{name}` must be at least {value} for {self.family}, got {found!r}.")
+        if not isinstance(self.learning_rate, numbers.Real) or not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"`learning_rate` must be above 0, got {self.learning_rate!r}.")
+
+    def remember(self, folder: Path, text: Mapping[str, Any]) -> None:
+        """Writes the recipe and what text it is for to the folder of a run, which must not hold another.
+
+        A folder in which nothing has been made yet takes any recipe.
+
+        Args:
+            folder: of the run.
+            text: what tells the text from others, as JSON takes it.
 
         Raises:
-            ValueError: if it does.
+            ValueError: if the folder holds a run of another recipe or on other text, or recipe.json is damaged.
         """
-        found = dataclasses.asdict(self)
-        file = folder / "recipe.json"
-        if not file.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder, file.name, found)
+        found, file = {**dataclasses.asdict(self), **text}, folder / "recipe.json"
+        made = folder.exists() and any(p != file and not p.name.startswith(".") for p in folder.iterdir())
+        if not file.exists() or not made:
+            with atomic_file(file) as temporary:
+                write_json(temporary.parent, temporary.name, found)
             return
-        stored = json.loads(file.read_text("utf-8"))
-        if changed := [f"`{name}`" for name in found if stored.get(name) != found[name]]:
+        try:
+            stored = json.loads(file.read_text("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{file} is damaged ({error}). Give another `work`, or remove {folder}.") from None
+        known = {**_defaults(), **stored}  # what a recipe had no field for was as it is by default
+        changed = [
+            f"`{name}`{_difference(known.get(name), value)}"
+            for name, value in found.items()
+            if known.get(name) != value
+        ]
+        if changed:
             raise ValueError(
                 f"{folder} holds a run with another {', another '.join(changed)}. Give another `work`, or remove it to "
                 "begin anew."
             )
+
+
+def _defaults() -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(Recipe)}
+
+
+def _difference(stored: Any, found: Any) -> str:
+    """What a text was and is, in brackets; of anything else nothing."""
+    if not isinstance(stored, dict) and not isinstance(found, dict):
+        return ""
+    was, now = (", ".join(f"{k} {v}" for k, v in text.items()) if text else "none" for text in (stored, found))
+    return f" ({was}; now {now})"

@@ -1,9 +1,10 @@
-"""A run: where its files are, the documents that it reads, and how `fit` is called."""
+"""A run: where its files are, and how `fit` is called."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,32 +13,10 @@ import keras
 
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.tasks import Task
-from lmzoo.training import ResumableCheckpoint, read_documents
+from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
-ROUND = 200  # steps between two states, and two lines of the log
-_HELD_OUT = 100  # one document of so many is evaluated on
-
-
-class Documents:
-    """The documents of a corpus, or those that are held out of it; they can be gone through again and again.
-
-    Args:
-        corpus: files, folders or patterns; see `lmzoo.training.read_documents`.
-        validation: those to hold out, or None for a hundredth of the corpus' documents.
-        held: whether to read the ones that are held out.
-    """
-
-    def __init__(self, corpus: Any, validation: Any, held: bool) -> None:
-        self.paths = validation if held and validation is not None else corpus
-        self.whole = validation is not None
-        self.held = held
-
-    def __iter__(self) -> Iterator[list[str]]:
-        """Documents as lists of sentences."""
-        for i, document in enumerate(read_documents(self.paths)):
-            if self.whole or (i % _HELD_OUT == _HELD_OUT - 1) == self.held:
-                yield document
+ROUND = 200  # batches between two states, and two lines of the log
 
 
 @dataclass(frozen=True)
@@ -58,21 +37,23 @@ class Run:
     verbose: bool
     say: Callable[[str], None]
 
-    def whole_rounds(self, steps: float) -> int:
-        """Steps in whole rounds, or fewer than one.
+    def batches(self, tokens: float, of_a_batch: float) -> int:
+        """Batches that it takes to see some tokens: those of whole steps, at least one.
 
         Args:
-            steps: about how many.
+            tokens: how many.
+            of_a_batch: tokens of a batch.
         """
-        return max(1, round(steps)) if steps < ROUND else ROUND * round(steps / ROUND)
+        gathered = self.recipe.accumulate
+        return gathered * max(1, round(tokens / of_a_batch / gathered))
 
-    def fit(self, model: Task, x: Any, steps: int, states: str, shown: Throughput, **arguments: Any) -> None:
-        """Trains for some steps, or for what is left of them.
+    def fit(self, model: Task, x: Any, batches: int, states: str, shown: Throughput, **arguments: Any) -> None:
+        """Trains for some batches, or for what is left of them.
 
         Args:
             model: compiled.
             x: what `fit` takes.
-            steps: int.
+            batches: int.
             states: name of the folder in `work` that holds the states.
             shown: the callback that shows progress.
             **arguments: of `fit`.
@@ -80,20 +61,53 @@ class Run:
         Raises:
             InterruptedError: if it was told to stop.
         """
-        resume = ResumableCheckpoint(self.work / states)
-        a_round = min(ROUND, steps)
+        resume = _Ending(self.work / states, batches)
+        a_round = min(ROUND, batches)
         log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
         try:
-            model.fit(
-                x,
-                epochs=math.ceil(steps / a_round),
-                steps_per_epoch=a_round,
-                seed=self.recipe.seed,
-                verbose=0,
-                callbacks=[shown, log, *self.callbacks, resume],
-                **arguments,
-            )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Stopped by SIGTERM")  # what is raised below says more
+                model.fit(
+                    x,
+                    epochs=math.ceil(batches / a_round),
+                    steps_per_epoch=a_round,
+                    seed=self.recipe.seed,
+                    verbose=0,
+                    callbacks=[shown, log, *self.callbacks, resume],
+                    **arguments,
+                )
         finally:
             log.on_train_end()  # closes the file
         if resume.stopped:
-            raise InterruptedError(f"Stopped. The same command goes on from {self.work}.")
+            done = resume.done // self.recipe.accumulate
+            raise InterruptedError(f"Stopped after step {done:,}. The same command goes on from {self.work}.")
+
+
+class _Ending(ResumableCheckpoint):
+    """A checkpoint that ends the training at a batch, in the middle of an epoch too.
+
+    Args:
+        folder: where the states go.
+        last: int, how many batches there are.
+    """
+
+    def __init__(self, folder: Path, last: int) -> None:
+        super().__init__(folder)
+        self.last = last
+
+    @property
+    def done(self) -> int:
+        """Batches that are done."""
+        return self._done
+
+    def restore(self, model: keras.Model, data: Any, epochs: int, steps: int, done: int) -> tuple[int, bool]:
+        """See `ResumableCheckpoint`; a run that is at its end has no epoch left."""
+        done, same = super().restore(model, data, epochs, steps, done)
+        return (epochs * steps if done >= self.last else done), same
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """See `ResumableCheckpoint`; saves after the last batch."""
+        super().on_train_batch_end(batch, logs)
+        if self._done == self.last and self._done % self._steps:
+            self._save()
+            self.model.stop_training = True

@@ -13,6 +13,8 @@ from lmzoo.presets.atomic import atomic_file
 from lmzoo.text.words import words_of
 from lmzoo.training.words import with_progress
 
+_BLOCK = 1 << 24  # bytes searched at once
+
 
 class StoredDocuments(Sequence[list[list[str]]]):
     """Documents, each a list of sentences, each a list of words; memory holds where they begin.
@@ -23,7 +25,9 @@ class StoredDocuments(Sequence[list[list[str]]]):
 
     def __init__(self, path: Path) -> None:
         self._bytes = np.memmap(path, "uint8", "r")
-        self._ends = np.flatnonzero(self._bytes == ord("\n"))
+        blocks = range(0, len(self._bytes), _BLOCK)  # to compare all at once would take as much memory as the file
+        ends = [begin + np.flatnonzero(self._bytes[begin : begin + _BLOCK] == ord("\n")) for begin in blocks]
+        self._ends = np.concatenate(ends)
 
     @classmethod
     def store(cls, documents: Iterable[list[str]], path: Path, verbose: bool = True) -> StoredDocuments:

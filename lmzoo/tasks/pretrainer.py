@@ -152,7 +152,7 @@ class Pretrainer(Task):
 
     def _rows_of(self, documents: Any, notify: Callable[[str], None]) -> EncodedTexts:
         if self.objective is None:
-            return pack_sentences(clean_documents(documents, notify), self.preprocessor)
+            return pack_sentences(clean_documents(documents, notify), self.preprocessor, notify=notify)
         rng = np.random.default_rng(0)
         return segment_pairs(documents, self.preprocessor, self.objective, rng, notify=notify)
 

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 _ENDLESS = -1  # `tf.data.INFINITE_CARDINALITY`
+_SAMPLED = 1024  # rows by whose content data are told from others
 _WINDOW = 50  # batches that are shuffled together and sorted by length within
 
 
@@ -163,8 +164,10 @@ class LengthBatches(Batches):
         longest = self.lengths[rows].max()
         if len(rows) < self.batch_size and not self.round_up:
             longest = self.lengths.max()  # one shape for the partial batches of all epochs
-        width = int(self.buckets[np.searchsorted(self.buckets, longest)])
-        return self.make_batch(rows, width, np.random.default_rng((*self.seed, epoch, index)))
+        return self.make_batch(rows, self._width(longest), np.random.default_rng((*self.seed, epoch, index)))
+
+    def _width(self, longest: int) -> int:
+        return int(self.buckets[np.searchsorted(self.buckets, longest)])
 
     @property
     def num_batches(self) -> int:
@@ -197,9 +200,20 @@ class LengthBatches(Batches):
             epoch, first = epoch + 1, 0
 
     def identity(self) -> dict[str, Any]:
-        """The texts, by their lengths, and how they are put into batches."""
+        """The texts, by their lengths and by what a sample of them is made into, and how they are put into batches."""
         lengths = hashlib.sha256(np.asarray(self.lengths, "<i8").tobytes()).hexdigest()
-        return {"texts": lengths, "batch size": self.batch_size, "order": self.order, "seed": self.seed[0]}
+        batching = {"batch size": self.batch_size, "order": self.order, "seed": self.seed[0]}
+        return {"texts": lengths, "content of the batches": self._sample(), **batching}
+
+    def _sample(self) -> str:
+        """Digest of ids, labels and weights of rows that are spread evenly, without regard to seed and order."""
+        digest, count = hashlib.sha256(), len(self.lengths)
+        rows = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype("int64"))
+        for some in np.array_split(rows, max(1, len(rows) // 32)):
+            batch = self.make_batch(some, self._width(self.lengths[some].max()), np.random.default_rng(0))
+            for array in map(np.asarray, keras.tree.flatten(batch)):
+                digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
+        return digest.hexdigest()
 
     @property
     def row_order(self) -> np.ndarray:

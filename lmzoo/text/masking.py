@@ -13,7 +13,9 @@ class Masking:
     """BERT's masking (Devlin et al., 2019, section 3.1), by default dynamic as in RoBERTa (Liu et al., 2019).
 
     Of a row of n tokens, `max(1, round(n · probability))` are predicted. Each is replaced by the mask token with
-    probability 0.8, by a uniformly drawn token with 0.1, and left as it is with 0.1.
+    probability 0.8, by a token drawn uniformly from the whole vocabulary, special ones included, with 0.1, and left as
+    it is with 0.1. That is BERT's code. RoBERTa's also predicts the tokens at the ends of rows and sentences, and draws
+    no id below 4; here all families do as BERT does.
 
     Attributes:
         probability: share of positions to predict; special tokens count in n but are never chosen.

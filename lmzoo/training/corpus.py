@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from lmzoo.text import EncodedTexts, Preprocessor
-from lmzoo.training.rows import join_rows
+from lmzoo.text.policy import notify
+from lmzoo.training.rows import join_rows, room_in_row
 from lmzoo.training.shards import TokenCorpus
-from lmzoo.training.tokens import TokenizedDocuments, groups_of, splits_of, tokenize_documents
+from lmzoo.training.tokens import DocumentReader, TokenizedDocuments, groups_of, splits_of, tokenize_documents
 
 Documents = Iterable[str | Sequence[str]] | TokenCorpus
 _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
-def pack_documents(documents: Documents, preprocessor: Preprocessor, batch: int = 256) -> EncodedTexts:
+def pack_documents(
+    documents: Documents, preprocessor: Preprocessor, batch: int = 256, notify: Callable[[str], None] = notify
+) -> EncodedTexts:
     """Packs running text into full rows: `start`, pieces, `end`.
 
     Documents follow one another, separated by the end token, and rows are cut wherever they are full, so that there is
     no padding. A last, shorter row is dropped. `pack_sentences` cuts between sentences instead.
 
     Args:
-        documents: strings, lists of sentences, or a `TokenCorpus`, whose rows are kept in a file (see there).
+        documents: strings, lists of sentences, or a `TokenCorpus`, whose rows are kept in a file (see there). Those
+            that hold no tokens are left out, with one notice.
         preprocessor: says how long a row is.
         batch: int, documents tokenised at once.
+        notify: what to do with notices; see `Preprocessor.encode`.
 
     Returns:
         Rows of exactly `preprocessor.sequence_length` tokens.
 
     Raises:
-        ValueError: if the corpus is of another tokenizer.
+        TypeError: for a document that is no text, naming its position.
+        ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
     """
     start, end = _ends(preprocessor)
-    length, room = preprocessor.sequence_length, preprocessor.sequence_length - 2
+    length, room = preprocessor.sequence_length, room_in_row(preprocessor, pair=False)
 
     def blocks() -> _Blocks:
         left: list[np.ndarray] = []
-        for part in _parts(documents, preprocessor, batch):
+        for part in _parts(documents, preprocessor, batch, notify):
             ends = part.sentence_splits[part.document_splits[1:]]
             stream = np.concatenate([*left, np.insert(part.token_ids, ends, end)])
             count = len(stream) // room
@@ -52,25 +58,33 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor, batch: int 
 
 
 def pack_sentences(
-    documents: Documents, preprocessor: Preprocessor, across_documents: bool = True, batch: int = 256
+    documents: Documents,
+    preprocessor: Preprocessor,
+    across_documents: bool = True,
+    batch: int = 256,
+    notify: Callable[[str], None] = notify,
 ) -> EncodedTexts:
     """Packs whole sentences into rows of at most `preprocessor.sequence_length` tokens (Liu et al., 2019, section 4.2).
 
     A row is `start` and then sentences, each followed by `end`; the next one begins a new row if it does not fit. By
     default rows run on across documents, with one more `end` between them (FULL-SENTENCES); otherwise a document ends
-    its row (DOC-SENTENCES). A sentence that is longer than a row goes on in the next.
+    its row (DOC-SENTENCES). A sentence that is longer than a row goes on in the next, where the original code keeps a
+    row that is too long. If it ends where a row is full its `end` is left out, which would begin the next.
 
     Args:
         documents: documents, each a list of sentences; or a `TokenCorpus`, whose rows are kept in a file (see there).
+            Sentences without tokens are left out, and so are documents without sentences, with one notice.
         preprocessor: says how long a row is.
         across_documents: whether a row may hold parts of several documents.
         batch: int, documents tokenised at once.
+        notify: what to do with notices; see `Preprocessor.encode`.
 
     Returns:
         Rows of different lengths.
 
     Raises:
-        ValueError: if the corpus is of another tokenizer.
+        TypeError: for a document that is no text, naming its position.
+        ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
 
     Example:
 
@@ -85,11 +99,11 @@ def pack_sentences(
     ```
     """
     start, end = _ends(preprocessor)
-    room = preprocessor.sequence_length - 1
+    room = room_in_row(preprocessor, pair=False) + 1  # the end is a sentence's
 
     def blocks() -> _Blocks:
         left: list[tuple[np.ndarray, np.ndarray]] = []
-        for part in _parts(documents, preprocessor, batch):
+        for part in _parts(documents, preprocessor, batch, notify):
             stream, units, document_splits = _units(part, room, end, across_documents)
             if across_documents:
                 stream, units = (np.concatenate(pair) for pair in zip(*left, (stream, units), strict=True))
@@ -109,8 +123,9 @@ def _units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The stream that rows are cut from, lengths of what is not cut, and where documents begin and end among these."""
-    ends, units = part.sentence_splits[1:], np.diff(part.sentence_splits) + 1  # (s,)
-    documents = part.document_splits
+    lengths, documents = np.diff(part.sentence_splits), part.document_splits
+    ended = lengths % room != 0  # (s,)
+    ends, units = part.sentence_splits[1:][ended], lengths + ended
     if across_documents:
         units = np.insert(units, documents[1:], 1)
         ends = np.concatenate([ends, part.sentence_splits[documents[1:]]])
@@ -147,12 +162,19 @@ def _ends(preprocessor: Preprocessor) -> tuple[int, int]:
     return token_to_id(packing.start), token_to_id(packing.end)
 
 
-def _parts(documents: Documents, preprocessor: Preprocessor, batch: int) -> Iterator[TokenizedDocuments]:
+def _parts(
+    documents: Documents, preprocessor: Preprocessor, batch: int, notify: Callable[[str], None]
+) -> Iterator[TokenizedDocuments]:
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         yield from documents.shards
     else:
-        yield from (tokenize_documents(group, preprocessor.tokenizer) for group in groups_of(documents, batch))
+        reader, kept = DocumentReader(documents, notify), 0
+        for group in groups_of(reader, batch):
+            part = tokenize_documents(group, preprocessor.tokenizer).without_empty()
+            kept += len(part)
+            yield part
+        reader.report(kept)
 
 
 def _rows(blocks: _Blocks, documents: Documents) -> EncodedTexts:

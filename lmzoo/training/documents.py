@@ -5,16 +5,16 @@ from __future__ import annotations
 import glob
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lmzoo.readers.files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
-from lmzoo.text.policy import clean_columns, is_text, notify
+from lmzoo.text.policy import is_text, notify
 from lmzoo.text.sentences import split_sentences
-from lmzoo.training.tokens import sentences_of
+from lmzoo.training.tokens import DocumentReader, check_documents
 
 _JSON_LINES = (".jsonl", ".ndjson")
 _SUFFIXES = (".txt", *_JSON_LINES)
@@ -66,12 +66,16 @@ def read_documents(
     return _documents(texts, split, notify)
 
 
-def split_documents(documents: Any, split: bool = True, notify: Callable[[str], None] = notify) -> Iterator[list[str]]:
-    r"""Documents as lists of sentences, out of an iterator or a `tf.data.Dataset` of strings.
+def split_documents(
+    documents: Any, field: str = "text", split: bool = True, notify: Callable[[str], None] = notify
+) -> Iterator[list[str]]:
+    r"""Documents as lists of sentences, out of an iterator, a `tf.data.Dataset` or a data set of Hugging Face's.
 
     Args:
-        documents: strings (or UTF-8 bytes), of which a line is a sentence or a paragraph; lists of such lines; or a
-            `tf.data.Dataset` of strings, batched or not.
+        documents: strings (or UTF-8 bytes), of which a line is a sentence or a paragraph; lists of such lines; records
+            that hold one of these, as data sets of Hugging Face's library do; or a `tf.data.Dataset` of strings or
+            records, batched or not.
+        field: the key of the text in records.
         split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
         notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
 
@@ -79,7 +83,8 @@ def split_documents(documents: Any, split: bool = True, notify: Callable[[str], 
         An iterator, as that of `read_documents`.
 
     Raises:
-        TypeError: while reading, naming the position of a document that is no text.
+        TypeError: for one text, a dict or a table; while reading, naming the position of a document that is no text.
+        ValueError: while reading, naming the position of a record without the field.
 
     Example:
 
@@ -88,32 +93,33 @@ def split_documents(documents: Any, split: bool = True, notify: Callable[[str], 
 
     list(split_documents(iter(["It rained. We stayed in.\nOn the next day we left.", "Fine."])))
     # [["It rained.", "We stayed in.", "On the next day we left."], ["Fine."]]
+    list(split_documents([{"title": "Rain", "body": "It rained."}], field="body"))  # [["It rained."]]
     ```
     """
     if is_text(documents):
         raise TypeError(f"Expected documents, got one string; write [{documents!r:.40}].")
-    texts = documents.as_numpy_iterator() if hasattr(documents, "as_numpy_iterator") else documents
-    flat = (text for item in texts for text in (item.ravel().tolist() if isinstance(item, np.ndarray) else [item]))
-    return _documents(flat, split, notify)
+    check_documents(documents)
+    items = documents.as_numpy_iterator() if hasattr(documents, "as_numpy_iterator") else documents
+    return _documents(_texts_of(items, field), split, notify)
+
+
+def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
+    """Texts that come by themselves, in records or in arrays."""
+    for position, item in enumerate(items):
+        text = _field_of(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
+        yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]
 
 
 def _documents(texts: Iterable[Any], split: bool, notify: Callable[[str], None]) -> Iterator[list[str]]:
     """Sentences of documents, each a string or a list of lines."""
-    empty, count = 0, 0
-    invalid: list[str] = []
-    for position, text in enumerate(texts):
-        count += 1
-        cleaned = clean_columns({f"documents[{position}]": sentences_of(text)}, invalid.append)[0]
+    reader, kept = DocumentReader(texts, notify), 0
+    for cleaned in reader:
         lines = [line.strip() for part in cleaned for line in part.split("\n")]
         sentences = [s for line in lines for s in split_sentences(line)] if split else list(filter(None, lines))
         if sentences:
+            kept += 1
             yield sentences
-        else:
-            empty += 1
-    if empty:
-        notify(f"{empty} of {count} documents were empty and were left out.")
-    if invalid:
-        notify(f"{len(invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
+    reader.report(kept, "were empty")
 
 
 def _files(path: str | Path) -> list[Path]:
@@ -176,9 +182,13 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
 def _json_texts(path: Path, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
     for number, row in json_objects(enumerate(lines, 1), str(path)):
         where = f"{path}, line {number}"
-        if field not in row:
-            raise ValueError(f"{where} has no {field!r} (`field`).{near_names(field, list(row))}")
-        text = "" if row[field] is None else row[field]
+        text = _field_of(row, field, where)
         if not (isinstance(text, str) or (isinstance(text, list) and all(isinstance(part, str) for part in text))):
             raise ValueError(f"{where}: {field!r} must be a string or a list of them, got {json.dumps(text)[:60]}.")
         yield text
+
+
+def _field_of(record: Mapping[str, Any], field: str, where: str) -> Any:
+    if field not in record:
+        raise ValueError(f"{where} has no {field!r} (`field`).{near_names(field, list(record))}")
+    return "" if record[field] is None else record[field]

@@ -92,7 +92,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         snapshot, same = self.snapshots.newest(), False
         if snapshot is not None:
             position = snapshot.position
-            if changed := [name for name, value in run.items() if position["run"].get(name) != value]:
+            if changed := [name for name, value in run.items() if position["run"].get(name, value) != value]:
                 raise ValueError(
                     f"{snapshot.path.parent} holds a run with another {', another '.join(changed)}. Give another "
                     "folder, or remove it to begin anew."

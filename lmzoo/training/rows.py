@@ -8,7 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
+from lmzoo.text import Preprocessor
 from lmzoo.training.tokens import splits_of
+
+
+def room_in_row(preprocessor: Preprocessor, pair: bool) -> int:
+    """How many tokens fit into a row beside the special ones.
+
+    Args:
+        preprocessor: says how long a row is.
+        pair: whether it holds two segments.
+
+    Raises:
+        ValueError: if there is not room for one, or for one of each segment.
+    """
+    length, overhead = preprocessor.sequence_length, preprocessor.packing.overhead(pair)
+    room, least = length - overhead, 2 if pair else 1
+    if room < least:
+        raise ValueError(
+            f"`sequence_length` is {length}, which leaves room for {max(0, room)} tokens{' of a pair' * pair}: it must "
+            f"be at least {overhead + least}."
+        )
+    return room
 
 
 def join_rows(
@@ -26,7 +47,7 @@ def join_rows(
     Raises:
         OSError: if the file cannot be written.
     """
-    lengths = [np.zeros(0, "int64")]
+    lengths = [np.zeros(0, "int32")]
     if folder is None:
         parts = [np.zeros(0, "int32")]
         for ids, counts in blocks:

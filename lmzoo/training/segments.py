@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.packing import truncate_pair
-from lmzoo.text.policy import clean_columns, is_text, notify
-from lmzoo.training.rows import join_rows
+from lmzoo.text.policy import clean_columns, notify
+from lmzoo.training.rows import join_rows, room_in_row
 from lmzoo.training.shards import TokenCorpus
-from lmzoo.training.tokens import TokenizedDocuments, splits_of, tokenize_documents
+from lmzoo.training.tokens import TokenizedDocuments, check_documents, no_record, splits_of, tokenize_documents
 
 _TRIES = 10  # to draw another document than the own one
 _BLOCK = 4096  # rows joined at once
@@ -65,7 +65,9 @@ def segment_pairs(
     does not fit is taken from the longer segment, the second on ties, token by token from its front or back at random.
     The other document is drawn up to ten times if it is the own one; where there is no other, the own one is taken.
 
-    Sentences without tokens, and documents without sentences, are left out.
+    Sentences without tokens are left out, and so are documents without sentences. One notice says how many of these
+    there were, and how many documents of a single sentence. Memory holds some 40 bytes a pair, besides documents and
+    rows that are not a corpus'.
 
     Args:
         documents: documents, each a list of sentences; or a `TokenCorpus`, whose rows are kept in a file (see there).
@@ -81,8 +83,8 @@ def segment_pairs(
 
     Raises:
         TypeError: for a document that is no list of strings, naming its position.
-        ValueError: for an unknown `objective`, a `sequence_length` with room for less than two tokens, or a corpus of
-            another tokenizer.
+        ValueError: for an unknown `objective`, a `sequence_length` with room for less than two tokens, a corpus of
+            another tokenizer, or documents of which none has two sentences, since all labels would be 1.
 
     Example:
 
@@ -101,32 +103,26 @@ def segment_pairs(
     """
     if objective not in ("nsp", "sop"):
         raise ValueError(f'`objective` must be "nsp" or "sop", got {objective!r}.')
-    budget = preprocessor.sequence_length - preprocessor.packing.overhead(pair=True)
-    if budget < 2:
-        raise ValueError(
-            f"`sequence_length` is {preprocessor.sequence_length}, which leaves room for {max(0, budget)} tokens of a "
-            f"pair: it must be at least {preprocessor.sequence_length - budget + 2}."
-        )
+    budget = room_in_row(preprocessor, pair=True)
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
-        folder, parts = documents.rows_folder, documents.shards
+        folder, parts, given = documents.rows_folder, documents.shards, len(documents)
     else:
         cleaned = clean_documents(documents, notify)
-        folder, parts = None, [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()]
+        folder, parts, given = None, [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()], len(cleaned)
     places = _Places(parts)
-    order = rng.permutation(len(places)).tolist()
-    found = array("q")
+    _report(places, given, objective, notify)
+    order = array("q", rng.permutation(len(places)).astype("int64").tobytes())
+    pairs = _Pairs()
     for _ in range(passes):
         for index in range(len(order)):
-            _pair_up(places, order, index, budget, objective, short, rng, found)
-    pairs = np.frombuffer(found, "int64").reshape(-1, 5) if found else np.zeros((0, 5), "int64")  # (n, 5)
-    first, second = _truncate(pairs[:, 0:2], pairs[:, 2:4], budget, rng)
-    shuffled = rng.permutation(len(pairs))
-    first, second, labels = first[shuffled], second[shuffled], pairs[shuffled, 4].astype("int32")
-    flat, splits = join_rows(_blocks(places, preprocessor, first, second), folder)
+            _pair_up(places, order, index, budget, objective, short, rng, pairs)
+    _truncate(pairs, budget, rng)
+    shuffled = rng.permutation(len(pairs)).astype("uint32")
+    flat, splits = join_rows(_blocks(places, preprocessor, pairs, shuffled), folder)
     start, between, _ = preprocessor.special_ids()
-    boundary = np.diff(first, axis=1)[:, 0] + len(start) + len(between)
-    return SegmentPairs(flat, splits, boundary.astype("int32"), labels=labels)
+    boundary = pairs.lengths[shuffled, 0] + np.int32(len(start) + len(between))
+    return SegmentPairs(flat, splits, boundary, labels=pairs.labels[shuffled].astype("int32"))
 
 
 def clean_documents(documents: Any, notify: Callable[[str], None] = notify) -> list[list[str]]:
@@ -140,20 +136,7 @@ def clean_documents(documents: Any, notify: Callable[[str], None] = notify) -> l
         TypeError: for a document that is no list of strings, naming its position.
     """
     check_documents(documents)
-    return clean_columns({f"documents[{i}]": sentences for i, sentences in enumerate(documents)}, notify)
-
-
-def check_documents(documents: Any) -> None:
-    """Checks that there may be documents in `documents`.
-
-    Raises:
-        TypeError: if it is one text, a dict, or nothing to go through.
-    """
-    if is_text(documents) or isinstance(documents, Mapping) or not isinstance(documents, Iterable):
-        raise TypeError(
-            f"Expected a list of documents, each a list of sentences; got {documents!r:.60} "
-            f"({type(documents).__name__})."
-        )
+    return clean_columns({f"documents[{i}]": no_record(found, i) for i, found in enumerate(documents)}, notify)
 
 
 def _labelled(texts: EncodedTexts, labels: np.ndarray) -> SegmentPairs:
@@ -183,17 +166,69 @@ class _Places:
         return self.parts[part].token_ids[begin - self.tokens[part] : end - self.tokens[part]]
 
 
+def _report(places: _Places, given: int, objective: str, notify: Callable[[str], None]) -> None:
+    """Counts documents that hold less than two sentences.
+
+    Raises:
+        ValueError: if all of them do.
+    """
+    alone = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in places.parts)
+    if alone and alone == len(places):
+        raise ValueError(
+            f'None of the documents has two sentences, and so `objective="{objective}"` would know label 1 only: pass '
+            "documents of several sentences, as `lmzoo.training.split_documents` makes them."
+        )
+    said = []
+    if len(places) < given:
+        said.append(f"{given - len(places)} of {given} documents held no tokens and were left out")
+    if alone:
+        said.append(f"{alone} of {len(places)} documents are one sentence, always paired with a random one")
+    if said:
+        notify("; ".join(said) + ".")
+
+
+class _Pairs:
+    """Where the segments of pairs are, n so far, in 25 bytes each."""
+
+    def __init__(self) -> None:
+        self._begins, self._lengths, self._labels = array("q"), array("i"), array("b")
+
+    def append(self, first: tuple[int, int], second: tuple[int, int], label: int) -> None:
+        """Takes where the two segments begin and end, and the label."""
+        self._begins.extend((first[0], second[0]))
+        self._lengths.extend((first[1] - first[0], second[1] - second[0]))
+        self._labels.append(label)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @property
+    def begins(self) -> np.ndarray:
+        """Int64 (n, 2), of both segments; to be written to, as are `lengths`."""
+        return np.frombuffer(self._begins or b"", "int64").reshape(-1, 2)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Int32 (n, 2)."""
+        return np.frombuffer(self._lengths or b"", "int32").reshape(-1, 2)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Int8 (n,)."""
+        return np.frombuffer(self._labels or b"", "int8")
+
+
 def _pair_up(
     places: _Places,
-    order: list[int],
+    order: Sequence[int],
     index: int,
     budget: int,
     objective: str,
     short: float,
     rng: np.random.Generator,
-    found: array[int],
+    pairs: _Pairs,
 ) -> None:
-    """Appends where the first and the second segment of each pair of a document begin and end, and the label."""
+    """Appends the pairs of a document."""
     splits = places.splits(order[index])
     target = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
     begin, end, last = 0, 0, len(splits) - 1
@@ -208,12 +243,12 @@ def _pair_up(
             end = cut  # what was replaced comes next
         elif objective == "sop" and rng.random() < 0.5:
             first, second, label = second, first, 1
-        found.extend((*first, *second, label))
+        pairs.append(first, second, label)
         begin = end
 
 
 def _random_segment(
-    places: _Places, order: list[int], index: int, wanted: int, rng: np.random.Generator
+    places: _Places, order: Sequence[int], index: int, wanted: int, rng: np.random.Generator
 ) -> tuple[int, int]:
     """Sentences of another document, from a random one on until there are `wanted` tokens or it ends."""
     for _ in range(_TRIES):
@@ -226,31 +261,30 @@ def _random_segment(
     return splits[begin], splits[min(end, len(splits) - 1)]
 
 
-def _truncate(
-    first: np.ndarray, second: np.ndarray, budget: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Begin and end (n, 2) of both segments of each pair, cut to fit."""
-    lengths, others = first[:, 1] - first[:, 0], second[:, 1] - second[:, 0]
-    kept, others_kept = truncate_pair(lengths, others, budget)
+def _truncate(pairs: _Pairs, budget: int, rng: np.random.Generator) -> None:
+    """Cuts both segments of each pair to fit: all first ones, and then all second ones."""
+    for side in (0, 1):
+        for block in _slices(len(pairs)):
+            begins, lengths = pairs.begins[block], pairs.lengths[block]
+            lost = lengths[:, side] - truncate_pair(lengths[:, 0], lengths[:, 1], budget)[side]
+            begins[:, side] += rng.binomial(lost, 0.5)  # each lost token is one from the front or from the back
+            lengths[:, side] -= lost
 
-    def cut(segments: np.ndarray, lost: np.ndarray) -> np.ndarray:
-        front = rng.binomial(lost, 0.5)  # each lost token is one from the front or from the back
-        return segments + np.stack([front, front - lost], axis=1)
 
-    return cut(first, lengths - kept), cut(second, others - others_kept)
+def _slices(count: int) -> Iterator[slice]:
+    return (slice(begin, begin + _BLOCK) for begin in range(0, count, _BLOCK))
 
 
 def _blocks(
-    places: _Places, preprocessor: Preprocessor, first: np.ndarray, second: np.ndarray
+    places: _Places, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The rows, special tokens included."""
     dtype = places.parts[0].token_ids.dtype
     start, between, end = (np.array(ids, dtype) for ids in preprocessor.special_ids())
     overhead = preprocessor.packing.overhead(pair=True)
-    lengths = (np.diff(first) + np.diff(second))[:, 0] + overhead
-    for begin in range(0, len(first), _BLOCK):
-        block = slice(begin, begin + _BLOCK)
+    for block in _slices(len(order)):
+        begins, lengths = pairs.begins[order[block]], pairs.lengths[order[block]]
         pieces: list[np.ndarray] = []
-        for a, b in zip(first[block].tolist(), second[block].tolist(), strict=True):
-            pieces += (start, places.take(*a), between, places.take(*b), end)
-        yield np.concatenate(pieces), lengths[block]
+        for (a, b), (c, d) in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
+            pieces += (start, places.take(a, c), between, places.take(b, d), end)
+        yield np.concatenate(pieces), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)

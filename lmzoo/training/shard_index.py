@@ -26,8 +26,9 @@ class Index:
     Attributes:
         tokenizer: see `described`.
         dtype: of the ids, as numpy names it.
-        shards: of each its file's name, size and sha256; how many documents, sentences and tokens it holds; `read`, how
-            many documents were read until its end, empty ones included, and `source`, the digest of their text.
+        shards: of each its file's name, size and sha256; how many documents, sentences, tokens and special tokens it
+            holds; `read`, how many documents were read until its end, empty ones included, and `digest`, that of their
+            sentences.
         complete: whether all documents are there.
         format: 1.
     """

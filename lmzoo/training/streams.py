@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from lmzoo.text import Encoded
 from lmzoo.text.batching import Batches
 from lmzoo.text.policy import notify, once_only
 from lmzoo.text.word_level import SENTENCE_END, SENTENCE_START
-from lmzoo.training.segments import check_documents
+from lmzoo.training.tokens import check_documents
 from lmzoo.training.words import Document, sentences_of, with_progress
 
 _NO_WORDS = "There are no examples: the documents hold no words."
@@ -178,10 +178,17 @@ class DocumentStreams(Batches):
             yield self.make_batch(rows, self.steps, index > 0)
 
     def identity(self) -> dict[str, Any]:
-        """The documents, by the first sentence, and how they are read."""
-        sentence = next(sentences_of(self.documents, self.notify), [])
+        """The documents, by what takes no time to know of them, and how they are read."""
+        found: dict[str, Any] = {"first sentence": " ".join(next(sentences_of(self.documents, self.notify), []))}
+        if isinstance(self.documents, Sized):
+            found["number of documents"] = len(self.documents)
+        if isinstance(self.documents, Sequence) and self.documents:
+            *_, last = [[], *sentences_of(self.documents, self.notify, [len(self.documents) - 1])]
+            found["last sentence"] = " ".join(last)
+        if self.num_words:
+            found["number of words"] = self.num_words
         return {
-            "first sentence": " ".join(sentence),
+            **found,
             "batch size": self.rows,
             "number of words in a row": self.steps,
             "order": "shuffle" if self.shuffle else "given",

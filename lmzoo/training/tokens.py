@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lmzoo.text import Tokenizer
-from lmzoo.text.policy import is_text
+from lmzoo.text.policy import clean_columns, is_text
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,78 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
     return TokenizedDocuments(flat, sentences, splits_of([len(part) for part in parts]))
 
 
+class DocumentReader:
+    """Documents as lists of valid sentences, read one after another, and what there is to say of them at the end.
+
+    Args:
+        documents: strings, each one sentence, or lists of sentences.
+        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
+
+    Attributes:
+        count: documents that were read so far.
+
+    Raises:
+        TypeError: as `check_documents`; while reading, naming the position of a document that is no text.
+    """
+
+    def __init__(self, documents: Iterable[str | Sequence[str]], notify: Callable[[str], None]) -> None:
+        check_documents(documents)
+        self.documents, self.notify = documents, notify
+        self.count = 0
+        self._invalid: list[str] = []
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Each document's sentences."""
+        for position, document in enumerate(self.documents):
+            self.count += 1
+            sentences = sentences_of(no_record(document, position))
+            yield clean_columns({f"documents[{position}]": sentences}, self._invalid.append)[0]
+
+    def report(self, kept: int, empty: str = "held no tokens") -> None:
+        """Gives a notice of documents that were left out, and one of those that held invalid UTF-8.
+
+        Args:
+            kept: documents that were not left out.
+            empty: why the others were.
+        """
+        if kept < self.count:
+            self.notify(f"{self.count - kept} of {self.count} documents {empty} and were left out.")
+        if self._invalid:
+            self.notify(f"{len(self._invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
+
+
+def check_documents(documents: Any) -> None:
+    """Checks that there may be documents in `documents`.
+
+    Raises:
+        TypeError: if it is one text, a dict or a table, whose names would be read, or nothing to go through.
+    """
+    named = isinstance(documents, Mapping) or hasattr(documents, "columns")
+    if is_text(documents) or named or not isinstance(documents, Iterable):
+        raise TypeError(
+            f"Expected a list of documents, each a list of sentences; got {documents!r:.60} "
+            f"({type(documents).__name__})."
+        )
+
+
+def no_record(document: Any, position: int) -> Any:
+    """The document.
+
+    Args:
+        document: text, or texts.
+        position: int, where it stands among the documents.
+
+    Raises:
+        TypeError: if it is a record, of which only the names of its fields would be read.
+    """
+    if isinstance(document, Mapping):
+        raise TypeError(
+            f"`documents[{position}]` is a record of {', '.join(map(repr, document))}, not a text: "
+            "`lmzoo.training.split_documents(documents, field=...)` takes one field of each."
+        )
+    return document
+
+
 def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
     """A document's sentences: itself, if it is a string."""
     return [document] if is_text(document) else document  # type: ignore[list-item]
@@ -78,7 +150,9 @@ def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
 
 def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """Int64 (n + 1,), where parts of these lengths begin and end."""
-    return np.concatenate([[0], np.cumsum(lengths, dtype="int64")])
+    splits = np.zeros(len(lengths) + 1, "int64")
+    np.cumsum(lengths, out=splits[1:])
+    return splits
 
 
 def groups_of(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

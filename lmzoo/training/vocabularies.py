@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.bpe import BYTE_TOKENS
 from lmzoo.text.policy import clean_texts, notify
 from lmzoo.text.sentencepiece_text import character_map, clean
-from lmzoo.training.tokens import groups_of, sentences_of
+from lmzoo.training.tokens import DocumentReader, groups_of
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked and handed over at once
+_CHARACTERS = 1000  # of WordPiece at most, as in Hugging Face's own scripts
 _ALBERT_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in the published models, ids 5 to 12
 
 
@@ -40,6 +42,7 @@ def train_tokenizer(
         The tokenizer. If the documents support fewer tokens than asked for, one notice says how many there are.
 
     Raises:
+        TypeError: for a document that is no text, naming its position.
         ValueError: for another kind, documents without text, or a vocabulary too small for the special tokens and the
             characters, or bytes, of the text.
 
@@ -57,20 +60,37 @@ def train_tokenizer(
     if kind not in _TRAINERS:
         names = ", ".join(known.__name__ for known in _TRAINERS)
         raise ValueError(f"A {getattr(kind, '__name__', repr(kind))} cannot be trained; there are {names}.")
-    texts = (text for document in documents for text in sentences_of(document))
+    reader = DocumentReader(documents, notify)
+    texts = (text for document in reader for text in document)
     tokenizer = _TRAINERS[kind](texts, vocabulary_size, **options)
-    if tokenizer.vocabulary_size < vocabulary_size:
-        notify(
-            f"The documents support {tokenizer.vocabulary_size:,} tokens, not the {vocabulary_size:,} that were asked "
-            "for: all pieces that are frequent enough are in."
-        )
+    reader.report(reader.count)
+    report_size(tokenizer.vocabulary_size, vocabulary_size, "tokens", notify)
     return tokenizer
+
+
+def report_size(found: int, asked: int, what: str, notify: Callable[[str], None]) -> None:
+    """Gives a notice if a vocabulary is smaller than it was to be.
+
+    Args:
+        found: its size.
+        asked: the size that was asked for.
+        what: "tokens" or "words".
+        notify: what to do with the notice.
+    """
+    if found < asked:
+        notify(
+            f"The documents support {found:,} {what}, not the {asked:,} that were asked for: all that are frequent "
+            "enough are in."
+        )
 
 
 def train_wordpiece(
     texts: Iterable[str], vocabulary_size: int, lowercase: bool = True, min_frequency: int = 2, verbose: bool = True
 ) -> WordPieceTokenizer:
-    """Learns a WordPiece vocabulary with Hugging Face's trainer.
+    """Learns a WordPiece vocabulary with Hugging Face's trainer; the same in every run.
+
+    Texts are read once and kept in a temporary file: the trainer goes through them a second time, with the characters
+    in order.
 
     Args:
         texts: lines or documents.
@@ -80,8 +100,8 @@ def train_wordpiece(
         verbose: whether to show progress.
 
     Returns:
-        The tokenizer; the special tokens have ids 0 to 4. Among equally frequent pieces the trainer's choice and order
-        are not the same in every run: keep the vocabulary, not the recipe.
+        The tokenizer; the special tokens have ids 0 to 4, then come the characters. The 1,000 most frequent ones are
+        taken; only where more are equally frequent does the choice differ from run to run.
 
     Raises:
         ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
@@ -98,19 +118,38 @@ def train_wordpiece(
 
     # Cleans and splits as the result will, but reads a special token in the text as text and not as a word to learn.
     rules = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase=lowercase).backend
-    learner = Tokenizer(models.WordPiece(unk_token=WordPieceTokenizer.unk_token))
-    learner.normalizer, learner.pre_tokenizer = rules.normalizer, rules.pre_tokenizer
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size,
-        min_frequency=min_frequency,
-        special_tokens=list(WordPieceTokenizer.special_tokens),
-        limit_alphabet=1000,
-        show_progress=verbose,
-    )
-    learner.train_from_iterator(_checked(texts), trainer)
-    learnt = learner.get_vocab()
+    special = WordPieceTokenizer.special_tokens
+
+    def learn(texts: Iterable[str], size: int, first: Sequence[str], most: int) -> dict[str, int]:
+        learner = Tokenizer(models.WordPiece(unk_token=WordPieceTokenizer.unk_token))
+        learner.normalizer, learner.pre_tokenizer = rules.normalizer, rules.pre_tokenizer
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=size,
+            min_frequency=min_frequency,
+            special_tokens=[*special, *first],
+            limit_alphabet=most,
+            initial_alphabet=[piece for piece in first if len(piece) == 1],
+            show_progress=verbose,
+        )
+        learner.train_from_iterator(texts, trainer)
+        return learner.get_vocab()
+
+    # The trainer numbers the characters as it meets them in a hash table, and decides between equally frequent pairs by
+    # these numbers. So it is told them: once without merges, to see which there are, and once with these given.
+    with tempfile.TemporaryFile("w+", encoding="ascii") as file:
+        alphabet = learn(_copied(_checked(texts), file), 0, (), _CHARACTERS).keys() - special
+        characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
+        file.seek(0)
+        learnt = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
     _check_size(vocabulary_size, len(learnt), "characters")
     return WordPieceTokenizer(sorted(learnt, key=learnt.__getitem__), lowercase=lowercase)
+
+
+def _copied(texts: Iterable[str], file: TextIO) -> Iterator[str]:
+    """The texts, each of which is also written as a line of JSON."""
+    for text in texts:
+        file.write(json.dumps(text) + "\n")
+        yield text
 
 
 def train_byte_pairs(

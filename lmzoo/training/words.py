@@ -9,16 +9,21 @@ from typing import Any
 
 import keras
 
-from lmzoo.text.policy import clean_columns, notify
+from lmzoo.text.policy import clean_columns, notify, once_only
 from lmzoo.text.word_level import WordTokenizer
 from lmzoo.text.words import words_of
-from lmzoo.training.segments import check_documents
+from lmzoo.training.tokens import check_documents, no_record
+from lmzoo.training.vocabularies import report_size
 
 Document = Sequence[str | Sequence[str]]
 
 
 def train_words(
-    documents: Iterable[Document], vocabulary_size: int, min_frequency: int = 1, verbose: bool = True
+    documents: Iterable[Document],
+    vocabulary_size: int,
+    min_frequency: int = 1,
+    verbose: bool = True,
+    notify: Callable[[str], None] = notify,
 ) -> WordTokenizer:
     """The most frequent words of documents, for the softmax of a `BidirectionalLM`.
 
@@ -28,10 +33,12 @@ def train_words(
         vocabulary_size: int, words at most, `<S>`, `</S>` and `<UNK>` included.
         min_frequency: int, rarer words are not learnt.
         verbose: whether to show progress, if it takes more than a second.
+        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
 
     Returns:
         The tokenizer: first the three special words, then the others, most frequent first, equally frequent ones by
-        their characters. A word that begins or ends with a space is left out, since no file of words can hold it.
+        their characters. A word that begins or ends with a space is left out, since no file of words can hold it. If
+        the documents hold fewer words than asked for, one notice says how many there are.
 
     Raises:
         TypeError: for a document that is no list of sentences, naming its position.
@@ -50,11 +57,13 @@ def train_words(
     if vocabulary_size <= len(special):
         raise ValueError(f"`vocabulary_size` must be above {len(special)}, the special words: {vocabulary_size}.")
     counts: Counter[str] = Counter()
-    for sentence in sentences_of(with_progress(documents, verbose)):
+    for sentence in sentences_of(with_progress(documents, verbose), once_only(notify)):
         counts.update(sentence)
     words = [w for w, n in counts.items() if n >= min_frequency and w not in special and w == w.strip() != ""]
     words.sort(key=lambda word: (-counts[word], word))
-    return WordTokenizer([*special, *words[: vocabulary_size - len(special)]])
+    tokenizer = WordTokenizer([*special, *words[: vocabulary_size - len(special)]])
+    report_size(len(tokenizer.vocabulary), vocabulary_size, "words", notify)
+    return tokenizer
 
 
 def sentences_of(
@@ -73,7 +82,7 @@ def sentences_of(
     check_documents(documents)
     numbered = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
     for i, document in numbered:
-        for sentence in clean_columns({f"documents[{i}]": document}, notify, words=True)[0]:
+        for sentence in clean_columns({f"documents[{i}]": no_record(document, i)}, notify, words=True)[0]:
             if words := words_of(sentence) if isinstance(sentence, str) else sentence:
                 yield words
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from lmzoo.presets.atomic import atomic_file
 from lmzoo.text import Tokenizer
-from lmzoo.text.policy import clean_columns, notify
+from lmzoo.text.masks import maskable
+from lmzoo.text.policy import notify
 from lmzoo.training.shard_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, described
 from lmzoo.training.shards import TokenCorpus
-from lmzoo.training.tokens import TokenizedDocuments, sentences_of, tokenize_documents
+from lmzoo.training.tokens import DocumentReader, TokenizedDocuments, tokenize_documents
 
 _BATCH = 1 << 20  # characters tokenised at once
 _AHEAD = 2  # batches that wait to be tokenised while the next is read
@@ -44,7 +45,8 @@ def write_corpus(
 
     Args:
         documents: documents, each a list of sentences, or a string, which is one sentence; of any length. Those that
-            hold no tokens are left out, with one notice.
+            hold no tokens are left out, with one notice. A special token that is spelt out in them is taken as such,
+            as everywhere, with another notice.
         tokenizer: a tokenizer of `lmzoo.text`; it is kept with the corpus.
         folder: where to write.
         shard_tokens: int, a file ends with the documents that bring it to so many tokens.
@@ -84,16 +86,18 @@ class _Writer:
         self.notify = notify
         self.parts: list[TokenizedDocuments] = []
         self.tokens = 0
-        self.invalid: list[str] = []
 
     def write(self, documents: Iterable[str | Sequence[str]], verbose: bool) -> None:
-        done: dict[str, Any] = self.index.shards[-1] if self.index.shards else {"read": 0, "source": ""}
-        texts, read = self._texts(documents), 0
+        done: dict[str, Any] = self.index.shards[-1] if self.index.shards else {"read": 0, "digest": ""}
+        if "digest" not in done:
+            raise ValueError(f"{self.folder} was begun by an earlier lmzoo, and cannot be gone on with. {ADVICE}")
+        reader, read = DocumentReader(documents, self.notify), 0
+        texts = iter(reader)
         digest = hashlib.sha256()
         for document in itertools.islice(texts, done["read"]):
             _update(digest, document)
             read += 1
-        if done["read"] and (read, digest.hexdigest()) != (done["read"], done["source"]):
+        if done["read"] and (read, digest.hexdigest()) != (done["read"], done["digest"]):
             raise ValueError(
                 f"These are not the documents that {self.folder} was begun with. {ADVICE} Or give the same ones."
             )
@@ -115,14 +119,12 @@ class _Writer:
             raise ValueError("There are no tokens in these documents.")
         self.index.complete = True
         self.index.write(self.folder)
-        if empty := read - sum(shard["documents"] for shard in self.index.shards):
-            self.notify(f"{empty} of {read} documents held no tokens and were left out.")
-        if self.invalid:
-            self.notify(f"{len(self.invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
-
-    def _texts(self, documents: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
-        for position, document in enumerate(documents):
-            yield clean_columns({f"documents[{position}]": sentences_of(document)}, self.invalid.append)[0]
+        reader.report(sum(shard["documents"] for shard in self.index.shards))
+        if special := sum(shard.get("special", 0) for shard in self.index.shards):
+            self.notify(
+                f"{special} special tokens, such as {self.tokenizer.special_tokens[0]}, are spelt out in the documents "
+                "and were taken as such: remove them from the text if they are none."
+            )
 
     def _batches(self, texts: Iterator[list[str]]) -> Iterator[list[list[str]]]:
         """Documents of about `_BATCH` characters, of fewer where shards are small, since a shard ends with a batch."""
@@ -136,29 +138,30 @@ class _Writer:
         if batch:
             yield batch
 
-    def _take(self, future: Future[TokenizedDocuments], read: int, source: str, show: Callable[[int], None]) -> None:
+    def _take(self, future: Future[TokenizedDocuments], read: int, digest: str, show: Callable[[int], None]) -> None:
         part = future.result()
         if len(part):
             self.parts.append(part)
             self.tokens += len(part.token_ids)
         if self.tokens >= self.shard_tokens:
-            self._close(read, source)
+            self._close(read, digest)
         show(len(part.token_ids))
 
-    def _close(self, read: int, source: str) -> None:
+    def _close(self, read: int, digest: str) -> None:
         """Writes what was tokenised as the next shard: the ends of documents and sentences, then tokens."""
         name = f"shard-{len(self.index.shards):05}.bin"
         sentences = _joined([part.sentence_splits for part in self.parts])
         documents = _joined([part.document_splits for part in self.parts])
         tokens = np.concatenate([part.token_ids for part in self.parts]).astype(self.index.dtype)
-        digest = hashlib.sha256()
+        written = hashlib.sha256()
         with atomic_file(self.folder / name) as temporary, temporary.open("wb") as file:
             for array in (documents, sentences, tokens):
                 file.write(array.data)
-                digest.update(array.data)
+                written.update(array.data)
         counts = {"documents": len(documents) - 1, "sentences": len(sentences) - 1, "tokens": len(tokens)}
+        counts["special"] = int(np.count_nonzero(~maskable(self.tokenizer, tokens)))
         size = documents.nbytes + sentences.nbytes + tokens.nbytes
-        entry = {"name": name, **counts, "size": size, "sha256": digest.hexdigest(), "read": read, "source": source}
+        entry = {"name": name, **counts, "size": size, "sha256": written.hexdigest(), "read": read, "digest": digest}
         self.index.shards.append(entry)
         self.index.write(self.folder)
         self.parts, self.tokens = [], 0
@@ -171,7 +174,7 @@ def _joined(splits: list[np.ndarray]) -> np.ndarray:
 
 
 def _update(digest: Any, document: list[str]) -> None:
-    digest.update("\n".join([*document, "\n"]).encode())
+    digest.update("".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode())
 
 
 @contextlib.contextmanager

@@ -163,3 +163,9 @@ def test_fresh_files_are_checked_again(preset, count):
     open_preset(preset)
     open_preset(preset)
     assert len(count) == 2 * len(FILES)
+
+
+def test_shipped_presets_are_small():
+    folders = [path.parent for path in (Path(__file__).parents[2] / "presets").glob("*/*/manifest.json")]
+    assert len(folders) >= 4
+    assert all(sum(path.stat().st_size for path in folder.rglob("*")) <= 16e6 for folder in folders)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import importlib
 import itertools
 import json
+import os
 import shutil
+import signal
+import warnings
 
 import keras
 import numpy as np
@@ -14,12 +19,16 @@ from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.cli import app
+from lmzoo.models.family import families
 from lmzoo.presets import verify_manifest
-from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
+from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run, stored
+from lmzoo.pretraining.encoders import some_rows
 from lmzoo.pretraining.interleaved import Interleaved
-from lmzoo.pretraining.run import Documents
 from lmzoo.pretraining.stored import StoredDocuments
-from lmzoo.text import LengthBatches
+from lmzoo.pretraining.texts import Text, divided
+from lmzoo.text import EncodedTexts, LengthBatches
+from lmzoo.text.policy import TextNotice
+from lmzoo.training.throughput import Throughput
 
 LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
 TINY = {"tokens": 1100, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
@@ -35,6 +44,10 @@ def text(tmp_path, monkeypatch):
     return path
 
 
+class Interrupted(Exception):  # noqa: N818 - not an error
+    pass
+
+
 class Stop(keras.callbacks.Callback):
     """Ends a run by an error."""
 
@@ -44,7 +57,7 @@ class Stop(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if int(self.model.optimizer.iterations) == self.step:
-            raise KeyboardInterrupt
+            raise Interrupted
 
 
 def test_a_run_and_one_that_is_interrupted(text, tmp_path):
@@ -58,13 +71,18 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     with open(tmp_path / "whole.work/log.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert float(rows[-1]["tokens_per_second"]) > 0
-    steps = int(said[-2].split()[3].strip(":"))
+    shown = [line.split() for line in said if line.startswith("step ")]
+    steps = int(shown[-1][1])
+    assert shown[-1][3] == f"{steps}:"
+    assert steps % 3  # the last round is not whole
+    assert sorted(path.name for path in (tmp_path / "whole.work/states").iterdir())[-1] == f"step-{steps:012d}"
     # Which of equally frequent pieces are learnt is not the same in every run.
     shutil.copytree(tmp_path / "whole.work/tokenizer", tmp_path / "again.work/tokenizer")
     for step in (2, steps - 1):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Interrupted):
             pretrain(text, tmp_path / "again", Recipe(**TINY), callbacks=[Stop(step)], verbose=False)
     pretrain(text, tmp_path / "again", Recipe(**TINY), verbose=False)
+    pretrain(text, tmp_path / "again", Recipe(**TINY), verbose=False, overwrite=True, callbacks=[Stop(steps + 1)])
     whole, again = (lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("whole", "again"))
     for ours, theirs in zip(whole.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -75,11 +93,15 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     card = (tmp_path / "whole/README.md").read_text("utf-8")
     assert "masked lm accuracy" in card
     assert f"| steps | {steps} |" in card
+    assert f"{keras.backend.backend()} backend on " in card
+    assert "Licence of the weights: not stated." in card
+    assert "![Loss over tokens seen](loss.png)" in card
+    assert (tmp_path / "whole/loss.png").read_bytes()[1:4] == b"PNG"
     assert lmzoo.models.MaskedLM.from_preset(tmp_path / "whole").fill(["The [MASK] left."], top_k=1)[0][0]["token"]
 
 
 def test_elmo(text, tmp_path):
-    recipe = Recipe("elmo", tokens=400, vocabulary_size=13, sequence_length=7, batch_size=4)
+    recipe = Recipe("elmo", tokens=420, vocabulary_size=13, sequence_length=7, batch_size=4)
     said = []
     scores = pretrain(text, tmp_path / "elmo", recipe, say=said.append)
     assert any(": perplexity " in line for line in said)
@@ -87,15 +109,49 @@ def test_elmo(text, tmp_path):
     assert "| optimizer | adagrad |" in card
     assert "objective" not in card
     model = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "elmo")
-    held = list(Documents(text, None, held=True))
+    held = list(divided(Text(text), None, 2)[1])
     assert len(held) == 1
     assert model.perplexity(held, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted):
         pretrain(text, tmp_path / "again", recipe, callbacks=[Stop(8)], verbose=False)
+    file = tmp_path / "again.work/recipe.json"
+    stored = json.loads(file.read_text("utf-8"))
+    earlier = {name: stored[name] for name in dataclasses.asdict(recipe)}  # of a version that forgot the text
+    file.write_text(json.dumps({**earlier, "objective": "sop"}), "utf-8")  # which elmo let pass
+    (tmp_path / "again.work/held_out.jsonl").unlink()
     pretrain(text, tmp_path / "again", recipe, verbose=False)
     again = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "again")
     for ours, theirs in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+VOCABULARY = {"roberta": 263, "albert": 40}  # of that text; 61 in the others
+
+
+@pytest.mark.parametrize("family", sorted(families().keys() - {"bert", "elmo"}))
+def test_other_families(family, text, tmp_path):
+    """Out of documents in memory, with gathered gradients and blocks that are computed again."""
+    seen = []
+
+    class See(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            optimizer = self.model.optimizer
+            seen.append((int(optimizer.iterations), optimizer.gradient_accumulation_steps, self.model.backbone.remat))
+
+    settings = {**TINY, "tokens": 500, "positions": 17, "vocabulary_size": VOCABULARY.get(family, 61)}
+    recipe, documents = Recipe(family, **settings, accumulate=2, remat=True), [LINES[:3], LINES[1:]] * 20
+    said = []
+    scores = pretrain(documents, tmp_path / "it", recipe, callbacks=[See()], say=said.append, verbose=False)
+    assert any("held_out: 1 documents" in line for line in said)
+    assert np.isfinite([*scores.values()]).all()
+    ((steps, gathered, remat),) = seen
+    assert (gathered, remat) == (2, True)
+    model = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
+    assert model.objective == families()[family].objective
+    assert not model.backbone.remat
+    card = (tmp_path / "it/README.md").read_text("utf-8")
+    assert f"| steps | {steps} |" in card
+    assert "| accumulate | 2 |" in card
 
 
 def test_batches_in_turns():
@@ -114,11 +170,12 @@ def test_batches_in_turns():
     assert turns.identity() != Interleaved(turns.parts, [6, 2]).identity()
 
 
-def test_stored_documents(tmp_path):
+def test_stored_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "_BLOCK", 7)
     documents = [["A b.", "c d"], ["\ud800 \u2028é"], [], ["e"]]
-    stored = StoredDocuments.store(iter(documents), tmp_path / "them", verbose=False)
-    assert list(stored) == [[["A", "b", "."], ["c", "d"]], [["\ud800", "é"]], [], [["e"]]]
-    assert stored[-1] == [["e"]]
+    found = StoredDocuments.store(iter(documents), tmp_path / "them", verbose=False)
+    assert list(found) == [[["A", "b", "."], ["c", "d"]], [["\ud800", "é"]], [], [["e"]]]
+    assert found[-1] == [["e"]]
     assert len(StoredDocuments.store(None, tmp_path / "them")) == 4  # nothing is read again
     with pytest.raises(ValueError, match="holds no documents"):
         StoredDocuments.store([], tmp_path / "nothing", verbose=False)
@@ -142,11 +199,82 @@ def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_pat
 
 
 def test_what_is_held_out(text, tmp_path):
-    train, held = ([*Documents(text, None, held)] for held in (False, True))
-    assert (len(train), len(held)) == (102, 1)
+    def counts(corpus, validation=None):
+        parts = divided(Text(corpus), None if validation is None else Text(validation), 2)
+        return [len(list(documents)) for documents in parts]
+
+    assert counts(text) == [102, 1]
     other = tmp_path / "other.txt"
     other.write_text("One.\n\nTwo.\n", "utf-8")
-    assert [len(list(Documents(text, other, held))) for held in (False, True)] == [103, 2]
+    assert counts(text, other) == [103, 2]
+    train, held = divided(Text(other), None, 2)
+    assert [*train, *held] == [["One."], ["Two."]]
+    (tmp_path / "them.jsonl").write_text('{"body": "One. Two."}\n', "utf-8")
+    assert [*Text([tmp_path / "them.jsonl"], "body", split=False)] == [["One. Two."]]
+    assert [*Text([["One. Two."], ["Three."]])] == [["One.", "Two."], ["Three."]]
+
+
+def test_text_that_does_not_do_is_refused_before_anything_is_made(text, tmp_path):
+    def written(content):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.txt"
+        path.write_text(content, "utf-8")
+        return path
+
+    for family in ("bert", "elmo"):
+        recipe = Recipe(family, tokens=1, vocabulary_size=61)
+        for corpus, validation, error, message in (
+            (text, tmp_path / "typo.txt", FileNotFoundError, r"There is no .*typo\.txt"),
+            (tmp_path / "typo.txt", text, FileNotFoundError, r"There is no .*typo\.txt"),
+            (text, written("\ufeff"), ValueError, r"no words in the text to evaluate on \(`validation`\)"),
+            (written("\n"), text, ValueError, "no words in the corpus"),
+            (written("The sea.\nIt was calm."), None, ValueError, r"holds 1 document, too few .* \(`validation`\)"),
+        ):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", TextNotice)
+                with pytest.raises(error, match=message):
+                    pretrain(corpus, tmp_path / "model", recipe, validation, verbose=False)
+            assert [path.name for path in tmp_path.glob("model.work/*")] in ([], ["recipe.json"])
+
+
+def test_a_folder_goes_on_with_the_same_text_alone(text, tmp_path, monkeypatch):
+    begun = []
+
+    def train(run, train, held):
+        (run.work / "train").mkdir(exist_ok=True)
+        begun.append(run)
+        raise Interrupted
+
+    monkeypatch.setattr(importlib.import_module("lmzoo.pretraining.pretrain"), "train_encoder", train)
+
+    def begin(corpus, validation=None, error=Interrupted, match=None, seed=0):
+        with pytest.raises(error, match=match):
+            pretrain(corpus, tmp_path / "model", Recipe(**TINY, seed=seed), validation)
+
+    other = tmp_path / "other.txt"
+    shutil.copy(text, other)
+    begin(text)
+    begin(text)
+    found = rf"files 1, bytes {text.stat().st_size}, sha256 \w+"
+    begin(other, None, ValueError, rf"with another `corpus` \({found}; now {found}\)\. Give another `work`")
+    begin(text, other, ValueError, rf"with another `seed`, another `validation` \(none; now {found}\)", seed=1)
+    content = text.read_text("utf-8")
+    text.write_text(content.replace("ship", "boat"), "utf-8")
+    begin(text, None, ValueError, "another `corpus`")
+    text.write_text(content, "utf-8")
+    file = tmp_path / "model.work/recipe.json"
+    stored = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps({name: value for name, value in stored.items() if name != "remat"}), "utf-8")
+    begin(text)  # from before that could be chosen
+    assert len(begun) == 3
+    file.write_text("{", "utf-8")
+    begin(other, None, ValueError, r"recipe\.json is damaged .* remove .*model\.work")
+
+
+def test_counts_of_batches(tmp_path):
+    tokens = (0.3, 150.4, 299, 900, 1001)
+    for gathered, expected in ((1, [1, 150, 299, 900, 1001]), (8, [8, 152, 296, 896, 1000])):
+        it = run.Run(Recipe(accumulate=gathered), tmp_path, [], False, print)
+        assert [it.batches(count, 1) for count in tokens] == expected
 
 
 def test_errors(text, tmp_path):
@@ -155,16 +283,36 @@ def test_errors(text, tmp_path):
         ({"size": "huge"}, "`size` must be one of nano"),
         ({"optimizer": "sgd"}, "`optimizer` must be one of adamw, lamb"),
         ({"objective": "mlm"}, "`objective` must be one of auto"),
+        ({"dtype": "mixed_bflot16"}, "`dtype` must be one of float32, mixed_bfloat16"),
+        ({"family": "roberta", "objective": "nsp"}, "auto or none for roberta, got 'nsp'.* are for albert, bert"),
+        ({"family": "elmo", "optimizer": "lamb"}, "elmo has no use for `optimizer`: .* Adagrad"),
+        ({"family": "elmo", "objective": "none", "dynamic": False}, "elmo has no use for `objective`, `dynamic`"),
+        ({"family": "elmo", "vocabulary_size": 3}, "`vocabulary_size` must be at least 4 for elmo, got 3"),
+        ({"tokens": 0}, "`tokens` must be at least 1"),
+        ({"seed": -1}, "`seed` must be at least 0"),
+        ({"sequence_length": 4}, "`sequence_length` must be at least 5 for bert, got 4"),
+        ({"family": "roberta", "positions": 2}, "`positions` must be at least 3 for roberta"),
+        ({"batch_size": "32"}, "`batch_size` must be at least 1 for bert, got '32'"),
+        ({"family": "elmo", "accumulate": 2, "remat": True}, "elmo has no use for `accumulate`, `remat`"),
+        ({"accumulate": 0}, "`accumulate` must be at least 1"),
+        ({"learning_rate": 0}, "`learning_rate` must be above 0, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
             Recipe(**arguments)
-    Recipe(**TINY).remember(tmp_path / "model.work")
+    with pytest.raises(TypeError, match=r"read several times, which a generator does not allow: pass a list"):
+        pretrain((line for line in [LINES]), tmp_path / "model", Recipe(**TINY))
+    with pytest.raises(ValueError, match="special tokens and the characters alone"):
+        pretrain(text, tmp_path / "model", Recipe(**{**TINY, "vocabulary_size": 9}))
+    work = tmp_path / "model.work"
+    Recipe(**TINY).remember(work, {})  # nothing was made of the one before
+    assert json.loads((work / "recipe.json").read_text("utf-8"))["vocabulary_size"] == 61
+    (work / "tokenizer").mkdir()
     with pytest.raises(
         ValueError,
         match=r"holds a run with another `size`, another `learning_rate`, another `seed`\. Give another `work`",
     ):
         pretrain(text, tmp_path / "model", Recipe(**TINY, size="mini", seed=3))
-    assert json.loads((tmp_path / "model.work/recipe.json").read_text("utf-8"))["size"] == "nano"
+    assert json.loads((work / "recipe.json").read_text("utf-8"))["size"] == "nano"
     (tmp_path / "model").mkdir()
     with pytest.raises(FileExistsError, match=r"exists already\. Pass `overwrite=True`"):
         pretrain(text, tmp_path / "model", Recipe(**TINY))
@@ -172,21 +320,42 @@ def test_errors(text, tmp_path):
         pretrain(tmp_path / "none.txt", tmp_path / "another", Recipe(**TINY))
 
 
-def test_command_line(text, tmp_path):
+def test_rows_to_evaluate_on_come_from_all_of_them():
+    rows = EncodedTexts(np.arange(300), np.arange(0, 301, 3), np.full(100, 3))
+    found = some_rows(rows, 20)
+    first = found.token_ids[::3] // 3
+    assert len(set(first.tolist())) == 20
+    assert first.min() < 20 < 80 < first.max()
+    np.testing.assert_array_equal(found.token_ids, some_rows(rows, 20).token_ids)
+    assert len(some_rows(rows, 101)) == 100
+
+
+def test_command_line(text, tmp_path, monkeypatch):
     def call(*arguments, code=0):
         result = CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
         assert result.exit_code == code, (result.output, result.exception)
         return result
 
+    path = tmp_path / "tales.jsonl"
+    documents = text.read_text("utf-8").split("\n\n")
+    path.write_text("".join(json.dumps({"body": document}) + "\n" for document in documents), "utf-8")
     options = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
-    asked = ["--objective=none", "--static", "--language=en", "--tensorboard", tmp_path / "board"]
-    result = call(text, "-o", tmp_path / "it", *options, *asked)
+    asked = ["--objective=none", "--static", "--language=en", "--licence=MIT", "--tensorboard", tmp_path / "board"]
+    command = [path, "--field=body", "-o", tmp_path / "it", *options]
+    with monkeypatch.context() as patch:
+        patch.setattr(Throughput, "on_train_batch_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+        stopped = call(*command, *asked, code=143)
+    assert f"Stopped after step 1. The same command goes on from {tmp_path / 'it.work'}." in stopped.stderr
+    assert "Error" not in stopped.stderr
+    result = call(*command, *asked)
+    assert "step 3 of " in result.stderr
     names = {line.split("\t")[0] for line in result.stdout.strip().splitlines()}
     assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}
     stored = json.loads((tmp_path / "it/metadata.json").read_text("utf-8"))
     assert stored["languages"] == ["en"]
+    assert "Language: en. Licence of the weights: MIT." in (tmp_path / "it/README.md").read_text("utf-8")
     assert any((tmp_path / "board").rglob("events*"))
     task = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
     assert (task.objective, task.masking.dynamic) == (None, False)
-    assert "exists already. Pass `--overwrite`" in call(text, "-o", tmp_path / "it", *options, code=1).stderr
+    assert "exists already. Pass `--overwrite`" in call(*command, code=1).stderr
     assert "`family` must be one of" in call(text, "-o", tmp_path / "new", "--family=gpt", code=1).stderr

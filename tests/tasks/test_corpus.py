@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 import numpy as np
+import pytest
 
 from lmzoo.models import MaskedLM, Pretrainer
-from lmzoo.training import pack_documents, segment_pairs, write_corpus
+from lmzoo.text import LengthBatches
+from lmzoo.training import ResumableCheckpoint, pack_documents, segment_pairs, write_corpus
 
 
 def test_rows_in_files(tiny, tmp_path):
@@ -29,3 +33,29 @@ def test_rows_in_files(tiny, tmp_path):
     for found, expected in zip(*map(keras.tree.flatten, reversed(batches)), strict=True):
         np.testing.assert_array_equal(found, expected)
         assert found.dtype == expected.dtype
+
+
+def test_a_run_goes_on_with_its_own_rows_only(tiny, tmp_path, monkeypatch):
+    """Rows of the same lengths are told by their ids and labels; a run from before these were noted goes on."""
+    texts = tiny.texts(40)
+    model = Pretrainer(tiny.backbone(), tiny.preprocessor(length=16), objective="nsp")
+    rng = np.random.default_rng(3)
+    pairs = segment_pairs([texts[i::7] for i in range(7)], model.preprocessor, "nsp", rng, short=0.0)[:6]
+
+    def run(pairs, folder, epochs):
+        model.fit(pairs, epochs=epochs, batch_size=6, verbose=0, callbacks=[ResumableCheckpoint(folder)])
+        return int(model.optimizer.iterations)
+
+    run(pairs, tmp_path / "new", 1)
+    for others in (
+        dataclasses.replace(pairs, labels=1 - pairs.labels),
+        dataclasses.replace(pairs, token_ids=np.where(pairs.token_ids > 7, pairs.token_ids - 1, pairs.token_ids)),
+    ):
+        with pytest.raises(ValueError, match=r"holds a run with another content of the batches\. Give"):
+            run(others, tmp_path / "new", 2)
+    identity = LengthBatches.identity
+    before = ("texts", "batch size", "order", "seed")
+    with monkeypatch.context() as patch:
+        patch.setattr(LengthBatches, "identity", lambda self: {name: identity(self)[name] for name in before})
+        done = run(pairs, tmp_path / "old", 1)
+    assert run(pairs, tmp_path / "old", 3) == done + 2

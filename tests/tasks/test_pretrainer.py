@@ -11,6 +11,7 @@ import pytest
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
+from lmzoo.text import TextNotice
 from lmzoo.training import pack_sentences, segment_pairs
 from tests.reference.weights import to_numpy
 
@@ -232,7 +233,10 @@ def test_what_cannot_be_learnt(tiny):
         task.fit(pairs_of(tiny, task), sample_weight=np.ones(3))
     with pytest.raises(TypeError, match=r"`documents\[0\]` must be a list of strings, got one string"):
         task.fit(["a text", "another"])
-    with pytest.raises(ValueError, match="There are no examples"):
+    with (
+        pytest.warns(TextNotice, match="2 of 2 documents held no tokens"),
+        pytest.raises(ValueError, match="There are no examples"),
+    ):
         task.fit([[], [""]])
 
 

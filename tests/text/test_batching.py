@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import keras
 import numpy as np
@@ -167,6 +168,39 @@ def test_round_up(count: int, expected: int) -> None:
     result = np.zeros(count, int)
     result[batches.row_order] = outputs
     np.testing.assert_array_equal(result, LENGTHS[:count])
+
+
+def test_identity() -> None:
+    """Batches of other contents are others; the seed and the order say so for themselves."""
+    labels, lengths = np.arange(83) % 7, np.random.default_rng(3).integers(1, 51, 83)
+
+    def identity(labels: np.ndarray = labels, lengths: np.ndarray = lengths, **kwargs: object) -> dict[str, object]:
+        def batch(rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+            return {"x": rng.integers(9, size=(len(rows), width))}, labels[rows]
+
+        return LengthBatches(lengths, batch, **{"batch_size": 7, "buckets": BUCKETS} | kwargs).identity()
+
+    def changed(**kwargs: object) -> set[str]:
+        return {name for name, value in identity(**kwargs).items() if value != identity()[name]}
+
+    assert changed() == set()
+    other = labels.copy()
+    other[71] += 1
+    assert changed(labels=other) == changed(labels=labels.astype("float32")) == {"content of the batches"}
+    assert changed(seed=(3,), order="given", batch_size=5) == {"seed", "order", "batch size"}
+    assert changed(lengths=lengths[::-1]) >= {"texts"}
+
+
+def test_identity_of_many_rows() -> None:
+    """A million rows take a moment: their lengths, and some of the rows from the first to the last."""
+    seen = []
+    batches = LengthBatches(np.full(1_000_000, 8), lambda rows, *_: seen.append(rows), 7, BUCKETS, "given")
+    start = time.perf_counter()
+    batches.identity()
+    assert time.perf_counter() - start < 1
+    rows = np.concatenate(seen)
+    assert (rows[0], rows[-1], len(rows)) == (0, 999_999, 1024)
+    assert np.diff(rows).max() < 1000
 
 
 def test_no_rows() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lmzoo.text import Preprocessor, WordPieceTokenizer
+from lmzoo.text import Preprocessor, TextNotice, WordPieceTokenizer
 from lmzoo.training import pack_documents, pack_sentences, train_wordpiece
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
@@ -56,8 +56,9 @@ def test_documents_are_packed_without_loss(
 ) -> None:
     documents = ["ab " * n + "a," * (n % 3) for n in (4, 0, 1, 9, 2, 13)] + [""]
     preprocessor = make_preprocessor(length)
-    rows = pack_documents(iter(documents), preprocessor, batch)
-    running = [token for ids in preprocessor.tokenizer.tokenize(documents) for token in [*ids, 3]]
+    with pytest.warns(TextNotice, match="^2 of 7 documents held no tokens and were left out"):
+        rows = pack_documents(iter(documents), preprocessor, batch)
+    running = [token for ids in preprocessor.tokenizer.tokenize(documents) if ids for token in [*ids, 3]]
     count, room = len(running) // (length - 2), length - 2
     assert len(rows) == count
     assert rows.lengths.tolist() == [length] * count
@@ -72,7 +73,9 @@ def test_documents_are_packed_without_loss(
 
 @pytest.mark.parametrize("documents", [[], [""], ["a"]])
 def test_too_little_for_a_row(make_preprocessor: Callable[..., Preprocessor], documents: list[str]) -> None:
-    rows = pack_documents(documents, make_preprocessor(11))
+    notices: list[str] = []
+    rows = pack_documents(documents, make_preprocessor(11), notify=notices.append)
+    assert len(notices) == documents.count("")
     assert len(rows) == 0
     assert len(rows.select([])) == 0
 
@@ -88,7 +91,8 @@ def test_sentences_stay_whole(make_preprocessor: Callable[..., Preprocessor], ac
     ]
     documents[4] = []
     start, end = (packer.tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
-    encoded = pack_sentences(documents, packer, across_documents=across, batch=3)
+    with pytest.warns(TextNotice, match="^1 of 13 documents held no tokens"):
+        encoded = pack_sentences(documents, packer, across_documents=across, batch=3)
     rows = [encoded.select([i]).token_ids.tolist() for i in range(len(encoded))]
     assert all(row[0] == start and len(row) <= length for row in rows)
     sentences = [[[*packer.tokenizer.tokenize([s])[0], end] for s in document] for document in documents]

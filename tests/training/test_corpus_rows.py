@@ -10,19 +10,30 @@ import pytest
 from lmzoo.models import MaskedLM
 from lmzoo.models.family import families
 from lmzoo.testing import tiny_backbone
-from lmzoo.text import LengthBatches, Packing, Preprocessor, WordPieceTokenizer
+from lmzoo.text import LengthBatches, Packing, Preprocessor, TextNotice, WordPieceTokenizer
 from lmzoo.text.batching import fitted_buckets
-from lmzoo.training import SegmentPairs, TokenCorpus, pack_documents, pack_sentences, segment_pairs, write_corpus
+from lmzoo.training import (
+    SegmentPairs,
+    TokenCorpus,
+    pack_documents,
+    pack_sentences,
+    segment_pairs,
+    segments,
+    write_corpus,
+)
 
 WORDS = [f"w{i}" for i in range(53)]
 TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
 RECIPES = {
-    "documents": lambda source, pack, seed: pack_documents(source, pack),
-    "full sentences": lambda source, pack, seed: pack_sentences(source, pack),
-    "document sentences": lambda source, pack, seed: pack_sentences(source, pack, across_documents=False),
-    "nsp": lambda source, pack, seed: segment_pairs(source, pack, "nsp", np.random.default_rng(seed), passes=2),
-    "sop": lambda source, pack, seed: segment_pairs(source, pack, "sop", np.random.default_rng(seed), passes=2),
+    "documents": lambda source, pack, seed, **k: pack_documents(source, pack, **k),
+    "full sentences": lambda source, pack, seed, **k: pack_sentences(source, pack, **k),
+    "document sentences": lambda source, pack, seed, **k: pack_sentences(source, pack, across_documents=False, **k),
+    "nsp": lambda source, pack, seed, **k: segment_pairs(source, pack, "nsp", np.random.default_rng(seed), 2, **k),
+    "sop": lambda source, pack, seed, **k: segment_pairs(source, pack, "sop", np.random.default_rng(seed), 2, **k),
 }
+
+
+QUIET = {"notify": lambda notice: None}  # of documents that are one sentence
 
 
 def packer(length, tokenizer=TOKENIZER):
@@ -50,7 +61,7 @@ def corpus(tmp_path_factory):
 def test_rows_are_those_of_the_documents(corpus, recipe, length):
     assert len(corpus.shards) > 7
     make = RECIPES[recipe]
-    expected, found = (arrays_of(make(source, packer(length), 5)) for source in (documents(), corpus))
+    expected, found = (arrays_of(make(source, packer(length), 5, **QUIET)) for source in (documents(), corpus))
     assert found.keys() == expected.keys()
     for name, array in found.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
@@ -59,10 +70,27 @@ def test_rows_are_those_of_the_documents(corpus, recipe, length):
 
 @pytest.mark.parametrize("recipe", ["nsp", "sop"])
 def test_the_generator_says_it_all(corpus, recipe):
-    first, again, other = (RECIPES[recipe](corpus, packer(31), seed) for seed in (5, 5, 6))
+    first, again, other = (RECIPES[recipe](corpus, packer(31), seed, **QUIET) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first.token_ids, again.token_ids)
     np.testing.assert_array_equal(first.labels, again.labels)
     assert len(first.token_ids) != len(other.token_ids) or (first.token_ids != other.token_ids).any()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_what_is_empty_leaves_no_trace(recipe, tmp_path):
+    """In memory, in a corpus, or left out by hand: the rows are the same."""
+    clean = documents(count=23)
+    holes = [[], *clean[:5], ["", " "], [clean[5][0], "", *clean[5][1:], " "], *clean[6:], [""]]
+    with pytest.warns(TextNotice, match="^3 of 26 documents held no tokens and were left out"):
+        corpus = write_corpus(holes, TOKENIZER, tmp_path, shard_tokens=101)
+    expected = arrays_of(RECIPES[recipe](clean, packer(13), 5, **QUIET))
+    with pytest.warns(TextNotice, match="^3 of 26 documents held no tokens and were left out") as notices:
+        found = arrays_of(RECIPES[recipe](holes, packer(13), 5))
+    assert len(notices) == 1
+    stored = arrays_of(RECIPES[recipe](corpus, packer(13), 5, **QUIET))
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        np.testing.assert_array_equal(stored[name], array, err_msg=name)
 
 
 def test_rows_are_in_a_file_that_leaves_nothing_behind(corpus, tmp_path):
@@ -71,7 +99,7 @@ def test_rows_are_in_a_file_that_leaves_nothing_behind(corpus, tmp_path):
     with pytest.raises(FileNotFoundError, match="rows"):
         pack_sentences(elsewhere, packer(31))
     (tmp_path / "rows").mkdir()
-    rows = [make(elsewhere, packer(31), 5) for make in RECIPES.values()]
+    rows = [make(elsewhere, packer(31), 5, **QUIET) for make in RECIPES.values()]
     for encoded in rows:
         base = encoded.token_ids
         while isinstance(base.base, np.ndarray):
@@ -95,6 +123,26 @@ def test_a_lone_separator_is_no_row():
     """After a full row, and before a sentence that fills the next, nothing stands between documents."""
     rows = pack_sentences([["w1 w1 w1"], ["w2 w2 w2"]], packer(5))
     assert rows.lengths.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_no_row_begins_with_the_end_of_a_sentence(across):
+    """One that is as long as a row, or several, goes without."""
+    tokens = [" ".join(["w1"] * n) for n in (4, 1, 8, 5)]
+    rows = pack_sentences([[*tokens, "w2"]], packer(5), across)
+    start, word, other, end = (TOKENIZER.token_to_id(token) for token in ("[CLS]", "w1", "w2", "[SEP]"))
+    full = [start] + [word] * 4
+    expected = [full, [start, word, end], full, full, full, [start, word, end, other, end]]
+    assert [rows[i : i + 1].token_ids.tolist() for i in range(6)] == expected
+    assert rows[6:].token_ids.tolist() == []
+
+
+def test_rows_without_room():
+    for pack, length in ((pack_documents, 2), (pack_sentences, 2), (pack_sentences, 1)):
+        with pytest.raises(ValueError, match=f"is {length}, which leaves room for 0 tokens: it must be at least 3"):
+            pack([["w1"]], packer(length))
+    assert pack_documents([["w1 w2"]], packer(3)).lengths.tolist() == [3, 3, 3]
+    assert pack_sentences([["w1 w2"]], packer(3)).lengths.tolist() == [3]
 
 
 def test_padding_of_full_sentences(tmp_path):
@@ -123,6 +171,20 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
         peaks[count] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peaks[124] < 1.2 * peaks[31], peaks
+
+
+def test_memory_of_pairs(corpus, monkeypatch):
+    """Where they are and what the result says of them: a row itself is in a file."""
+    peaks = {}
+    monkeypatch.setattr(segments, "_BLOCK", 256)
+    for passes in (5, 50):
+        tracemalloc.start()
+        pairs = segment_pairs(corpus, packer(31), "nsp", np.random.default_rng(5), passes, **QUIET)
+        peaks[len(pairs)] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    (few, least), (many, most) = peaks.items()
+    assert many > 7_000
+    assert most - least < 60 * (many - few), peaks
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])

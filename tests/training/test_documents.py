@@ -9,10 +9,20 @@ import lzma
 import numpy as np
 import pytest
 
-from lmzoo.text import TextNotice
-from lmzoo.training import read_documents, split_documents
+from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
+from lmzoo.training import (
+    pack_documents,
+    pack_sentences,
+    read_documents,
+    segment_pairs,
+    split_documents,
+    train_tokenizer,
+    train_words,
+    write_corpus,
+)
 
 TEXT = "\ufeffIt rained. We stayed in.\r\nSo did they.\n\n\n \nFine.\n"
+PACK = Preprocessor(WordPieceTokenizer.of_words(["fine", "."], 11), Packing("[CLS]", "[SEP]", ("[SEP]",), True), 16)
 DOCUMENTS = [["It rained.", "We stayed in.", "So did they."], ["Fine."]]
 
 
@@ -138,7 +148,58 @@ def test_datasets():
         assert [notice[:11] for notice in notices] == ["1 of 4 docu", "1 documents"]
 
 
+def test_records():
+    rows = [{"title": "A", "body": "It rained. We stayed in.\nSo did they."}, {"title": "B", "body": None}]
+    notices = []
+    found = list(split_documents(iter([*rows, {"body": ["Fine."]}]), field="body", notify=notices.append))
+    assert found == DOCUMENTS
+    assert notices == ["1 of 3 documents were empty and were left out."]
+    assert list(split_documents([{"text": "Fine."}])) == [["Fine."]]
+    with pytest.raises(ValueError, match=r"documents\[1\] has no 'text' \(`field`\).* Did you mean 'txet'"):
+        list(split_documents([{"text": "a"}, {"txet": "b"}]))
+
+
+def test_datasets_of_records():
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices({"text": ["Fine.", "It rained. We stayed in."], "label": [0, 1]})
+    for batched in (dataset, dataset.batch(2)):
+        assert list(split_documents(batched)) == [["Fine."], ["It rained.", "We stayed in."]]
+
+
+class Table:
+    columns = ("text",)
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+TAKERS = [
+    lambda documents: write_corpus(documents, PACK.tokenizer, "never"),
+    lambda documents: pack_documents(documents, PACK),
+    lambda documents: pack_sentences(documents, PACK),
+    lambda documents: segment_pairs(documents, PACK, "nsp", np.random.default_rng(3)),
+    lambda documents: train_tokenizer(documents, WordPieceTokenizer, 99, verbose=False),
+    lambda documents: train_words(documents, 99),
+]
+
+
+@pytest.mark.parametrize("take", TAKERS)
+def test_names_are_not_read_as_text(take, tmp_path, monkeypatch):
+    """Going through a record gives the names of its fields, and so does going through a table."""
+    monkeypatch.chdir(tmp_path)
+    message = r"`documents\[1\]` is a record of 'text', 'label', not a text: `lmzoo\.training\.split_documents"
+    with pytest.raises(TypeError, match=message):
+        take([["Fine."], {"text": "Fine.", "label": 1}])
+    for table in ({"text": ["Fine."]}, Table(), "Fine."):
+        with pytest.raises(TypeError, match="Expected a list of documents, each a list of sentences; got"):
+            take(table)
+
+
 def test_what_is_no_document():
+    for table in ({"text": ["Fine."]}, Table()):
+        with pytest.raises(TypeError, match="Expected a list of documents"):
+            split_documents(table)
     with pytest.raises(TypeError, match=r"got one string; write \['a text'\]"):
         split_documents("a text")
     with pytest.raises(TypeError, match=r"`documents\[1\]\[1\]` must be a string, got 7"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
+from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
 from lmzoo.training import SegmentPairs, segment_pairs
 
 SPECIAL = WordPieceTokenizer.special_tokens
@@ -146,9 +146,13 @@ def test_what_does_not_fit(objective):
 
 def test_one_sentence_alone():
     """It gets a random segment and label 1 with either objective."""
+    texts = documents(sentences=1)
+    texts[0].append("d0s1")
     for objective in ("nsp", "sop"):
-        found = list(rows(make(objective, sentences=1)))
-        assert len(found) == DOCUMENTS
+        with pytest.warns(TextNotice, match="^60 of 61 documents are one sentence, always paired with a random one"):
+            pairs = segment_pairs(texts, preprocessor(64), objective, np.random.default_rng(5))
+        found = [pair for pair in rows(pairs) if pair[0][0][0] > 0]
+        assert len(found) == DOCUMENTS - 1
         assert {label for *_, label in found} == {1}
         assert all(first[0][0] != second[0][0] for first, second, _ in found)
         assert len({second[0] for _, second, _ in found}) > DOCUMENTS / 3
@@ -174,10 +178,24 @@ def test_random_segments_begin_anywhere():
 def test_empty_documents_and_sentences_are_left_out():
     filled = documents(count=3, sentences=4)
     holes = [[], filled[0], ["", " "], [filled[1][0], "", *filled[1][1:]], filled[2], [""]]
-    expected, found = (segment_pairs(d, preprocessor(32), "nsp", np.random.default_rng(9)) for d in (filled, holes))
+    expected = segment_pairs(filled, preprocessor(32), "nsp", np.random.default_rng(9))
+    with pytest.warns(TextNotice, match="^3 of 6 documents held no tokens and were left out.$"):
+        found = segment_pairs(holes, preprocessor(32), "nsp", np.random.default_rng(9))
     assert list(rows(found)) == list(rows(expected))
-    nothing = segment_pairs([[], [""]], preprocessor(32), "sop", np.random.default_rng(9))
+    with pytest.warns(TextNotice, match="^2 of 2 documents held no tokens"):
+        nothing = segment_pairs([[], [""]], preprocessor(32), "sop", np.random.default_rng(9))
     assert (len(nothing), len(nothing.labels)) == (0, 0)
+
+
+def test_one_notice():
+    notices = []
+    texts = [[], ["d0s0"], ["d1s0", "d1s1"], ["", "d2s0"]]
+    segment_pairs(texts, preprocessor(32), "sop", np.random.default_rng(9), notify=notices.append)
+    message = (
+        "1 of 4 documents held no tokens and were left out; 2 of 3 documents are one sentence, always paired with a "
+        "random one."
+    )
+    assert notices == [message]
 
 
 def test_the_generator_says_it_all():
@@ -207,6 +225,8 @@ def test_labels_go_along():
 ERRORS = [
     (lambda: segment_pairs([["a"]], preprocessor(16), "mlm", None), ValueError, '`objective` must be "nsp" or "sop"'),
     (lambda: segment_pairs([["a"]], preprocessor(4), "nsp", None), ValueError, "room for 1 tokens .* at least 5"),
+    (lambda: segment_pairs([["a"], ["b"]], preprocessor(16), "sop", None), ValueError, "None .* has two sentences"),
+    (lambda: segment_pairs([["a"], ["b"]], preprocessor(16), "nsp", None), ValueError, "None .* has two sentences"),
     (lambda: segment_pairs("a b", preprocessor(16), "nsp", None), TypeError, "list of documents, each a list of sent"),
     (lambda: segment_pairs([["a"], "b"], preprocessor(16), "nsp", None), TypeError, r"`documents\[1\]` must be a list"),
     (lambda: segment_pairs([["a", 3]], preprocessor(16), "nsp", None), TypeError, r"`documents\[0\]\[1\]` must be a"),

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lmzoo.text import TextNotice, WordTokenizer
+from lmzoo.text import CharacterTokenizer, TextNotice, WordTokenizer
 from lmzoo.training import DocumentStreams
 from lmzoo.training.streams import EncodedDocuments, cut_streams
 
@@ -46,6 +46,11 @@ def test_the_originals_vector():
     backward = cut_streams(itertools.cycle(SENTENCES), rows=2, steps=3, backward=True)
     assert ids_of(next(backward)) == [[[1, 4, 2], [1, 4, 2]], [[4, 2, 3], [4, 2, 0]]]
     assert ids_of(next(backward)) == [[[3, 1, 3], [1, 4, 2]], [[0, 3, 0], [4, 2, 3]]]
+
+
+def test_the_originals_characters():
+    """Of a word that is cut, as they are numbered in the original's files: without 0 for no word at all."""
+    assert (CharacterTokenizer(5).as_array(["unknown"], 1) - 1).tolist() == [[258, 117, 110, 107, 259]]
 
 
 def test_what_does_not_fill_a_batch():
@@ -123,6 +128,32 @@ def test_memory_holds_no_more_than_is_needed():
     assert corpus.read <= 4, "two documents in each direction"
     next(passed)
     assert corpus.read <= 8
+
+
+def test_identity():
+    """What another run must have in common: documents that were added or altered at the end are told, too."""
+
+    def identity(documents, count=True, **arguments):
+        streams = make(documents, rows=1, steps=1, **arguments)
+        if count:
+            streams.count()
+        return streams.identity()
+
+    found = identity(DOCUMENTS)
+    assert found == identity([[*document] for document in DOCUMENTS])
+    assert (found["first sentence"], found["last sentence"]) == ("a b c", "k")
+    assert (found["number of documents"], found["number of words"]) == (4, 16)
+    altered = {
+        "last sentence": [*DOCUMENTS[:-1], [["l"]]],
+        "number of documents": [*DOCUMENTS, DOCUMENTS[-1]],
+        "number of words": [*DOCUMENTS[:2], [["e", "f"], "g h i j m"], DOCUMENTS[3]],
+    }
+    for name, documents in altered.items():
+        other = identity(documents)
+        assert other[name] != found[name]
+        assert identity(documents, count=False).get(name) == (None if name == "number of words" else other[name])
+    assert identity([[["a"]], []])["last sentence"] == ""
+    assert "last sentence" not in identity(Corpus())
 
 
 def test_by_index():

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,6 +112,24 @@ def test_empty_documents_are_counted(tmp_path):
         write_corpus(["w1", "w2", ["w3", 7]], TOKENIZER, tmp_path / "wrong")
 
 
+@pytest.mark.parametrize("kind", [WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer])
+def test_special_tokens_in_the_text_are_counted(kind, tmp_path):
+    """Those of parts that were written before, too; an unknown word is none."""
+    tokenizer = kind.of_words(WORDS, 331)
+    texts = [["w1", f"w2 {tokenizer.mask_token} 東"], ["w3"], [f"{tokenizer.mask_token} {tokenizer.mask_token}"]]
+
+    def stopped():
+        yield from texts[:2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_corpus(stopped(), tokenizer, tmp_path, shard_tokens=1)
+    with pytest.warns(TextNotice, match=r"^3 special tokens, such as \S+, are spelt out in the doc") as notices:
+        corpus = write_corpus(texts, tokenizer, tmp_path, shard_tokens=1)
+    assert len(notices) == 1
+    assert sum((shard.token_ids == tokenizer.mask_id).sum() for shard in corpus.shards) == 3
+
+
 def test_reading_waits_for_the_tokenizer(tmp_path, monkeypatch):
     """Or a quick disk would fill the memory with texts."""
     ahead, done = [], []
@@ -175,6 +197,42 @@ def test_only_with_the_same_documents(tmp_path):
     assert files(tmp_path) == before
 
 
+def test_sentences_are_told_apart(tmp_path):
+    """Documents that are the same text, parted otherwise, are others."""
+    variants = [
+        [["w1", "w2"]],
+        [["w1w", "2"]],
+        [["w1\nw2"]],
+        [["w1"], ["w2"]],
+        [["w1", "w2", ""]],
+        [["w1w2"]],
+        [["w1"], [], ["w2"]],
+    ]
+
+    def stopped(texts):
+        yield from texts
+        raise KeyboardInterrupt
+
+    for i, (begun, other) in enumerate(itertools.permutations(variants, 2)):
+        with pytest.raises(KeyboardInterrupt):
+            write_corpus(stopped([*begun, *documents()[:4]]), TOKENIZER, tmp_path / str(i), 1)
+        with pytest.raises(ValueError, match=r"These are not the documents that .* was begun with"):
+            write_corpus([*other, *documents()], TOKENIZER, tmp_path / str(i), 1)
+
+
+def test_an_earlier_version(corpus):
+    """What it finished is opened; what it only began is not gone on with."""
+    stored = index(corpus)
+    for shard in stored["shards"]:
+        shard["source"] = shard.pop("digest")
+    path = corpus.folder / "corpus.json"
+    path.write_text(json.dumps(stored))
+    assert len(write_corpus(documents(), TOKENIZER, corpus.folder)) == len(TokenCorpus(corpus.folder)) == 41
+    path.write_text(json.dumps({**stored, "complete": False}))
+    with pytest.raises(ValueError, match="was begun by an earlier lmzoo, and cannot be gone on with"):
+        write_corpus(documents(), TOKENIZER, corpus.folder)
+
+
 # === What is wrong ===
 
 
@@ -226,3 +284,20 @@ def test_no_corpus(corpus, tmp_path):
     path.write_text(json.dumps({**stored, "tokenizer": {**stored["tokenizer"], "name": "lmzoo>Preprocessor"}}))
     with pytest.raises(ValueError, match="names no tokenizer of lmzoo"):
         _ = TokenCorpus(corpus.folder).tokenizer
+
+
+@pytest.mark.slow
+def test_killed_processes_change_nothing(root, tmp_path):
+    """What they leave is gone on with, to the same files."""
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("killing_corpus.py"), tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(root), "TOKENIZERS_PARALLELISM": "false"},
+    )
+    assert done.returncode == 0, done.stderr
+    *written, whole = map(int, done.stdout.split())
+    assert len(written) == 9
+    assert 0 < written[0] < written[-1] < whole

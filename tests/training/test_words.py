@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from lmzoo.text import TextNotice
 from lmzoo.training import train_words
 from lmzoo.training.words import with_progress
 
@@ -13,10 +14,17 @@ DOCUMENTS = [["The cat's hat", "the hat"], [["the", "New York", " spaced", "", "
 
 
 def test_most_frequent_first():
-    tokenizer = train_words(DOCUMENTS, 99)
+    with pytest.warns(
+        TextNotice, match="support 10 words, not the 99 that were asked for: all that are frequent"
+    ) as seen:
+        tokenizer = train_words(DOCUMENTS, 99)
+    assert len(seen) == 1
     assert tokenizer.vocabulary == ["<S>", "</S>", "<UNK>", "hat", "the", "'s", "New York", "The", "Zoo", "cat"]
     assert train_words(DOCUMENTS, 6).vocabulary == tokenizer.vocabulary[:6]
-    assert train_words(DOCUMENTS, 99, min_frequency=2).vocabulary == tokenizer.vocabulary[:5]
+    assert train_words(DOCUMENTS, 10).vocabulary == tokenizer.vocabulary
+    assert train_words(DOCUMENTS, 5, min_frequency=2).vocabulary == tokenizer.vocabulary[:5]
+    with pytest.warns(TextNotice, match="support 5 words, not the 6"):
+        train_words(DOCUMENTS, 6, min_frequency=2)
     with pytest.raises(ValueError, match="`vocabulary_size` must be above 3"):
         train_words(DOCUMENTS, 3)
     with pytest.raises(TypeError, match="Expected a list of documents"):

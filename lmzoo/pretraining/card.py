@@ -1,0 +1,113 @@
+"""The model card of a preset, with a picture of its training."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.presets.atomic import atomic_file
+from lmzoo.pretraining.recipe import Recipe
+from lmzoo.tasks import Task
+
+_PICTURE = "loss.png"
+
+
+def write_card(
+    task: Task, output: Path, recipe: Recipe, facts: Mapping[str, Any], metadata: Mapping[str, Any], log: Path
+) -> None:
+    """Writes README.md and, where matplotlib is installed, the curve of the training beside it.
+
+    Args:
+        task: what the preset holds.
+        output: the preset's directory.
+        recipe: how it was trained.
+        facts: what came of it; see `lmzoo.pretraining.encoders.train_encoder`.
+        metadata: of the preset, with a `description`.
+        log: log.csv of the run.
+    """
+    scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
+    cores, devices = os.cpu_count(), ", ".join(keras.distribution.list_devices())
+    found = {
+        "text": facts["text"],
+        **dataclasses.asdict(recipe),
+        **facts["fixed"],
+        "steps": f"{facts['steps']:,}",
+        "machine": f"{cores} CPU cores, {keras.backend.backend()} backend on {devices}",
+        "time": f"{facts['seconds'] / 60:.0f} minutes of training in the last run",
+    }
+    settings = "\n".join(
+        f"| {name.replace('_', ' ')} | {value} |" for name, value in found.items() if value is not None
+    )
+    picture = ""
+    if importlib.util.find_spec("matplotlib") and _rows(log):
+        with atomic_file(output / _PICTURE) as temporary:
+            plot_loss(log, temporary, facts["tokens"], output.name)
+        picture = f"\n![Loss over tokens seen]({_PICTURE})\n"
+    languages = ", ".join(metadata.get("languages", ())) or "not stated"
+    card = f"""# {output.name}
+
+{metadata["description"]} {task.count_params():,} parameters.
+
+```python
+import lmzoo
+
+model = lmzoo.models.{type(task).__name__}.from_preset("{output.name}")
+```
+
+| held out: {facts["held out"]} | |
+|---|---|
+{scores}
+
+| recipe | |
+|---|---|
+{settings}
+{picture}
+## Licence and limits
+
+Language: {languages}. Licence of the weights: {metadata.get("licence", "not stated")}.
+
+The model repeats what stands in its training text, mistakes and prejudices included. The scores say little about text
+of another kind than what was held out. Do not use it to decide anything about people.
+
+Written by `lmzoo pretrain`.
+"""
+    with atomic_file(output / "README.md") as temporary:
+        temporary.write_text(card, "utf-8")
+
+
+def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
+    """Draws each loss of a log over the tokens seen; of a language model the perplexity over a sample of words.
+
+    Args:
+        log: log.csv of a run.
+        target: the picture.
+        tokens: float, of the whole training.
+        title: of the picture.
+    """
+    from matplotlib.figure import Figure  # optional, and no `pyplot`, which would choose a window's backend
+
+    rows = _rows(log)
+    names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
+    names, unit = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for name in names:
+        seen = np.linspace(0, tokens / 1e6, len(rows) + 1)[1:]
+        axes.plot(seen, [float(row[name]) for row in rows], label=name.replace("_", " "))
+    axes.set(xlabel="tokens seen (millions)", ylabel=unit, title=title)
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(target, dpi=110)
+
+
+def _rows(log: Path) -> list[dict[str, str]]:
+    with open(log, newline="") as file:
+        return [row for row in csv.DictReader(file) if row["epoch"] != "epoch"]
