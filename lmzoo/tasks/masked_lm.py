@@ -16,6 +16,7 @@ from lmzoo.tasks.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.masks import find_masks, mask_positions, maskable
 from lmzoo.text.policy import clean_columns
+from lmzoo.training.span_metrics import TokenAccuracy
 
 _COPIES = 1024  # masks predicted at once: bounds the logits in memory
 
@@ -75,8 +76,8 @@ class MaskedLM(Task):
         return self.masked.default_loss()
 
     def default_metrics(self) -> list[Any]:
-        """Accuracy."""
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        """Accuracy at masked tokens."""
+        return [TokenAccuracy()]
 
     @classmethod
     def supports(cls, family: Family) -> bool:

@@ -20,6 +20,7 @@ from lmzoo.text.masks import mask_positions
 from lmzoo.text.policy import notify
 from lmzoo.training.corpus import pack_sentences
 from lmzoo.training.segments import SegmentPairs, clean_documents, segment_pairs
+from lmzoo.training.span_metrics import TokenAccuracy
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -119,7 +120,10 @@ class Pretrainer(Task):
 
     def default_metrics(self) -> dict[str, Any]:
         """Accuracy of both."""
-        return {name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")] for name in self.output}
+        return {
+            name: [TokenAccuracy() if name == "masked_lm" else keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+            for name in self.output
+        }
 
     def encode_examples(
         self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify

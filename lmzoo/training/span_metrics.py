@@ -18,6 +18,9 @@ IGNORED = -100  # the label of positions that do not count, as in PyTorch
 class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """The share of labelled positions that have their label.
 
+    Keras' own, with weights (B, T), divides what it counts in a batch by the width T, so that positions of wide batches
+    count less. Here each position of each batch counts alike.
+
     Args:
         name: name of the metric.
         **kwargs: of `keras.metrics.SparseCategoricalAccuracy`.
@@ -35,7 +38,8 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, self.dtype)
             counts *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
-        return super().update_state(ops.maximum(y_true, 0), y_pred, counts)
+        logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # (B * T, C)
+        return super().update_state(ops.reshape(ops.maximum(y_true, 0), (-1,)), logits, ops.reshape(counts, (-1,)))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -79,6 +79,15 @@ def test_token_accuracy():
     assert float(metric.result()) == pytest.approx(right / used, abs=1e-6)
 
 
+def test_token_accuracy_of_batches_of_different_widths():
+    metric = TokenAccuracy()
+    logits = np.eye(5)[[[0, 1, 2]]]  # all right
+    metric.update_state(np.array([[0, 1, 2]]), logits)
+    wide = np.pad(logits, ((0, 0), (0, 4), (0, 0)))
+    metric.update_state(np.array([[1, 2, 3, *[IGNORED] * 4]]), wide)  # all wrong
+    assert float(metric.result()) == pytest.approx(0.5)
+
+
 def test_an_unknown_score():
     with pytest.raises(ValueError, match="accuracy"):
         SpanScore(LABELS, "accuracy")
