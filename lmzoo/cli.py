@@ -41,13 +41,21 @@ class Format(StrEnum):
 @contextmanager
 def _messages() -> Iterator[None]:
     """Errors that the user can mend, and notices, as one line instead of a traceback."""
-    console = Console(stderr=True)
+    console, said = Console(stderr=True), set()
+
+    def show(message: str) -> None:
+        if message not in said:  # a command may go through the same texts twice
+            said.add(message)
+            console.print(f"Notice: {message}", markup=False, soft_wrap=True)
+
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: console.print(f"Notice: {message}", markup=False, soft_wrap=True)
+            warnings.showwarning = lambda message, *_: show(str(message))
             yield
     except (ValueError, OSError) as error:
         message = str(error).replace("`overwrite=True`", "`--overwrite`")
+        if isinstance(error, FileNotFoundError) and error.filename:
+            message = f"There is no {error.filename}."
         console.print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
 

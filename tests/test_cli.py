@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -51,6 +52,14 @@ def test_installed_script_starts_here() -> None:
 
 def test_version() -> None:
     assert command("--version") == f"lmzoo {lmzoo.__version__}\n"
+
+
+def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(sys, "argv", ["lmzoo", "--version"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("lmzoo", run_name="__main__")
+    assert not end.value.code
+    assert capsys.readouterr().out == f"lmzoo {lmzoo.__version__}\n"
 
 
 def test_help() -> None:

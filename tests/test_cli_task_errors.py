@@ -106,7 +106,7 @@ def test_errors_of_evaluate_and_predict(folder):
     columns = ["--text", "review", "--label", "sentiment"]
     assert "has no column 'label'" in error_of("evaluate", model, data, "--text", "review")
     assert "pass --overwrite" in error_of("evaluate", model, data, *columns, "--json", data)
-    assert "No such file" in error_of("evaluate", model, folder / "none.csv")
+    assert f"Error: There is no {folder / 'none.csv'}." in error_of("evaluate", model, folder / "none.csv")
     assert "holds no examples" in error_of("predict", model, "-", input="")
     (folder / "words.txt").write_text("EU NNP B-ORG\nrejects VBZ O\n\nNo DT O\n")
     assert "pass --format conll, or txt" in error_of("predict", folder / "tagger.keras", folder / "words.txt")

@@ -193,24 +193,23 @@ def load_task(
     config = config or {}
     if "dropout" in backbone_overrides:
         config.pop("dropout", None)  # The head follows the backbone.
+    anew = ""
     if has_head and _new_classes(config, task_kwargs):
-        warnings.warn(
+        anew = (
             f"The head of {str(preset)!r} is not used: `num_classes`, other `labels` or another `vocabulary` were "
-            "passed, so it starts anew. Leave them out to keep it.",
-            stacklevel=3,
+            "passed, so it starts anew. Leave them out to keep it."
         )
         has_head = False
         config.pop("labels", None)
         config.pop("num_classes", None)
         config.pop("vocabulary", None)
     elif load_weights and not has_head and not cls.needs_labels:
-        warnings.warn(f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew.", stacklevel=3)
+        anew = f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew."
     elif load_weights and not has_head and source.head not in (*_PRETRAINED, cls.__name__):
-        warnings.warn(
-            f"{str(preset)!r} holds the head of a {source.head}, not of a {cls.__name__}, which starts anew.",
-            stacklevel=3,
-        )
+        anew = f"{str(preset)!r} holds the head of a {source.head}, not of a {cls.__name__}, which starts anew."
     task = cls(backbone, preprocessor, **{**config, **task_kwargs})
+    if anew:  # now that nothing speaks against it
+        warnings.warn(anew, stacklevel=3)
     if load_weights:
         source.load(task if has_head else backbone)
     return task

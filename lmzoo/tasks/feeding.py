@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,14 @@ def check_features(task: Task, x: Any) -> None:
         raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*columns]!r:.80}.")
     if hasattr(x, "shape"):
         raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
+    spec = getattr(x, "element_spec", None)
+    record = spec[0] if isinstance(spec, tuple) and spec else spec
+    if isinstance(record, Mapping) and any(getattr(part.dtype, "name", "") == "string" for part in record.values()):
+        names = [*record]
+        raise TypeError(
+            f"Expected a dataset of texts, or of tuples that begin with them, got one of records of {names!r:.80}: "
+            f"take what you need out of them by its `map`, as in `dataset.map(lambda row: (row[{names[0]!r}], ...))`."
+        )
     if isinstance(x, (set, frozenset)):
         raise TypeError("Expected a list of texts, got a set, which has no order.")
 

@@ -72,3 +72,16 @@ def test_a_whole_dataset_is_told_from_a_column():
     for call in (task.fit, task.evaluate, task.predict):
         with pytest.raises(TypeError, match=r"got a table: pass one column, or two for pairs, of \['text', 'label'\]"):
             call(data)
+
+
+@pytest.mark.tf_only
+def test_a_dataset_of_records_is_told_from_one_of_tuples():
+    import tensorflow as tf
+
+    records = tf.data.Dataset.from_tensor_slices({"text": ["good", "bad"], "label": [0, 1]}).batch(2)
+    task = tiny_task(models.TextClassifier, FAMILY)
+    for data in (records, records.map(lambda row: (row, row["label"]))):
+        with pytest.raises(
+            TypeError, match=r"records of \['text', 'label'\]: take .*lambda row: \(row\['text'\], \.\.\.\)"
+        ):
+            task.evaluate(data)

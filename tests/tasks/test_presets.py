@@ -71,6 +71,11 @@ def test_another_task_takes_the_backbone(classifier, preset):
         MultipleChoice.from_preset(preset)
 
 
+def test_a_task_that_a_family_cannot_have_is_an_error_without_a_notice():
+    with pytest.raises(ValueError, match="cannot fill masks"):
+        MaskedLM.from_preset("elmo_nano_en")
+
+
 def test_masked_lm_head_travels(tiny, tmp_path):
     task = tiny.masked_lm(masking={"probability": 0.3})
     task.head.output_bias.assign(np.random.default_rng(3).normal(size=20))
