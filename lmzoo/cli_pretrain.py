@@ -28,7 +28,12 @@ def pretrain(
     size: Annotated[str, typer.Option("--size", help="nano, mini, small, medium or base.")] = "nano",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help=_TOKENS)] = 60_000_000,
     validation: Annotated[
-        Path | None, typer.Option("--validation", help="Text to evaluate on. Default: a hundredth of the documents.")
+        list[str] | None,
+        typer.Option(
+            "--validation",
+            help="Text to evaluate on: a file, folder or quoted pattern; may be given several times. Default: a "
+            "hundredth of the documents.",
+        ),
     ] = None,
     work: Annotated[Path | None, typer.Option("--work", help=_WORK)] = None,
     vocabulary_size: Annotated[
@@ -100,7 +105,7 @@ def pretrain(
                 corpus,
                 output,
                 recipe,
-                validation,
+                validation or None,
                 work,
                 overwrite,
                 [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],

@@ -15,7 +15,7 @@ import numpy as np
 
 from lmzoo.presets.atomic import atomic_file
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.tasks import Task
+from lmzoo.tasks import Pretrainer, Task
 
 _PICTURE = "loss.png"
 
@@ -59,8 +59,10 @@ def write_card(
 ```python
 import lmzoo
 
-model = lmzoo.models.{type(task).__name__}.from_preset("{output.name}")
+model = lmzoo.models.{"MaskedLM" if isinstance(task, Pretrainer) else type(task).__name__}.from_preset("{output.name}")
 ```
+
+where "{output.name}" is the path of this folder.
 
 | held out: {facts["held out"]} | |
 |---|---|
@@ -94,14 +96,16 @@ def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
     """
     from matplotlib.figure import Figure  # optional, and no `pyplot`, which would choose a window's backend
 
-    rows = _rows(log)
+    rows = [*{row["epoch"]: row for row in _rows(log)}.values()]  # a round that was stopped has several
     names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
     names, unit = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
     for name in names:
         seen = np.linspace(0, tokens / 1e6, len(rows) + 1)[1:]
-        axes.plot(seen, [float(row[name]) for row in rows], label=name.replace("_", " "))
+        axes.plot(
+            seen, [float(row[name]) for row in rows], label=name.replace("_", " "), marker="." if len(rows) < 10 else ""
+        )
     axes.set(xlabel="tokens seen (millions)", ylabel=unit, title=title)
     axes.legend()
     axes.grid(alpha=0.3)

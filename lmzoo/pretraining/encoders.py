@@ -93,7 +93,7 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
         "tokens": tokens,
         "steps": steps,
         "seconds": seconds,
-        "fixed": {},
+        "fixed": {"vocabulary_size": f"{corpus.tokenizer.vocabulary_size:,}", "objective": model.objective or "none"},
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from rich.console import Console
+
 from lmzoo.presets.atomic import atomic_file
 from lmzoo.pretraining.recipe import ELMO_SIZES, NOT_OF_ELMO
 from lmzoo.pretraining.run import Run
@@ -46,7 +48,7 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
     seconds = time.perf_counter() - begun
     run.say(f"evaluating on {len(held_out):,} documents")
     scores = {
-        name: model.perplexity(held_out, direction=direction, verbose=run.verbose)
+        name: model.perplexity(held_out, direction=direction, verbose=run.verbose and Console(stderr=True).is_terminal)
         for name, direction in (("perplexity", None), ("forward_perplexity", "forward"))
     }
     facts = {
@@ -56,6 +58,10 @@ def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[
         "tokens": batch_size * unroll * steps,
         "steps": steps,
         "seconds": seconds,
-        "fixed": {**dict.fromkeys(NOT_OF_ELMO), "optimizer": "adagrad"},
+        "fixed": {
+            **dict.fromkeys(NOT_OF_ELMO),
+            "optimizer": "adagrad",
+            "vocabulary_size": f"{len(words.vocabulary):,}",
+        },
     }
     return model, facts

@@ -29,7 +29,7 @@ def pretrain(
     callbacks: Sequence[keras.callbacks.Callback] = (),
     metadata: Mapping[str, Any] | None = None,
     verbose: bool = True,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] | None = None,
     field: str = "text",
     split: bool = True,
 ) -> dict[str, float]:
@@ -50,7 +50,7 @@ def pretrain(
         callbacks: more of them for `fit`.
         metadata: entries for the preset's `metadata.json`, such as `languages` and `licence`.
         verbose: whether to show progress.
-        say: takes a line at each step.
+        say: takes a line at each step; by default they are printed if `verbose`.
         field: the key of the text in JSON lines.
         split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
 
@@ -78,6 +78,7 @@ def pretrain(
     ```
     """
     recipe, output = recipe or Recipe(), Path(output)
+    say = say or (print if verbose else lambda line: None)
     work = Path(f"{output}.work" if work is None else work)
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
@@ -102,7 +103,7 @@ def _write_preset(model: Task, run: Run, output: Path, facts: Mapping[str, Any],
     task = type(model)(**{**config, "preprocessor": model.preprocessor})
     task.set_weights(model.get_weights())
     recipe = run.recipe
-    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.0f}M tokens."
+    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens."
     metadata = {"description": description, **metadata}
     save_preset(task, output, preprocessor=task.preprocessor, **metadata)
     write_card(task, output, recipe, facts, metadata, run.work / "log.csv")

@@ -61,7 +61,7 @@ class Run:
         Raises:
             InterruptedError: if it was told to stop.
         """
-        resume = _Ending(self.work / states, batches)
+        resume = _Ending(self.work / states, batches, self.say)
         a_round = min(ROUND, batches)
         log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
         try:
@@ -89,11 +89,12 @@ class _Ending(ResumableCheckpoint):
     Args:
         folder: where the states go.
         last: int, how many batches there are.
+        say: takes a line where a run goes on.
     """
 
-    def __init__(self, folder: Path, last: int) -> None:
+    def __init__(self, folder: Path, last: int, say: Callable[[str], None]) -> None:
         super().__init__(folder)
-        self.last = last
+        self.last, self.say = last, say
 
     @property
     def done(self) -> int:
@@ -103,6 +104,8 @@ class _Ending(ResumableCheckpoint):
     def restore(self, model: keras.Model, data: Any, epochs: int, steps: int, done: int) -> tuple[int, bool]:
         """See `ResumableCheckpoint`; a run that is at its end has no epoch left."""
         done, same = super().restore(model, data, epochs, steps, done)
+        if done:
+            self.say(f"going on after batch {done:,} of {self.last:,}")
         return (epochs * steps if done >= self.last else done), same
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

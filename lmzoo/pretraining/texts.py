@@ -46,8 +46,12 @@ class Text:
             return read_documents(self._source, self._field, self._split)
         return split_documents(self._source, self._field, self._split)
 
+    def files(self) -> list[Path]:
+        """The files, none where documents were given."""
+        return [path for source in self._source for path in _files(source)] if self.in_files else []
+
     def identity(self) -> dict[str, Any]:
-        """What tells the text from others: of files names, sizes and beginnings, else the first documents.
+        """What tells the text from others: of files names, sizes and beginnings, else all documents.
 
         Raises:
             FileNotFoundError: if there is no such file.
@@ -55,14 +59,14 @@ class Text:
         digest = hashlib.sha256()
         found: dict[str, Any] = {}
         if self.in_files:
-            paths, size = [path for source in self._source for path in _files(source)], 0
+            paths, size = self.files(), 0
             for path in paths:
                 with path.open("rb") as file:
                     digest.update(f"{path.name}\n{path.stat().st_size}\n".encode() + file.read(_HEAD))
                 size += path.stat().st_size
             found = {"files": len(paths), "bytes": size}
         else:
-            for document in itertools.islice(self, _HELD_OUT):
+            for document in self:
                 digest.update("\n".join([*document, "\n"]).encode())
         return {**found, "sha256": digest.hexdigest()[:16]}
 
@@ -96,9 +100,14 @@ def divided(corpus: Text, validation: Text | None) -> tuple[Documents, Documents
         validation: text to evaluate on, or None for a part of the corpus.
 
     Raises:
-        ValueError: if there are no words on one of both sides.
+        ValueError: if there are no words on one of both sides, or a file is on both.
     """
     if validation is not None:
+        known = {path.resolve() for path in corpus.files()}
+        if both := [str(path) for path in validation.files() if path.resolve() in known]:
+            raise ValueError(
+                f"{', '.join(both)}: text to train on and to evaluate on (`validation`); it can be one only."
+            )
         train, held = Documents(corpus), Documents(validation)
     else:
         count = sum(1 for _ in itertools.islice(corpus, _HELD_OUT))

@@ -216,11 +216,13 @@ def test_text_that_does_not_do_is_refused_before_anything_is_made(text, tmp_path
 
     for family in ("bert", "elmo"):
         recipe = Recipe(family, tokens=1, vocabulary_size=61)
+        other = written("The sea.")
         for corpus, validation, error, message in (
             (text, tmp_path / "typo.txt", FileNotFoundError, r"There is no .*typo\.txt"),
             (tmp_path / "typo.txt", text, FileNotFoundError, r"There is no .*typo\.txt"),
             (text, written("\ufeff"), ValueError, r"no words in the text to evaluate on \(`validation`\)"),
             (written("\n"), text, ValueError, "no words in the corpus"),
+            (text, [other, text], ValueError, r"tales\.txt: text to train on and to evaluate on"),
             (written("The sea.\nIt was calm."), None, ValueError, r"holds 1 document, too few .* \(`validation`\)"),
         ):
             with warnings.catch_warnings():
@@ -249,6 +251,8 @@ def test_a_folder_goes_on_with_the_same_text_alone(text, tmp_path, monkeypatch):
     begin(text)
     begin(text)
     found = rf"files 1, bytes {text.stat().st_size}, sha256 \w+"
+    documents = [[str(i)] for i in range(150)]
+    assert Text(documents).identity() != Text([*documents[:-1], ["Other."]]).identity()
     begin(other, None, ValueError, rf"with another `corpus` \({found}; now {found}\)\. Give another `work`")
     begin(text, other, ValueError, rf"with another `seed`, another `validation` \(none; now {found}\)", seed=1)
     content = text.read_text("utf-8")
@@ -342,6 +346,7 @@ def test_command_line(text, tmp_path, monkeypatch):
     assert f"Stopped after step 1. The same command goes on from {tmp_path / 'it.work'}." in stopped.stderr
     assert "Error" not in stopped.stderr
     result = call(*command, *asked)
+    assert "going on after batch 1 of " in result.stderr
     assert "step 3 of " in result.stderr
     names = {line.split("\t")[0] for line in result.stdout.strip().splitlines()}
     assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}
