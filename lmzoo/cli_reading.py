@@ -88,7 +88,9 @@ def read_words(source: Source, columns: Columns, labelled: bool, labels: Any = N
     format = columns.format or suffix_of(source).lstrip(".")
     if not labelled and format not in _WORDS:
         texts, _ = read_texts(source, columns, labelled)
-        if columns.format is None and all(map(_WITH_LABEL.search, filter(str.strip, texts))):
+        lines = [*filter(str.strip, texts)]
+        alike = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1  # as columns are
+        if columns.format is None and alike and all(map(_WITH_LABEL.search, lines)):
             raise ValueError("Every line ends in a label, as where each holds one word: pass --format conll, or txt.")
         return texts, None
     if columns.format not in (None, *_WORDS):

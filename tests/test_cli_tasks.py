@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from lmzoo import models
 from lmzoo.cli import app
-from lmzoo.cli_reading import Columns, read_numbers, read_texts
+from lmzoo.cli_reading import Columns, read_numbers, read_texts, read_words
 from lmzoo.cli_tasks import KINDS
 from lmzoo.cli_writing import output_to
 from lmzoo.models.bert import FAMILY
@@ -358,6 +358,13 @@ def test_a_pipe_that_is_closed(monkeypatch):
         with pytest.raises(typer.Exit), output_to(None) as file:
             file.write(b"{}\n" * 9)
     # Closing it has written the rest, and has not failed.
+
+
+def test_texts_that_end_like_a_label_are_texts(tmp_path):
+    path = tmp_path / "types.txt"
+    for lines in (["My blood is of type O"], ["It is type O", "Mine is O"]):
+        path.write_text("\n".join(lines), "utf-8")
+        assert read_words(path, Columns(), labelled=False)[0] == lines
 
 
 @pytest.mark.filterwarnings("default::lmzoo.text.TextNotice")

@@ -61,7 +61,10 @@ class Run:
         Raises:
             InterruptedError: if it was told to stop.
         """
-        resume = _Ending(self.work / states, batches, self.say)
+        gathered = self.recipe.accumulate
+        resume = _Ending(
+            self.work / states, batches, lambda done: self.say(f"going on after step {done // gathered:,}")
+        )
         a_round = min(ROUND, batches)
         log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
         try:
@@ -79,7 +82,7 @@ class Run:
         finally:
             log.on_train_end()  # closes the file
         if resume.stopped:
-            done = resume.done // self.recipe.accumulate
+            done = resume.done // gathered
             raise InterruptedError(f"Stopped after step {done:,}. The same command goes on from {self.work}.")
 
 
@@ -89,12 +92,12 @@ class _Ending(ResumableCheckpoint):
     Args:
         folder: where the states go.
         last: int, how many batches there are.
-        say: takes a line where a run goes on.
+        going_on: called where a run goes on, with the batches that are done.
     """
 
-    def __init__(self, folder: Path, last: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, last: int, going_on: Callable[[int], None]) -> None:
         super().__init__(folder)
-        self.last, self.say = last, say
+        self.last, self.going_on = last, going_on
 
     @property
     def done(self) -> int:
@@ -105,7 +108,7 @@ class _Ending(ResumableCheckpoint):
         """See `ResumableCheckpoint`; a run that is at its end has no epoch left."""
         done, same = super().restore(model, data, epochs, steps, done)
         if done:
-            self.say(f"going on after batch {done:,} of {self.last:,}")
+            self.going_on(done)
         return (epochs * steps if done >= self.last else done), same
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

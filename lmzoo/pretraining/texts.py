@@ -10,7 +10,7 @@ from typing import Any
 
 from lmzoo.text.words import words_of
 from lmzoo.training import read_documents, split_documents
-from lmzoo.training.documents import _files
+from lmzoo.training.documents import text_files
 from lmzoo.training.segments import check_documents
 
 _HELD_OUT = 100  # one document of so many is evaluated on
@@ -48,7 +48,7 @@ class Text:
 
     def files(self) -> list[Path]:
         """The files, none where documents were given."""
-        return [path for source in self._source for path in _files(source)] if self.in_files else []
+        return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
     def identity(self) -> dict[str, Any]:
         """What tells the text from others: of files names, sizes and beginnings, else all documents.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from lmzoo.tasks.inputs import in_batches, is_raw, is_text_stream, is_word_stream
+from lmzoo.tasks.inputs import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, stream
 from lmzoo.text.policy import notify, once_only
@@ -79,9 +79,9 @@ def check_features(task: Task, x: Any) -> None:
         raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*columns]!r:.80}.")
     if hasattr(x, "shape"):
         raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
-    spec = getattr(x, "element_spec", None)
-    record = spec[0] if isinstance(spec, tuple) and spec else spec
-    if isinstance(record, Mapping) and any(getattr(part.dtype, "name", "") == "string" for part in record.values()):
+    record = leading_spec(x)
+    parts = record.values() if isinstance(record, Mapping) else ()
+    if any(getattr(getattr(part, "dtype", None), "name", None) == "string" for part in parts):
         names = [*record]
         raise TypeError(
             f"Expected a dataset of texts, or of tuples that begin with them, got one of records of {names!r:.80}: "

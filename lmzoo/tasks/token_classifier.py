@@ -129,7 +129,9 @@ class TokenClassifier(Task):
             return encoded, of_tokens, sample_weight
         counts = [len(words) for words in encoded.words]
         widened: list[int] = []
-        labels = [self._labels_of(i, labels, encoded, x, widened) for i, labels in enumerate(y)]
+        given = [] if isinstance(x, EncodedTexts) else list(x.numpy() if hasattr(x, "numpy") else x)
+        strings = [*map(is_text, given)] or [False] * len(encoded)
+        labels = [self._labels_of(i, labels, encoded, strings[i], widened) for i, labels in enumerate(y)]
         numbers = self._number_labels(labels, counts)
         of_tokens = np.full(encoded.row_splits[-1], IGNORED, "int32")
         kept = encoded.first >= 0
@@ -156,12 +158,12 @@ class TokenClassifier(Task):
             )
         return _in_rows(self.encode_labels(flat[None])[0], encoded)
 
-    def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, x: Any, widened: list[int]) -> list[Any]:
+    def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, string: bool, widened: list[int]) -> list[Any]:
         """The labels of a text's words, from what was passed for it; `widened` gets an entry for a span that grew."""
         if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
             raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
         words = encoded.words[i]
-        if isinstance(labels[0], Mapping) if len(labels) else _is_string(x, i):
+        if isinstance(labels[0], Mapping) if len(labels) else string:
             spans = [self._checked_span(f"`y[{i}]`", span, encoded.texts[i]) for span in labels]
             return self._labels_of_spans(i, spans, words, widened)
         if len(labels) != len(words):
@@ -375,9 +377,3 @@ def _in_rows(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
     rows = np.empty(len(encoded), object)
     rows[:] = np.split(values, encoded.row_splits[1:-1])
     return rows
-
-
-def _is_string(texts: Any, i: int) -> bool:
-    """Whether the i-th text is a string rather than a list of words."""
-    texts = texts.numpy() if hasattr(texts, "numpy") else texts
-    return not isinstance(texts, EncodedTexts) and is_text(list(texts)[i])

@@ -61,7 +61,7 @@ def read_documents(
     ```
     """
     listed = [paths] if isinstance(paths, (str, Path)) else paths
-    files = [file for path in listed for file in _files(path)]
+    files = [file for path in listed for file in text_files(path)]
     texts = (text for file in files for text in _documents_in(file, field))
     return _documents(texts, split, notify)
 
@@ -122,8 +122,15 @@ def _documents(texts: Iterable[Any], split: bool, notify: Callable[[str], None])
     reader.report(kept, "were empty")
 
 
-def _files(path: str | Path) -> list[Path]:
-    """The files that a path means."""
+def text_files(path: str | Path) -> list[Path]:
+    """The files that a file, folder or pattern means.
+
+    Args:
+        path: see `read_documents`.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
     found = Path(path)
     if found.is_dir():
         files = sorted(file for file in found.rglob("*") if file.is_file() and suffix_of(file) in _SUFFIXES)
@@ -135,7 +142,7 @@ def _files(path: str | Path) -> list[Path]:
     files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
     if not files:
         raise FileNotFoundError(f"There is no {path}.")
-    return [file for inner in files for file in _files(inner)]
+    return [file for inner in files for file in text_files(inner)]
 
 
 def _documents_in(path: Path, field: str) -> Iterator[str | Sequence[str]]:

@@ -1,4 +1,4 @@
-"""Metrics of taggers, which leave out positions whose label is -100."""
+"""Metrics over tokens and spans of tokens, which leave out positions whose label is -100."""
 
 from __future__ import annotations
 

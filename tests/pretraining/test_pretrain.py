@@ -346,7 +346,7 @@ def test_command_line(text, tmp_path, monkeypatch):
     assert f"Stopped after step 1. The same command goes on from {tmp_path / 'it.work'}." in stopped.stderr
     assert "Error" not in stopped.stderr
     result = call(*command, *asked)
-    assert "going on after batch 1 of " in result.stderr
+    assert "going on after step 1\n" in result.stderr
     assert "step 3 of " in result.stderr
     names = {line.split("\t")[0] for line in result.stdout.strip().splitlines()}
     assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}
