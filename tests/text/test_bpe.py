@@ -142,7 +142,7 @@ def test_published_vectors(shared: Callable[[str], Path]) -> None:
         "A, <mask> AllenNLP sentence.": [250, 6, 50264, 3823, 487, 21992, 3645, 4],
         "Hello world! cécé herlolip": [31414, 232, 328, 740, 1140, 12695, 69, 46078, 1588],
     }
-    assert dict(zip(cases, tokenizer.tokenize(cases), strict=True)) == cases
+    assert tokenizer.tokenize(list(cases)) == list(cases.values())
 
 
 CASES = [
