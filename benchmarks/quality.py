@@ -254,6 +254,14 @@ def words_of_choices(train: Examples, dev: Examples) -> tuple[str, Scores]:
 # === The sets ===
 
 MEAN = {"pooling": "mean"}  # nothing has trained the first token of the nano presets
+WNUT = Dataset(
+    "WNUT-17, emerging entities",
+    "TokenClassifier",
+    lambda folder: tuple(read_conll(folder / f"ner_wnut17/{name}.conll") for name in ("wnut17train", "emerging.dev")),
+    evaluated("span_f1"),
+    spans_of_words,
+    epochs=5,
+)
 DATASETS = {
     "sst2": Dataset(
         "SST-2, sentiment",
@@ -296,16 +304,8 @@ DATASETS = {
         tags_of_words,
         epochs=3,
     ),
-    "wnut": Dataset(
-        "WNUT-17, emerging entities",
-        "TokenClassifier",
-        lambda folder: tuple(
-            read_conll(folder / f"ner_wnut17/{name}.conll") for name in ("wnut17train", "emerging.dev")
-        ),
-        evaluated("span_f1"),
-        spans_of_words,
-        epochs=5,
-    ),
+    "wnut": WNUT,
+    "wnut-long": WNUT._replace(title="the same, 15 epochs", epochs=15),
     "squad": Dataset(
         "SQuAD 1.1, 1,200 questions; 500 questions of dev",
         "QuestionAnswerer",
