@@ -178,11 +178,21 @@ def joined(x: Any) -> list[str]:
     return [" ".join(pair) for pair in zip(*x, strict=True)] if isinstance(x, tuple) else list(x)
 
 
+def terms(texts: Sequence[str]) -> TfidfVectorizer:
+    """TF-IDF of one- and two-word terms."""
+    return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+
+
+def linear(features: Any, labels: Any, inverse_penalty: float = 10) -> LogisticRegression:
+    """Logistic regression, fitted."""
+    return LogisticRegression(C=inverse_penalty, max_iter=3000).fit(features, labels)
+
+
 def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Examples, Examples], tuple[str, Scores]]:
     """Logistic regression on TF-IDF of one- and two-word terms; of pairs, on what both have and on what one has."""
 
     def baseline(train: Examples, dev: Examples) -> tuple[str, Scores]:
-        vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(joined(train[0]))
+        vectorizer = terms(joined(train[0]))
 
         def features(x: Any) -> Any:
             if not isinstance(x, tuple):
@@ -191,7 +201,7 @@ def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Exam
             both = first.multiply(second)
             return sparse.hstack([both, abs(first - second), sparse.csr_matrix(both.sum(axis=1))]).tocsr()
 
-        model = LogisticRegression(C=10, max_iter=2000).fit(features(train[0]), train[1])
+        model = linear(features(train[0]), train[1])
         found = model.predict(features(dev[0]))
         task = type("Fixed", (), {"predict": lambda self, x, verbose: np.eye(found.max() + 1)[found]})()
         return "bag of words, logistic regression", score(task, *dev)
@@ -244,9 +254,9 @@ def nearest_sentence(train: Examples, dev: Examples) -> tuple[str, Scores]:
 def words_of_choices(train: Examples, dev: Examples) -> tuple[str, Scores]:
     """Logistic regression on the terms of a choice, without its prompt: what the wording of choices gives away."""
     texts = [text for _, choices in train[0] for text in choices]
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+    vectorizer = terms(texts)
     right = [k == i for (_, choices), i in zip(*train, strict=True) for k in range(len(choices))]
-    model = LogisticRegression(C=10, max_iter=2000).fit(vectorizer.transform(texts), right)
+    model = linear(vectorizer.transform(texts), right)
     found = [np.argmax(model.decision_function(vectorizer.transform(choices))) for _, choices in dev[0]]
     return "bag of words of the choices alone", {"accuracy": float(np.mean(np.array(found) == np.array(dev[1])))}
 

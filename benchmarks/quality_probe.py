@@ -13,13 +13,11 @@ from pathlib import Path
 
 import keras
 from scipy import sparse
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import lmzoo
 from benchmarks.common import SHARED, console, save
-from benchmarks.quality import DATASETS, WEIGHTS
+from benchmarks.quality import DATASETS, WEIGHTS, linear, terms
 
 SCALE = 0.03  # of the vectors beside the words, whose rows have length 1
 
@@ -30,11 +28,11 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased", "roberta_nano_en"])
     args = parser.parse_args()
     (texts, labels), (tests, right) = DATASETS["sst2"].read(args.data)
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+    vectorizer = terms(texts)
     words = [vectorizer.transform(x) for x in (texts, tests)]
 
     def accuracy(train: object, test: object, inverse_penalty: float) -> float:
-        return LogisticRegression(C=inverse_penalty, max_iter=3000).fit(train, labels).score(test, right)
+        return linear(train, labels, inverse_penalty).score(test, right)
 
     rows = {"words": {"words": accuracy(*words, 10)}}
     for preset in args.presets:

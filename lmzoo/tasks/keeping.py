@@ -72,7 +72,7 @@ class KeptModel(keras.Model):
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:
         """The exported model's answers to token features, as TensorFlow ops; `served_outputs` names them."""
-        raise NotImplementedError(f"{type(self).__name__} has nothing to serve yet.")
+        raise NotImplementedError(f"{type(self).__name__} must define `serve`.")
 
     def signatures(self) -> tuple[Any, dict[str, Any]]:
         """What is exported.
