@@ -137,6 +137,16 @@ class Elmo(keras.layers.Layer):
             representations.append(ops.reshape(mixed, (*leading, *ops.shape(mixed)[1:])))
         return {"elmo_representations": representations, "mask": ops.reshape(shown, (*leading, ops.shape(shown)[1]))}
 
+    def compute_output_spec(self, inputs: Any, word_inputs: Any = None, training: bool = False) -> dict[str, Any]:
+        """Shapes and dtypes of the results."""
+        cached = word_inputs is not None and self._cache is not None
+        *leading, length = word_inputs.shape if cached else inputs.shape[:-1]
+        if self.keep_sentence_boundaries and length is not None:
+            length += 2
+        shape, dtype = (*leading, length, self.get_output_dim()), self.compute_dtype
+        representations = [keras.KerasTensor(shape, dtype) for _ in self.scalar_mixes]
+        return {"elmo_representations": representations, "mask": keras.KerasTensor(shape[:-1], "bool")}
+
     def get_output_dim(self) -> int:
         """Width of a representation, 2P."""
         return self.backbone.config.hidden_dim

@@ -190,6 +190,12 @@ class SelfAttention(keras.layers.Layer):
         query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
         return attention_probabilities(query, key, padding_mask)
 
+    def compute_output_shape(
+        self, inputs_shape: tuple[int | None, ...], padding_mask_shape: Any = None, queries_shape: Any = None
+    ) -> tuple[int | None, ...]:
+        """The shape of the vectors that ask."""
+        return queries_shape or inputs_shape
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {

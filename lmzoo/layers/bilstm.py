@@ -46,6 +46,10 @@ class HashedWordEmbedding(keras.layers.Layer):
             ids = ops.sum((ids - _PAD_WORD) * powers, axis=2) & 0x7FFFFFFF  # (B, T)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), ids % self.buckets, axis=0)
 
+    def compute_output_shape(self, ids_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """A vector for each word."""
+        return (*ids_shape[:2], self.embedding_dim)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "buckets": self.buckets, "embedding_dim": self.embedding_dim}

@@ -55,6 +55,10 @@ class Highway(keras.layers.Layer):
         gate = ops.sigmoid(self.carry(inputs))  # (N, F)
         return gate * ops.relu(self.transform(inputs)) + (1 - gate) * inputs
 
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The inputs' shape."""
+        return input_shape
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class CharacterEncoder(keras.layers.Layer):
@@ -166,6 +170,10 @@ class CharacterEncoder(keras.layers.Layer):
         for highway in self.highways:
             x = highway(x)
         return self.projection(x) if self.projection else x  # (N, P)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """A vector for each word."""
+        return (input_shape[0], self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

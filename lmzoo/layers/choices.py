@@ -24,10 +24,10 @@ class MergeChoices(keras.layers.Layer):
         """Merges the first two axes."""
         return ops.reshape(x, (-1, *ops.shape(x)[2:]))
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The result's shape, which cannot be derived while several axes are open."""
-        examples, choices, *rest = input_shape
-        return (None if examples is None or choices is None else examples * choices, *rest)
+    def compute_output_spec(self, x: Any) -> keras.KerasTensor:
+        """The result's shape, which cannot be derived while several axes are open; ids stay ids."""
+        examples, choices, *rest = x.shape
+        return keras.KerasTensor((None if examples is None or choices is None else examples * choices, *rest), x.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -76,6 +76,10 @@ class Dropout(keras.layers.Layer):
         scale = ops.cast(_LEVELS / (_LEVELS - threshold), inputs.dtype)
         return ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))
 
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The inputs' shape."""
+        return input_shape
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}

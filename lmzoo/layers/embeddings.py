@@ -106,6 +106,12 @@ class TransformerEmbedding(keras.layers.Layer):
         mask = ops.cast(padding_mask, "int32")  # (B, T)
         return ops.cumsum(mask, axis=1) * mask + self.first_position - 1
 
+    def compute_output_shape(
+        self, token_ids_shape: tuple[int | None, ...], segment_ids_shape: Any = None, padding_mask_shape: Any = None
+    ) -> tuple[int | None, ...]:
+        """A vector for each token."""
+        return (*token_ids_shape, self.hidden_dim)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {

@@ -97,6 +97,12 @@ class TransformerBlock(keras.layers.Layer):
         y = ops.reshape(self.output_dense(y), ops.shape(x))  # (B, S, H)
         return self.output_layer_norm(x + self.dropout(y, training=training))
 
+    def compute_output_shape(
+        self, inputs_shape: tuple[int | None, ...], padding_mask_shape: Any = None, queries_shape: Any = None
+    ) -> tuple[int | None, ...]:
+        """The shape of the vectors whose results are wanted."""
+        return queries_shape or inputs_shape
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {

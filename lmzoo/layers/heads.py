@@ -67,6 +67,10 @@ class ClassificationHead(keras.layers.Layer):
             x = self.dropout(get_activation(self.activation)(self.dense(x)), training=training)  # (B, H)
         return ops.cast(self.logits(x), "float32")
 
+    def compute_output_spec(self, pooled: Any, training: bool = False) -> keras.KerasTensor:
+        """Float32 logits, whatever the compute dtype."""
+        return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
@@ -129,6 +133,10 @@ class MaskedLMHead(keras.layers.Layer):
         logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (*ops.shape(vectors)[:2], self.token_embedding.input_dim))  # (B, M, V)
 
+    def compute_output_spec(self, vectors: Any) -> keras.KerasTensor:
+        """Float32 logits, whatever the compute dtype."""
+        return keras.KerasTensor((*vectors.shape[:-1], self.token_embedding.input_dim), "float32")
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
@@ -172,6 +180,10 @@ class SpanHead(keras.layers.Layer):
         logits = ops.cast(self.logits(as_rows(sequence)), "float32")  # (B·T, 2)
         logits = ops.reshape(logits, (*ops.shape(sequence)[:2], 2))  # (B, T, 2)
         return ops.where(ops.expand_dims(ops.cast(padding_mask, "bool"), -1), logits, -1e9)
+
+    def compute_output_spec(self, sequence: Any, padding_mask: Any) -> keras.KerasTensor:
+        """Float32 logits, whatever the compute dtype."""
+        return keras.KerasTensor((*sequence.shape[:-1], 2), "float32")
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

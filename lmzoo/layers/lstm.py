@@ -79,13 +79,19 @@ class BidirectionalLSTM(keras.layers.Layer):
             )  # (T * B, 4D)
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
             arguments += [gates, kernel[self.output_dim :], memory, output, *projection]
-        results = _recurrence(self.cell_clip, self.projection_clip)(*arguments)
+        results = tuple(_recurrence(self.cell_clip, self.projection_clip)(*arguments))
         return results[:2], results[2:]
 
     @property
     def memory_dtype(self) -> str:
         """What the memory is kept in: float32 where the rest has 16 bits, since a sentence's rounding errors add up."""
         return "float32" if self.compute_dtype in ("float16", "bfloat16") else self.compute_dtype
+
+    def compute_output_spec(self, forward: Any, backward: Any, state: Any) -> tuple[Any, Any]:
+        """Outputs in the compute dtype, memories in theirs."""
+        memory = (*forward.shape[:2], self.memory_dim)
+        outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
+        return outputs, tuple(keras.KerasTensor(memory, self.memory_dtype) for _ in DIRECTIONS)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -44,6 +44,10 @@ class FirstTokenPooler(keras.layers.Layer):
         """Pools `sequence`."""
         return self.dense(sequence[:, 0, :])
 
+    def compute_output_shape(self, sequence_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """A vector for each sequence."""
+        return (sequence_shape[0], self.hidden_dim)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
@@ -66,6 +70,12 @@ class MeanPooler(keras.layers.Layer):
         total = ops.sum(sequence * weights, axis=1)  # (B, H)
         return total / ops.maximum(ops.sum(weights, axis=1), 1)
 
+    def compute_output_shape(
+        self, sequence_shape: tuple[int | None, ...], padding_mask_shape: Any = None
+    ) -> tuple[int | None, ...]:
+        """A vector for each sequence."""
+        return (sequence_shape[0], sequence_shape[-1])
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaxPooler(keras.layers.Layer):
@@ -80,6 +90,12 @@ class MaxPooler(keras.layers.Layer):
         lowest = ops.full_like(sequence, -np.inf)
         highest = ops.max(ops.where(real, sequence, lowest), axis=1)  # (B, H)
         return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
+
+    def compute_output_shape(
+        self, sequence_shape: tuple[int | None, ...], padding_mask_shape: Any = None
+    ) -> tuple[int | None, ...]:
+        """A vector for each sequence."""
+        return (sequence_shape[0], sequence_shape[-1])
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -96,3 +112,9 @@ class GatherPositions(keras.layers.Layer):
         flat = as_rows(sequence)  # (B·T, H)
         rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
         return ops.take(flat, rows, axis=0)
+
+    def compute_output_shape(
+        self, sequence_shape: tuple[int | None, ...], positions_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
+        """A vector for each position."""
+        return (*positions_shape, sequence_shape[-1])

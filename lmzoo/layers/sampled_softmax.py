@@ -153,9 +153,9 @@ class SampledSoftmax(keras.layers.Layer):
         logits = ops.matmul(vectors, ops.transpose(ops.cast(kernel, vectors.dtype)))
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")
 
-    def compute_output_shape(self, vectors_shape: Any, targets_shape: Any) -> Any:
-        """The shape of the targets."""
-        return targets_shape
+    def compute_output_spec(self, vectors: Any, targets: Any, training: bool = False) -> keras.KerasTensor:
+        """Float32, whatever the compute dtype."""
+        return keras.KerasTensor(targets.shape, "float32")
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -131,6 +131,12 @@ class SharedBlocks(keras.layers.Layer):
                     variable.assign(value)
         return [output[i] for i in range(self.repetitions) for output in outputs]
 
+    def compute_output_shape(
+        self, x_shape: tuple[int | None, ...], padding_mask_shape: Any = None
+    ) -> list[tuple[int | None, ...]]:
+        """The inputs' shape, for each application of a block."""
+        return [x_shape] * (len(self.blocks) * self.repetitions)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
