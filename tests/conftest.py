@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # As many workers as processors: with several threads each they would only wait for one another.
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 import keras
 import pytest
@@ -30,6 +35,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("tf_only"):
                 item.add_marker(pytest.mark.skip(reason=f"needs the TensorFlow backend, this is {BACKEND}"))
+
+
+def pytest_collection_finish() -> None:
+    _freeze()
+
+
+def _freeze() -> None:
+    """Takes all that is there out of the search for garbage.
+
+    Keras searches at every variable that a layer deletes, and imports alone are a million objects.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +80,7 @@ def _forget() -> Iterator[None]:
         import jax
 
         jax.clear_caches()
-    gc.collect()
+    _freeze()  # what is left stays: of every compiled model Keras keeps a graph
 
 
 @pytest.fixture(scope="session")

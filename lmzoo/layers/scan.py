@@ -88,7 +88,7 @@ def _tf_scan(f: Step, init: Any, xs: Any, length: Any, reverse: bool) -> tuple[A
     # Traced once more than it is used: storage for the results must exist before the loop.
     first = _map(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), xs)
     same = _map(lambda c: tf.TensorSpec(c.shape, c.dtype), init)
-    specs = tf.function(step).get_concrete_function(same, first).structured_outputs[1]
+    specs = tf.function(step, autograph=False).get_concrete_function(same, first).structured_outputs[1]
     stored = [tf.TensorArray(y.dtype, length, element_shape=y.shape) for y in _leaves(specs)]
     # Reading from an array, not x[i], whose gradient is as large as x at every step.
     inputs = _map(lambda x: tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x), xs)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,16 @@ def strings(*names: str, axes: int = 1) -> list[Any]:
     return [tf.TensorSpec([None] * axes, tf.string, name=name) for name in names]
 
 
+def signature(function: Callable[..., Any], inputs: list[Any]) -> Any:
+    """A `tf.function` of inputs of these specifications; loops and branches must be TensorFlow's own ops.
+
+    To rewrite Python's, as TensorFlow does unless it is told not to, is a quarter of the time that an export takes.
+    """
+    import tensorflow as tf
+
+    return tf.function(function, input_signature=inputs, autograph=False)
+
+
 def text_signatures(task: Task) -> tuple[Any, dict[str, Any]]:
     """What `Task.signatures` returns for tasks on texts and pairs."""
     import tensorflow as tf
@@ -174,8 +185,8 @@ def text_signatures(task: Task) -> tuple[Any, dict[str, Any]]:
         return {**task.serve(features), "truncated": truncated}
 
     return pack, {
-        "serving_default": tf.function(from_strings, input_signature=strings("text")),
-        "pair": tf.function(from_strings, input_signature=strings("text", "text_pair")),
+        "serving_default": signature(from_strings, strings("text")),
+        "pair": signature(from_strings, strings("text", "text_pair")),
         "tokens": tokens_signature(task),
     }
 
@@ -199,7 +210,7 @@ def tokens_signature(task: Task) -> Any:
         with tf.control_dependencies(checks):
             return task.serve({name: tf.identity(x) for name, x in features.items()})
 
-    return tf.function(from_tokens, input_signature=[specs])
+    return signature(from_tokens, [specs])
 
 
 def _write_with_tensorflow(task: Task, target: Path) -> None:

@@ -208,7 +208,7 @@ class MultipleChoice(Task):
         """
         import tensorflow as tf
 
-        from lmzoo.serving.export import strings, tokens_signature
+        from lmzoo.serving.export import signature, strings, tokens_signature
         from lmzoo.text.graph import graph_packer
 
         pack = graph_packer(self.preprocessor)
@@ -231,7 +231,7 @@ class MultipleChoice(Task):
 
         text = [*strings("prompt"), *strings("choices", axes=2)]
         functions = {
-            "serving_default": tf.function(choose, input_signature=text),
+            "serving_default": signature(choose, text),
             "tokens": tokens_signature(self),
         }
         return pack, functions

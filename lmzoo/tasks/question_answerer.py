@@ -303,7 +303,7 @@ class QuestionAnswerer(Task):
         import tensorflow as tf
 
         from lmzoo.serving.answers import AnswerGraph, in_chunks
-        from lmzoo.serving.export import strings, tokens_signature
+        from lmzoo.serving.export import signature, strings, tokens_signature
         from lmzoo.text.windows_graph import WindowGraph
 
         pack = WindowGraph(self.preprocessor, self.doc_stride, self.max_question_length)
@@ -315,7 +315,7 @@ class QuestionAnswerer(Task):
             return {**found, "truncated": windows.truncated}
 
         functions = {
-            "serving_default": tf.function(answer, input_signature=strings("question", "context")),
+            "serving_default": signature(answer, strings("question", "context")),
             "tokens": tokens_signature(self),
         }
         return pack, functions

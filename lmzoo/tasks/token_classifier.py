@@ -348,7 +348,7 @@ class TokenClassifier(Task):
         """See `KeptModel.signatures`: `tag` with `aggregation="first"`; rows with fewer spans end in "", 0 and -1."""
         import tensorflow as tf
 
-        from lmzoo.serving.export import strings, tokens_signature
+        from lmzoo.serving.export import signature, strings, tokens_signature
         from lmzoo.serving.spans import SpanGraph
         from lmzoo.text.graph import WordPackerGraph
 
@@ -362,7 +362,7 @@ class TokenClassifier(Task):
             return {**join(text, of_words, span), "truncated": truncated}
 
         functions = {
-            "serving_default": tf.function(tag, input_signature=strings("text")),
+            "serving_default": signature(tag, strings("text")),
             "tokens": tokens_signature(self),
         }
         return pack, functions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keras
 import pytest
 
 import lmzoo.models  # noqa: F401 - registers the families
@@ -16,10 +15,9 @@ TASKS = [
     for task in (getattr(tasks, name) for name in tasks.__all__)
     if issubclass(task, tasks.Task) and task is not tasks.Task
 ]
-# These start other processes or compile training steps. One task on every family and every task on one family, not the
-# same for all, see everything that they look for.
-SLOW = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}
-# They compile as well, but run eagerly on TensorFlow.
+# These start other processes or compile training steps: each task on one family sees everything that they look for.
+DEAR = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}
+# On TensorFlow these compile as well, but run eagerly here: `check_task_training` compares the two.
 EAGER = {"check_task_fit", "check_task_predictions"}
 
 
@@ -34,26 +32,26 @@ def test_family(family, check):
 
 
 def parameters():
-    """Every task on every family that it supports, with every check but for the slow ones."""
+    """Every task on every family that it supports, with every check.
+
+    `make test` runs pairs in which every task and every family occurs, the classifier on all families; the product of
+    all is slow.
+    """
     for family in FAMILIES:
         for index, task in enumerate(TASKS):
             supported = [other for other in FAMILIES if task.supports(other)]
+            if family not in supported:
+                continue
             own = family is supported[index % len(supported)]
-            if family in supported:
-                for check in TASK_CHECKS:
-                    slow = name_of(check) in SLOW
-                    if slow and not own and task is not tasks.TextClassifier:
-                        continue
-                    # The second backend runs the quick part only, and of what compiles each task on its own family.
-                    if keras.backend.backend() == "tensorflow":
-                        marks = [pytest.mark.slow] * slow
-                    else:
-                        marks = [pytest.mark.slow] * (name_of(check) in SLOW | EAGER and not own)
-                    if name_of(check) == "check_task_backends":
-                        marks.append(pytest.mark.tf_only)  # the same comparison from the other side
-                    yield pytest.param(
-                        task, family, check, marks=marks, id=f"{family.name}-{name_of(task)}-{name_of(check)}"
-                    )
+            for check in TASK_CHECKS:
+                marks = []
+                if not own and (task is not tasks.TextClassifier or name_of(check) in DEAR):
+                    marks.append(pytest.mark.slow)
+                if name_of(check) == "check_task_backends":
+                    marks.append(pytest.mark.tf_only)  # the same comparison from the other side
+                yield pytest.param(
+                    task, family, check, marks=marks, id=f"{family.name}-{name_of(task)}-{name_of(check)}"
+                )
 
 
 @pytest.mark.parametrize(("task", "family", "check"), list(parameters()))
