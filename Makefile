@@ -11,26 +11,35 @@ QUICKSTART_STAMP := $(VENV)/.installed-quickstart
 DOCS_STAMP := $(VENV)/.installed-docs
 DEV_STAMP := $(VENV)/.installed-dev
 
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+# A worker a processor, each with one thread (tests/conftest.py sees to that).
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-# TensorFlow keeps the graphs of what was compiled, about 100 MB a test that trains. A process for each folder gives the
-# memory back.
-TEST_PARTS ?= $(filter-out tests/reference/ tests/__pycache__/,$(wildcard tests/*/)) 'tests/test_*.py'
+# `make test` leaves out the tests marked slow, `make test-all` none.
+MARKS ?= not slow
 
-# What the second backend runs again: what computes with tensors in ways of its own. `make test-jax JAX_TESTS=tests`
-# runs everything.
-JAX_TESTS ?= tests/checkpoints/test_formats.py tests/checkpoints/test_hugging_face.py tests/compat tests/conformance \
-	tests/layers tests/models tests/serving tests/training tests/tasks/test_bidirectional_lm.py \
-	tests/tasks/test_callbacks.py tests/tasks/test_fit.py tests/tasks/test_resuming.py
+# TensorFlow and Keras keep graphs of what was compiled: three times new processes give the memory back.
+TF_PART_1 := tests/conformance tests/models tests/layers
+TF_PART_2 := tests/tasks tests/pretraining tests/compat
+TF_PART_3 := $(filter-out $(TF_PART_1) $(TF_PART_2) tests/reference tests/mutants tests/__pycache__,\
+	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
-# Tests build the same tiny models again and again: JAX compiles each once for all of them.
+# What the second backend runs again: what computes with tensors in ways of its own. `make test-all` gives it all.
+JAX_TESTS ?= tests/compat tests/conformance tests/layers tests/models tests/training tests/tasks/test_fit.py \
+	tests/tasks/test_bidirectional_lm.py tests/tasks/test_resuming.py
+
+# For while one works: what neither trains nor compiles.
+QUICK_TESTS ?= tests/conformance/test_layer_shapes.py tests/conformance/test_conformance.py::test_family tests/layers tests/presets tests/readers tests/text tests/test_architecture.py tests/test_cli.py
+
+# Tests build the same tiny models again and again: JAX compiles each once for all of them, also where tests on TensorFlow
+# ask JAX.
 JAX_CACHE := JAX_COMPILATION_CACHE_DIR='$(CURDIR)/.pytest_cache/jax' JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
 	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test lint test-tf test-jax wheel-check docs bench clean
+.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -66,12 +75,22 @@ quickstart: $(QUICKSTART_STAMP)  ## fill a mask, fine-tune a classifier, save it
 
 install: $(DEV_STAMP)  ## the development environment only
 
-test: $(DEV_STAMP)  ## everything that CI runs: lint, docs, tests on both backends, the built wheel
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory docs
-	@$(MAKE) --no-print-directory wheel-check
+test: $(DEV_STAMP)  ## everything that CI runs: lint, docs, the built wheel, tests on both backends
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs wheel-check
 	@$(MAKE) --no-print-directory test-jax
 	@$(MAKE) --no-print-directory test-tf
+
+test-quick: $(DEV_STAMP)  ## two minutes of tests, for while one works
+	@echo "== quick tests"
+	@$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m 'not slow' -k 'not training' $(PYTEST_ARGS) $(QUICK_TESTS)
+
+test-all: $(DEV_STAMP)  ## all tests, the slow ones too, with XLA's full optimisation; before a release
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs wheel-check
+	@XLA_FLAGS= $(MAKE) --no-print-directory test-jax MARKS= JAX_TESTS=tests
+	@XLA_FLAGS= $(MAKE) --no-print-directory test-tf MARKS=
+
+mutants: $(DEV_STAMP)  ## whether the tests find each of the faults in tests/mutants/faults.py (an hour)
+	@$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 lint: $(DEV_STAMP)  ## ruff and mypy
 	@echo "== lint"
@@ -79,15 +98,15 @@ lint: $(DEV_STAMP)  ## ruff and mypy
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
-test-tf: $(DEV_STAMP)  ## the whole suite on TensorFlow; PYTEST_ARGS="-m 'not slow'" for the quick part
+test-tf: $(DEV_STAMP)  ## the tests on TensorFlow; PYTEST_ARGS="-k bert" for some
 	@echo "== tests, TensorFlow backend"
-	@for part in $(TEST_PARTS); do \
-		echo "-- $$part"; KERAS_BACKEND=tensorflow $(PYTEST) --quiet $(PYTEST_ARGS) $$part || [ $$? -eq 5 ] || exit 1; \
+	@for part in "$(TF_PART_1)" "$(TF_PART_2)" "$(TF_PART_3)"; do \
+		$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $$part || [ $$? -eq 5 ] || exit 1; \
 	done
 
-test-jax: $(DEV_STAMP)  ## the quick tests of layers, models, tasks and conformance on JAX
+test-jax: $(DEV_STAMP)  ## the tests of layers, models, training and conformance on JAX
 	@echo "== tests, JAX backend"
-	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) -m 'not slow' $(PYTEST_ARGS) $(JAX_TESTS)
+	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $(JAX_TESTS)
 
 wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty environment, run the quickstart from elsewhere
 	@echo "== wheel"

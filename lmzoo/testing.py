@@ -76,6 +76,8 @@ def _blank(features: dict[str, np.ndarray], row: int) -> None:
 
 
 def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, Any]:
+    if _compiles_each_operation():
+        return backbone.predict_on_batch(features)
     outputs = backbone({name: ops.convert_to_tensor(values) for name, values in features.items()})
     return keras.tree.map_structure(ops.convert_to_numpy, dict(outputs))
 
@@ -83,6 +85,11 @@ def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, A
 def _close(actual: Any, expected: Any, what: str, tolerance: float = TOLERANCE) -> None:
     for a, b in zip(keras.tree.flatten(actual), keras.tree.flatten(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+def _compiles_each_operation() -> bool:
+    """Whether eager code is slower, at first, than compiled code: on JAX each operation is compiled by itself."""
+    return keras.backend.backend() == "jax"
 
 
 def _weights(model: keras.Model) -> list[np.ndarray]:
@@ -144,10 +151,11 @@ def check_batches(family: Family) -> None:
         _close(alone, expected, "a row alone and in a batch")
 
 
-def check_training(family: Family) -> None:
+def check_training(family: Family, eager: bool | None = None) -> None:
     """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`.
 
-    One row is all padding, so that its gradients must be finite, too.
+    One row is all padding, so that its gradients must be finite, too. Unless told to, JAX takes no eager step, which is
+    most of a minute: `check_task_backends` compares its compiled step with TensorFlow's.
     """
     (features, real), rng = _features(family), np.random.default_rng(SEED)
     _blank(features, 0)
@@ -158,9 +166,11 @@ def check_training(family: Family) -> None:
         backbone = tiny_backbone(family)
         return keras.Model(backbone.input, [backbone.output["sequence_output"], backbone.output["pooled_output"]])
 
-    model = _check_step(build, "mse", features, targets)
-    eager = keras.tree.map_structure(ops.convert_to_numpy, model(features, training=False))
-    _close(model.predict_on_batch(features), eager, "outputs, compiled and eager")
+    eager = not _compiles_each_operation() if eager is None else eager
+    model = _check_step(build, "mse", features, targets, eager=eager)
+    if eager:
+        expected = keras.tree.map_structure(ops.convert_to_numpy, model(features, training=False))
+        _close(model.predict_on_batch(features), expected, "outputs, compiled and eager")
 
 
 def check_seed(family: Family) -> None:
@@ -210,7 +220,8 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
 
 def check_task_training(task_class: type[Task], family: Family) -> None:
     """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`."""
-    _check_step(lambda: tiny_task(task_class, family), "auto", *_task_batch(tiny_task(task_class, family)))
+    batch, eager = _task_batch(tiny_task(task_class, family)), not _compiles_each_operation()
+    _check_step(lambda: tiny_task(task_class, family), "auto", *batch, eager=eager)
 
 
 def check_task_fit(task_class: type[Task], family: Family) -> None:
@@ -249,7 +260,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
 def check_task_resume(task_class: type[Task], family: Family) -> None:
     """A `.keras` file brings back the optimizer, so that training goes on as if nothing had been."""
     task, batch = tiny_task(task_class, family), _task_batch(tiny_task(task_class, family))
-    task.compile(run_eagerly=True)  # quicker for two steps
+    task.compile(run_eagerly=not _compiles_each_operation())  # quicker for two steps
     task.train_on_batch(*batch)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
@@ -277,7 +288,7 @@ def _train_and_predict(task: Task) -> list[np.ndarray]:
 
     `check_task_training` compares compiled with eager steps; here each backend takes what starts sooner.
     """
-    task.compile(keras.optimizers.SGD(0.5), run_eagerly=keras.backend.backend() == "tensorflow")
+    task.compile(keras.optimizers.SGD(0.5), run_eagerly=not _compiles_each_operation())
     x, y = tiny_examples(task, 8)
     before = task.predict(x, verbose=0)
     history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history
@@ -326,20 +337,20 @@ def _mask_of(family: Family) -> str:
     return family.tokenizer.mask_token or ""
 
 
-def _check_step(build: Callable[[], keras.Model], loss: Any, *batch: Any) -> keras.Model:
-    """Compares a step, compiled and eager, and returns the compiled model after it."""
+def _check_step(build: Callable[[], keras.Model], loss: Any, *batch: Any, eager: bool) -> keras.Model:
+    """Takes a compiled step, compares it with an eager one, if asked to, and returns the compiled model after it."""
     results = []
-    for arguments in ({"run_eagerly": True}, {"jit_compile": True}):
+    for arguments in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()
         model.compile(keras.optimizers.SGD(0.5), loss=loss, **arguments)
         before = _weights(model)
         results.append((model.train_on_batch(*batch), _weights(model)))
-    _close(results[1], results[0], "a training step, compiled and eager", tolerance=1e-4)
-    assert all(np.isfinite(array).all() for array in results[1][1]), "a gradient is not finite"
+    _close(results[-1], results[0], "a training step, compiled and eager", tolerance=1e-4)
+    assert all(np.isfinite(array).all() for array in results[-1][1]), "a gradient is not finite"
     trained = {id(weight) for weight in model.trainable_weights}
     still = [
         weight
-        for weight, was, now in zip(model.weights, before, results[1][1], strict=True)
+        for weight, was, now in zip(model.weights, before, results[-1][1], strict=True)
         # Softmax does not see what is added to all scores of a query: the bias of the keys has no gradient but noise.
         if id(weight) in trained and np.array_equal(was, now) and not weight.path.endswith("key/bias")
     ]

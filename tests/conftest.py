@@ -13,7 +13,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # As many workers as processors: with several threads each they would only wait for one another.
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+# XLA takes most of its time to optimise what a test runs once. `make test-all` runs with full optimisation.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 
 import keras
 import pytest
@@ -72,9 +76,29 @@ def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _forget() -> Iterator[None]:
+def _forget_module() -> Iterator[None]:
     """Compiled functions and graphs of a module's tests, which would fill the memory, go with it."""
     yield
+    _forget()
+
+
+@pytest.fixture(autouse=True)
+def _forget_early() -> Iterator[None]:
+    """Modules of many tests forget in between, once the process is large."""
+    yield
+    if _memory_in_use() > 2e9:
+        _forget()
+
+
+def _memory_in_use() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _forget() -> None:
     keras.backend.clear_session()
     if BACKEND == "jax":
         import jax

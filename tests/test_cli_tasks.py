@@ -170,6 +170,12 @@ def fitted(folder):
 # === What must work for each task ===
 
 
+def some_kinds(*names):
+    """All kinds; those that are not named are slow. `test_fit` evaluates a model of each."""
+    slow = [pytest.mark.slow]
+    return [pytest.param(kind, id=kind.name, marks=slow * (kind.name not in names)) for kind in KINDS]
+
+
 def test_every_task_is_there():
     # What only pre-trains has no verb, and its documents are no rows of a file: `lmzoo pretrain` is for it.
     names = {name for name in models.__all__ if "Backbone" not in name} - {"Task", "Pretrainer", "BidirectionalLM"}
@@ -187,7 +193,7 @@ def test_fit(fitted, kind):
     assert "loss:" in result.stdout
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", some_kinds("classifier", "tagger", "masked-lm"))
 def test_evaluate(folder, fitted, kind):
     case, (model, _) = CASES[kind.name], fitted(kind.name)
     path = folder / f"{kind.name}.json"
@@ -200,7 +206,7 @@ def test_evaluate(folder, fitted, kind):
         assert written["scores"]["perplexity"] == pytest.approx(math.exp(written["scores"]["loss"]))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", some_kinds("multi-label", "qa", "embedder"))
 def test_predict(folder, fitted, kind):
     case, (model, _) = CASES[kind.name], fitted(kind.name)
     data, options = folder / case.name, case.options

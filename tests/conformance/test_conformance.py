@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import keras
 import pytest
 
 import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo import tasks
 from lmzoo.models.family import families
-from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS
+from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_training
 
 FAMILIES = list(families().values())
 TASKS = [
@@ -31,11 +32,24 @@ def test_family(family, check):
     check(family)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="`check_training` says so there")
+@pytest.mark.parametrize("family", FAMILIES, ids=name_of)
+def test_an_eager_step_equals_a_compiled_one(family):
+    check_training(family, eager=True)
+
+
+def is_slow(task, check, own):
+    """Whether a check of a task is left to `make test-all`; `own` says whether the family is the task's."""
+    if name_of(check) in DEAR:
+        return not own or (keras.backend.backend() != "tensorflow" and task is not tasks.TextClassifier)
+    return not own and (task is not tasks.TextClassifier or keras.backend.backend() != "tensorflow")
+
+
 def parameters():
     """Every task on every family that it supports, with every check.
 
-    `make test` runs pairs in which every task and every family occurs, the classifier on all families; the product of
-    all is slow.
+    `make test` runs pairs in which every task and every family occurs, and the classifier on all families.
     """
     for family in FAMILIES:
         for index, task in enumerate(TASKS):
@@ -44,9 +58,7 @@ def parameters():
                 continue
             own = family is supported[index % len(supported)]
             for check in TASK_CHECKS:
-                marks = []
-                if not own and (task is not tasks.TextClassifier or name_of(check) in DEAR):
-                    marks.append(pytest.mark.slow)
+                marks = [pytest.mark.slow] * is_slow(task, check, own)
                 if name_of(check) == "check_task_backends":
                     marks.append(pytest.mark.tf_only)  # the same comparison from the other side
                 yield pytest.param(

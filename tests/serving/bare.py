@@ -1,11 +1,11 @@
-"""Exported models in a process that has tensorflow and tensorflow_text, and not lmzoo."""
+"""A process that has tensorflow and tensorflow_text, and not lmzoo, and that answers for exported models."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,23 @@ import json
 from pathlib import Path
 import tensorflow as tf
 import tensorflow_text
-"""
-_ANSWER = """
-serve = tf.saved_model.load(sys.argv[1]).signatures[sys.argv[2]]
+
+loaded = {}
+def load(folder):
+    loaded[folder] = loaded.get(folder) or tf.saved_model.load(folder)
+    return loaded[folder].signatures
+def answer(folder, signature, inputs):
+    found = load(folder)[signature](**{name: tensor(values) for name, values in inputs.items()})
+    return {name: plain(x.numpy().tolist()) for name, x in found.items()}
+def warm_up(folder):
+    from tensorflow_serving.apis import prediction_log_pb2
+    rows = []
+    for record in tf.data.TFRecordDataset(str(Path(folder, "assets.extra", "tf_serving_warmup_requests"))):
+        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+        name = request.model_spec.signature_name
+        outputs = load(folder)[name](**{key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()})
+        rows.append([name, len(next(iter(outputs.values())))])
+    return rows
 def tensor(x):
     return tf.constant(decoded(x)) if strings(x) else tf.constant(x, tf.int32)
 def strings(x):
@@ -28,24 +42,44 @@ def decoded(x):
     return bytes.fromhex(x) if isinstance(x, str) else [decoded(y) for y in x]
 def plain(x):
     return x.decode() if isinstance(x, bytes) else [plain(y) for y in x] if isinstance(x, list) else x
+
 for line in sys.stdin:
-    inputs = {name: tensor(values) for name, values in json.loads(line).items()}
-    print(json.dumps({name: plain(x.numpy().tolist()) for name, x in serve(**inputs).items()}))
+    name, *arguments = json.loads(line)
+    print(json.dumps({"answer": answer, "warm_up": warm_up}[name](*arguments)), flush=True)
 """
 
 
-def run_bare(script: str, *arguments: Any, text: str = "") -> list[str]:
-    """The lines that a script prints, for which `sys`, `json`, `Path`, `tf` and the tokenizers' ops are there."""
-    command = [sys.executable, "-c", _BARE + script, *map(str, arguments)]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()
+class BareProcess:
+    """It loads a SavedModel when it is first asked for it, and keeps it; `with` ends it."""
 
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
 
-def ask_bare(folder: Path, signature: str, requests: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Answers to requests, one after the other: of texts, bytes, nested lists of them, or ids."""
-    lines = [json.dumps({name: _hexed(values) for name, values in request.items()}) for request in requests]
-    return [json.loads(line) for line in run_bare(_ANSWER, folder, signature, text="\n".join(lines))]
+    def __enter__(self) -> BareProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=60)
+        self._errors.close()
+
+    def ask(self, folder: Path, signature: str, **inputs: Any) -> dict[str, Any]:
+        """The answer to a request of texts, bytes, nested lists of them, or ids."""
+        return self._call("answer", str(folder), signature, {name: _hexed(values) for name, values in inputs.items()})
+
+    def warm_up(self, folder: Path) -> list[tuple[str, int]]:
+        """Answers the requests in the folder that are meant to warm a server up: their signatures and rows."""
+        return [(name, rows) for name, rows in self._call("warm_up", str(folder))]
+
+    def _call(self, *request: Any) -> Any:
+        self._process.stdin.write(f"{json.dumps(request)}\n")
+        self._process.stdin.flush()
+        if not (line := self._process.stdout.readline()):
+            self._errors.seek(0)
+            raise AssertionError(self._errors.read()[-3000:])
+        return json.loads(line)
 
 
 def _hexed(value: Any) -> Any:

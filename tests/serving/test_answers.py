@@ -11,29 +11,27 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from lmzoo.models import QuestionAnswerer
-from lmzoo.models.family import Family, families
+from lmzoo.models.family import Family
 from lmzoo.testing import tiny_task, tiny_texts
-from tests.serving.varied import ask, varied_text
+from tests.serving.varied import ask, on_families, varied_text
 
 pytestmark = [
+    pytest.mark.usefixtures("eager"),
     pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice"),
     pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"),
 ]
+SETTINGS = [
+    {"n_best": 2, "max_answer_length": 3},
+    {"n_best": 7, "max_answer_length": 2, "null_score_threshold": 0.3},
+    {"n_best": 2, "max_answer_length": 5, "null_score_threshold": 0.0},
+]
 
 
-@pytest.mark.parametrize("family", families().values(), ids=families())
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"n_best": 2, "max_answer_length": 3},
-        {"n_best": 7, "max_answer_length": 2, "null_score_threshold": 0.3},
-        {"n_best": 2, "max_answer_length": 5, "null_score_threshold": 0.0},
-    ],
-)
+@pytest.mark.parametrize(("family", "settings"), list(on_families(SETTINGS)))
 def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any]) -> None:
     task = tiny_task(QuestionAnswerer, family, doc_stride=3, max_question_length=5, **settings)
     task.preprocessor.sequence_length = 17
-    questions, contexts = (varied_text(tiny_texts(), 53, longest, seed=3) for longest in (9, 31))
+    questions, contexts = (varied_text(tiny_texts(), 31, longest, seed=3) for longest in (9, 31))
     pairs = [("", ""), ("x", ""), *zip(questions, (f" {context}\n" for context in contexts), strict=True)]
     expected = task.answer(pairs, top_k=7)
     found = ask(task, *zip(*pairs, strict=True))
@@ -45,6 +43,6 @@ def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any])
         assert (text.decode(), start, end) in [(a["text"], a["start"], a["end"]) for a in tied], pair
         assert score == pytest.approx(ranked[0]["score"], abs=1e-5)
         ties += len(tied) > 1
-    assert ties < 5
+    assert ties < 3
     given = np.array([ranked[0]["end"] > 0 for ranked in expected])
     assert 0.1 < given.mean() < 1

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
 from lmzoo.models import QuestionAnswerer, TextClassifier
 from lmzoo.models.family import families
-from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
+from lmzoo.tasks import Task
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.text import Preprocessor
 
 # The formats hold what Keras' exporters give them; two tasks and two families see both kinds of outputs and inputs.
-CASES = [(TextClassifier, "bert"), (QuestionAnswerer, "roberta")]
+CASES = [(TextClassifier, "bert", {"labels": ["no", "maybe", "yes"]}), (QuestionAnswerer, "roberta", {})]
+FIRST, SECOND = (
+    [pytest.param(*case, marks=[pytest.mark.slow] * (case is not quick)) for case in CASES] for quick in CASES
+)
 
-pytestmark = [pytest.mark.slow, pytest.mark.tf_only]
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("eager")]
+
+
+def shallow_task(task_class: type, family: str, arguments: dict[str, Any]) -> Task:
+    """Of one layer, since a format writes each like the one before it."""
+    record = families()[family]
+    return task_class(tiny_backbone(record, num_layers=1), tiny_preprocessor(record), **arguments)
 
 
 def features_of(preprocessor: Preprocessor, family: str) -> list[dict[str, np.ndarray]]:
@@ -23,10 +36,10 @@ def features_of(preprocessor: Preprocessor, family: str) -> list[dict[str, np.nd
     return [preprocessor(texts) for texts in (tiny_texts(1), tiny_texts(7), ["good film " * 12, ""])]
 
 
-@pytest.mark.parametrize(("task_class", "family"), CASES)
-def test_onnx(task_class: type, family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task_class", "family", "arguments"), FIRST)
+def test_onnx(task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path) -> None:
     onnxruntime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("tf2onnx")
-    task = tiny_task(task_class, families()[family])
+    task = shallow_task(task_class, family, arguments)
     task.export(tmp_path / "model.onnx", verbose=False)
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
@@ -38,11 +51,11 @@ def test_onnx(task_class: type, family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
-@pytest.mark.parametrize(("task_class", "family"), CASES)
-def test_litert(task_class: type, family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task_class", "family", "arguments"), SECOND)
+def test_litert(task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path) -> None:
     import tensorflow as tf
 
-    task = tiny_task(task_class, families()[family])
+    task = shallow_task(task_class, family, arguments)
     task.export(tmp_path / "model.tflite", verbose=False)
     # The interpreter has LiteRT's own operations only.
     run = tf.lite.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
@@ -51,6 +64,44 @@ def test_litert(task_class: type, family: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(run(**features)["logits"], task.predict(features, verbose=0), atol=1e-5)
 
 
+def write_onnx(path: Path) -> None:
+    """A model with an op that no runtime has, in one branch of a condition."""
+    from onnx import TensorProto, helper
+
+    nodes = {"then_branch": [helper.make_node("Identity", ["x"], ["y"])]}
+    nodes["else_branch"] = [helper.make_node("Abs", ["x"], ["z"]), helper.make_node("UniqueV2", ["z"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    branches = {name: helper.make_graph(part, name, [], [y]) for name, part in nodes.items()}
+    condition = helper.make_tensor_value_info("condition", TensorProto.BOOL, [])
+    node = helper.make_node("If", ["condition"], ["y"], **branches)
+    path.write_bytes(helper.make_model(helper.make_graph([node], "graph", [condition, x], [y])).SerializeToString())
+
+
+def write_litert(path: Path) -> None:
+    """A model with one op of TensorFlow, as Keras' exporter converts it."""
+    import tensorflow as tf
+
+    function = tf.function(tf.strings.lower, input_signature=[tf.TensorSpec([1], tf.string)]).get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], function)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+    path.write_bytes(converter.convert())
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "op"), [(write_onnx, "a.onnx", "UniqueV2"), (write_litert, "a.tflite", "StringLower")]
+)
+def test_ops_that_the_runtime_lacks_are_found(
+    write: Callable[[Path], None], name: str, op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name.endswith("onnx"):
+        pytest.importorskip("tf2onnx")
+    monkeypatch.setattr(keras.Model, "export", lambda self, path, **_: write(Path(path)))
+    with pytest.raises(ValueError, match=f"bert cannot be written as .*: the format has nothing for {op}"):
+        tiny_task(TextClassifier, families()["bert"]).export(tmp_path / name, verbose=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name", "op"), [("elmo", "model.onnx", "UniqueV2"), ("albert", "model.tflite", "Ten")]
 )
@@ -68,8 +119,9 @@ def test_other_dtypes_are_refused(tmp_path: Path) -> None:
         TextClassifier(backbone, num_classes=2).export(tmp_path / "model.tflite", verbose=False)
 
 
-def test_quantised_weights_have_no_place_in_litert(tmp_path: Path) -> None:
+def test_quantised_weights_have_no_place_in_litert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny_task(TextClassifier, families()["bert"])
+    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
     task.quantize("int8")
     with pytest.raises(ValueError, match=r"cannot write quantised weights as \.tflite"):
         task.export(tmp_path / "model.tflite", verbose=False)

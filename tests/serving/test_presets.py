@@ -14,7 +14,7 @@ import lmzoo
 from lmzoo import tasks
 from lmzoo.models.family import families
 from lmzoo.serving.agreement import check_answers
-from tests.serving.bare import ask_bare
+from tests.serving.bare import BareProcess
 from tests.text.varied import varied_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")]
@@ -54,16 +54,17 @@ def pairs() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("task_class", "preset"), list(pairs()))
-def test_answers_are_those_of_the_verb(task_class: type[tasks.Task], preset: str, tmp_path: Path) -> None:
+def test_answers_are_those_of_the_verb(
+    task_class: type[tasks.Task], preset: str, tmp_path: Path, bare: BareProcess
+) -> None:
     labels = {"TextClassifier": ["bad", "good"], "TokenClassifier": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]}
     arguments = {"labels": labels[task_class.__name__]} if task_class.__name__ in labels else {}
     task = task_class.from_preset(preset, sequence_length=128, **arguments)
     task.export(tmp_path / "1", verbose=False)
     x, columns = examples(task, odd_texts())
     ends = np.cumsum(BATCHES).tolist()
-    slices = [slice(end - size, end) for size, end in zip(BATCHES, ends, strict=True)]
-    requests = [{name: values[part] for name, values in columns.items()} for part in slices]
-    for part, answer in zip(slices, ask_bare(tmp_path / "1", "serving_default", requests), strict=True):
+    for part in (slice(end - size, end) for size, end in zip(BATCHES, ends, strict=True)):
+        answer = bare.ask(tmp_path / "1", "serving_default", **{name: column[part] for name, column in columns.items()})
         answers = {name: np.array(rows) for name, rows in answer.items()}
         strings = {name: rows.astype(object) for name, rows in answers.items() if rows.dtype.kind == "U"}
         check_answers(task, x[part], answers | strings)

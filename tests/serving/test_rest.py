@@ -14,35 +14,18 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo.cli import app
-from lmzoo.models import MultipleChoice
-from lmzoo.models.family import families
 from lmzoo.serving.rest import ModelServer, RequestError
-from lmzoo.testing import tiny_task
-from tests.serving.test_export import classifier
 
-# Two exports and a process that answers.
-pytestmark = pytest.mark.slow
 TEXTS = ["good film", "", "bad bad film!"]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("serving") / "reviews"
-    models = {version: classifier(labels=labels) for version, labels in ((2, ["no", "yes"]), (10, ["-", "+", "?"]))}
-    for version, model in models.items():
-        model.save(folder.parent / f"{version}.keras")
-        done = CliRunner().invoke(app, ["export", str(folder.parent / f"{version}.keras"), str(folder / str(version))])
-        assert done.exit_code == 0, done.output
-        assert "strings in, label, score, probabilities out" in done.output
-    return folder, models
-
-
-@pytest.fixture(scope="module")
-def url(models):
-    with ModelServer(models[0], port=0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_address[1]}"
-        server.shutdown()
+def url(server):
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield f"http://localhost:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +41,9 @@ def ask(url):
     return ask
 
 
-@pytest.mark.parametrize(("path", "version"), [("", 10), ("/versions/10", 10), ("/versions/2", 2)])
-def test_rows_and_columns(models, ask, path, version):
-    expected = models[1][version].classify(TEXTS)
+@pytest.mark.parametrize(("path", "version"), [("", 10), ("/versions/10", 10), ("/versions/9", 9)])
+def test_rows_and_columns(reviews, ask, path, version):
+    expected = reviews.models[version].classify(TEXTS)
     url = f"/v1/models/reviews{path}:predict"
     for instances in (TEXTS, [{"text": text} for text in TEXTS]):
         status, answer = ask(url, {"instances": instances})
@@ -75,8 +58,8 @@ def test_rows_and_columns(models, ask, path, version):
         assert columns["label"] == [row["label"] for row in expected]
 
 
-def test_pairs_bytes_and_ids(models, ask):
-    model = models[1][10]
+def test_pairs_bytes_and_ids(reviews, ask):
+    model = reviews.models[10]
     url = "/v1/models/reviews:predict"
     body = {"signature_name": "pair", "instances": [{"text": "good", "text_pair": "bad film"}]}
     assert ask(url, body)[1]["predictions"][0]["label"] == model.classify([("good", "bad film")])[0]["label"]
@@ -91,9 +74,9 @@ def test_pairs_bytes_and_ids(models, ask):
 
 def test_state_and_metadata(ask):
     states = ask("/v1/models/reviews")[1]["model_version_status"]
-    assert [(state["version"], state["state"]) for state in states] == [("10", "AVAILABLE"), ("2", "AVAILABLE")]
-    found = ask("/v1/models/reviews/versions/2/metadata")[1]
-    assert found["model_spec"] == {"name": "reviews", "signature_name": "", "version": "2"}
+    assert [(state["version"], state["state"]) for state in states] == [("10", "AVAILABLE"), ("9", "AVAILABLE")]
+    found = ask("/v1/models/reviews/versions/9/metadata")[1]
+    assert found["model_spec"] == {"name": "reviews", "signature_name": "", "version": "9"}
     served = found["metadata"]["signature_def"]["signature_def"]["serving_default"]
     assert served["method_name"] == "tensorflow/serving/predict"
     assert served["inputs"]["text"]["dtype"] == "DT_STRING"
@@ -111,7 +94,7 @@ def test_state_and_metadata(ask):
         ("reviews:predict", {"inputs": "a"}, 400, "must have shape"),
         ("reviews:predict", {"inputs": ["a"], "signature_name": "no"}, 400, "no signature 'no'"),
         ("reviews:predict", {"inputs": [{"b64": "?"}]}, 400, "base64"),
-        ("reviews/versions/3:predict", {"inputs": ["a"]}, 404, "no version 3 of reviews; there are 2, 10"),
+        ("reviews/versions/3:predict", {"inputs": ["a"]}, 404, "no version 3 of reviews; there are 9, 10"),
         ("other:predict", {"inputs": ["a"]}, 404, "nothing at /v1/models/other:predict"),
         ("reviews:classify", {"inputs": ["a"]}, 404, "nothing at"),
         ("reviews", {"inputs": ["a"]}, 405, "takes GET, not POST"),
@@ -177,51 +160,46 @@ def test_other_methods_are_refused_in_json(url):
     assert "DELETE" in json.load(raised.value)["error"]
 
 
-def test_what_cannot_be_served(models, url, tmp_path):
+def test_what_cannot_be_served(reviews, url, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no version of a model"):
         ModelServer(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
         ModelServer(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=f"serve the folder above it, {models[0]}"):
-        ModelServer(models[0] / "2")
+    with pytest.raises(FileNotFoundError, match=f"serve the folder above it, {reviews.folder}"):
+        ModelServer(reviews.path(9))
     with pytest.raises(OSError, match=r"in use\. Choose another"):
-        ModelServer(models[0], port=int(url.split(":")[-1]))
+        ModelServer(reviews.folder, port=int(url.split(":")[-1]))
 
 
-def test_a_folder_of_versions_is_no_version(models):
-    folder, loaded = models
-    before = sorted(folder.iterdir())
-    with pytest.raises(ValueError, match=f"holds versions of a model: export to the next one, {folder / '11'}"):
-        loaded[2].export(folder, verbose=False)
-    assert sorted(folder.iterdir()) == before
+def test_a_folder_of_versions_is_no_version(reviews):
+    before = sorted(reviews.folder.iterdir())
+    with pytest.raises(ValueError, match=f"holds versions of a model: export to the next one, {reviews.path(11)}"):
+        reviews.models[9].export(reviews.folder, verbose=False)
+    assert sorted(reviews.folder.iterdir()) == before
 
 
-def test_choices(tmp_path):
-    task = tiny_task(MultipleChoice, families()["bert"])
-    task.export(tmp_path / "choices/1", verbose=False)
-    with ModelServer(tmp_path / "choices", port=0) as server:
-        (row,) = server.example()["instances"]
-        assert row.keys() == {"prompt", "choices"}
-        assert server.predict(None, server.example())["predictions"][0]["choice"] in row["choices"]
-        for choices, message in (
-            (["a", "b"], None),
-            (["a"], 'equally long: fill shorter ones up with ""'),
-            ([], "equally long"),
-        ):
-            rows = [{"prompt": "p", "choices": ["c", "d"]}, {"prompt": "q", "choices": choices}]
-            with contextlib.nullcontext() if message is None else pytest.raises(RequestError, match=message):
-                server.predict(None, {"instances": rows})
-        with pytest.raises(RequestError, match=r"must have shape \(None, None\), got \(1, 0\)"):
-            server.predict(None, {"instances": [{"prompt": "p", "choices": []}]})
+def test_choices(servers):
+    server = servers[2]
+    (row,) = server.example()["instances"]
+    assert row.keys() == {"prompt", "choices"}
+    assert server.predict(None, server.example())["predictions"][0]["choice"] in row["choices"]
+    for choices, message in (
+        (["a", "b"], None),
+        (["a"], 'equally long: fill shorter ones up with ""'),
+        ([], "equally long"),
+    ):
+        rows = [{"prompt": "p", "choices": ["c", "d"]}, {"prompt": "q", "choices": choices}]
+        with contextlib.nullcontext() if message is None else pytest.raises(RequestError, match=message):
+            server.predict(None, {"instances": rows})
+    with pytest.raises(RequestError, match=r"must have shape \(None, None\), got \(1, 0\)"):
+        server.predict(None, {"instances": [{"prompt": "p", "choices": []}]})
 
 
-def test_the_next_version(models, tmp_path):
-    folder, _ = models
-    target = tmp_path / "reviews"
-    arguments = ["export", str(folder.parent / "2.keras"), str(target)]
-    for version in ("1", "2"):
-        assert CliRunner().invoke(app, arguments).exit_code == 0
-        assert (target / version / "saved_model.pb").exists()
-    done = CliRunner().invoke(app, [*arguments[:2], str(target / "2")])
+def test_the_command_line_exports_the_next_version(reviews, fill):
+    assert f"TextClassifier in {reviews.origin / '10'}: strings in, label, score, probabilities out" in reviews.said
+    assert f"MaskedLM in {fill.folder / '1'}: strings in, token, score out" in fill.said
+    for path in (reviews.path(10), fill.path(1)):
+        assert (path / "saved_model.pb").exists()
+    done = CliRunner().invoke(app, ["export", "any.keras", str(reviews.path(9))])
     assert done.exit_code == 1
     assert "exists already. Pass `--overwrite`" in done.output

@@ -1,12 +1,18 @@
-"""Texts of words that tiny models know, and of what else there is in text, and how signatures are asked."""
+"""A classifier whose answers differ, texts of every kind for tiny models, and how signatures are asked."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
+import pytest
+
+from lmzoo.models import BertBackbone, TextClassifier
+from lmzoo.models.family import families
 from lmzoo.tasks import Task
+from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
 
 _ODD = ["é", "e\u0301\u0323", "東京", "\u00a0", "\n", "!", "👩🏽", "\u0301", "ﬁ", "  ", "good film", "don't"]
 
@@ -16,6 +22,30 @@ def varied_text(texts: Sequence[str], count: int, longest: int, seed: int) -> li
     rng = random.Random(seed)
     words = [*" ".join(texts).split(), *_ODD]
     return [rng.choice(["", " "]).join(rng.choices(words, k=rng.randrange(longest))) for _ in range(count)]
+
+
+def on_families(settings: Sequence[Any]) -> Iterator[Any]:
+    """Every family with every setting; `make test` runs each family with one, and so each setting with a family."""
+    for i, (name, family) in enumerate(families().items()):
+        for j, setting in enumerate(settings):
+            marks = [] if i % len(settings) == j else [pytest.mark.slow]
+            yield pytest.param(family, setting, marks=marks, id=f"{name}-{j}")
+
+
+def classifier(**kwargs: Any) -> TextClassifier:
+    """A small BERT, the same each time, on words and letters."""
+    keras.utils.set_random_seed(3)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = [*letters, *(f"##{c}" for c in letters), "good", "bad", "film", "!"]
+    vocabulary = [*WordPieceTokenizer.special_tokens, *pieces]
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), packing, sequence_length=23)
+    # A wide initialiser, so that different texts get visibly different scores.
+    backbone = BertBackbone(
+        vocabulary_size=len(vocabulary), num_layers=2, num_heads=3, hidden_dim=15, intermediate_dim=31,
+        max_sequence_length=29, initializer_range=0.7,
+    )  # fmt: skip
+    return TextClassifier(backbone, preprocessor, **kwargs)
 
 
 def ask(task: Task, *columns: Sequence[str]) -> dict[str, Any]:

@@ -87,7 +87,6 @@ def test_loss_and_f1_are_those_of_numpy(tiny, task, kind):
 
 
 @pytest.mark.compiled
-@pytest.mark.compiled
 def test_learns_several_labels_and_none(tiny):
     task = build(tiny)
     task.compile(keras.optimizers.Adam(0.01))

@@ -12,8 +12,9 @@ from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_text
 from lmzoo.training import AdamW
 
 FAMILIES = families()
-NAMES = ["bert", "elmo"]
-EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name not in NAMES)) for name in FAMILIES]
+ELMO = pytest.param("elmo", marks=pytest.mark.slow)
+NAMES = ["bert", ELMO]
+EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("bert", "elmo"))) for name in FAMILIES]
 TEXTS = [
     "good film",
     "the plot was never dull .",
@@ -191,7 +192,7 @@ def test_equal_texts_are_no_wrong_answers():
     assert task.evaluate(few, verbose=0)[0] == pytest.approx(np.mean(there + back), rel=1e-4)
 
 
-@pytest.mark.parametrize("objective", ["contrastive", "cosine"])
+@pytest.mark.parametrize("objective", [pytest.param("contrastive", marks=pytest.mark.slow), "cosine"])
 def test_every_form_of_the_same_pairs(objective, strings_dataset):
     y, losses = (LABELS if objective == "cosine" else None), []
     firsts, seconds = map(list, zip(*PAIRS, strict=True))

@@ -335,8 +335,18 @@ def test_rows_of_encoded_text_take_labels_of_words_or_of_tokens(task):
         task.encode_examples(texts, [["O", "B-PER"]])
 
 
-@pytest.mark.parametrize("equal", [True, False])
-@pytest.mark.parametrize("batch_size", [None, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("equal", "batch_size"),
+    [
+        (False, None),
+        (True, 2),
+        (False, 2),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((True, None), (True, 1), (False, 1), (True, 3), (False, 3))
+        ),
+    ],
+)
 def test_datasets_of_words(tiny, equal, batch_size):
     tf = pytest.importorskip("tensorflow")
     words = [["films", "was", "the"], ["dull", "film"][: 2 - equal] * (1 + 2 * equal), ["plot"] * 3]

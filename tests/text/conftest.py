@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
-from tests.text.varied import phrase, symbol
+from tests.text.varied import code_points, phrase, sizes, symbol
 from tests.text.varied import varied_texts as generate
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
@@ -50,12 +50,30 @@ def words_in_any_form(rng: random.Random) -> str:
 
 
 @pytest.fixture(scope="session")
-def varied_texts() -> list[str]:
+def codes(request: pytest.FixtureRequest) -> list[str]:
+    """Characters, as the mark `EVERY_CODE_POINT` asks for them."""
+    return code_points(request.param)
+
+
+def settled_texts(count: int) -> list[str]:
     """Strings on whose characters every implementation agrees."""
     parts = [*SPECIAL, "[MASK", "]", "[mask]", "[ MASK ]", " ", "é", "ok", "\n", "東"]
     kinds = [two_scripts, around_the_longest_word, words_in_any_form]
-    texts = generate(2 * COUNT, 1301, parts, *kinds, words=WORDS, scripts=BLOCKS)
-    return [text for text in texts if isinstance(text, str) and is_settled(text)][:COUNT]
+    texts = generate(2 * count, 1301, parts, *kinds, words=WORDS, scripts=BLOCKS)
+    texts = [text for text in texts if isinstance(text, str) and is_settled(text)][:count]
+    assert len(texts) == count
+    return texts
+
+
+@pytest.fixture(scope="session", params=sizes(COUNT))
+def varied_texts(request: pytest.FixtureRequest) -> list[str]:
+    return settled_texts(request.param)
+
+
+@pytest.fixture(scope="session")
+def training_texts() -> list[str]:
+    """The first of them, whether a test looks at some or all."""
+    return settled_texts(3000)
 
 
 @pytest.fixture(scope="session")

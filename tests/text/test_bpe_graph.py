@@ -21,8 +21,8 @@ from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
 from lmzoo.text.bpe import BYTE_TOKENS  # noqa: E402
 from lmzoo.text.bpe_graph import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
 from tests.text.trained import train_byte_pairs  # noqa: E402
+from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, symbol, varied_texts  # noqa: E402
 from tests.text.varied import SAYINGS as COMMON  # noqa: E402
-from tests.text.varied import phrase, symbol, varied_texts  # noqa: E402
 
 SPECIAL = list(BytePairTokenizer.special_tokens)
 BASE = [*SPECIAL, *BYTE_TOKENS]
@@ -46,16 +46,20 @@ def phrases(rng: random.Random) -> str:
     return phrase(rng, SAYINGS, SPACES)
 
 
-@pytest.fixture(scope="module")
-def texts() -> list[str | bytes]:
+def make_texts(count: int) -> list[str | bytes]:
     parts = [*SPECIAL, *SPECIAL, *PARTS, *SPACES]
-    return varied_texts(14_000, 1301, parts, repetition, whitespace_and_contractions, phrases, words=SAYINGS)
+    return varied_texts(count, 1301, parts, repetition, whitespace_and_contractions, phrases, words=SAYINGS)
+
+
+@pytest.fixture(scope="module", params=sizes(14_000))
+def texts(request: pytest.FixtureRequest) -> list[str | bytes]:
+    return make_texts(request.param)
 
 
 @pytest.fixture(scope="module")
-def tokenizer(texts: list[str | bytes], root: Path) -> BytePairTokenizer:
+def tokenizer(root: Path) -> BytePairTokenizer:
     """As Hugging Face trains it."""
-    trained = train_byte_pairs(root, texts[:3000])
+    trained = train_byte_pairs(root, make_texts(3000))
     return BytePairTokenizer(trained.get_vocab(), json.loads(trained.to_str())["model"]["merges"])
 
 
@@ -77,21 +81,20 @@ def test_ids_equal_the_python_path(texts: list[str | bytes], tokenizer: BytePair
     assert_same(tokenizer, texts)
 
 
-def test_all_short_texts(tokenizer: BytePairTokenizer) -> None:
+@pytest.mark.parametrize("longest", [3, pytest.param(5, marks=pytest.mark.slow)])
+def test_all_short_texts(tokenizer: BytePairTokenizer, longest: int) -> None:
     """Every order of the characters that the splitting rules name."""
     letters = ["'", "s", "l", "e", " ", "\n", "1", "!"]
-    assert_same(tokenizer, ("".join(text) for length in range(6) for text in itertools.product(letters, repeat=length)))
+    assert_same(tokenizer, ("".join(text) for n in range(longest + 1) for text in itertools.product(letters, repeat=n)))
     letters = [" ", "\u00a0", "'", "a", "<mask>", "<s>"]
-    assert_same(tokenizer, ("".join(text) for length in range(6) for text in itertools.product(letters, repeat=length)))
+    assert_same(tokenizer, ("".join(text) for n in range(longest + 1) for text in itertools.product(letters, repeat=n)))
 
 
-CODES = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and not 0x50000 <= c < 0xD0000]
-
-
+@EVERY_CODE_POINT
 @pytest.mark.parametrize("form", ["a{0}1{0}!", " {0}s' {0}"])
-def test_every_code_point(form: str) -> None:
+def test_every_code_point(form: str, codes: list[str]) -> None:
     tokenizer = BytePairTokenizer(BASE, [])
-    texts = ["".join(map(form.format, CODES[i : i + 64])) for i in range(0, len(CODES), 64)]
+    texts = ["".join(map(form.format, codes[i : i + 64])) for i in range(0, len(codes), 64)]
     found = BytePairGraph(tokenizer).words(texts).values.numpy()
     words = (text[slice(*span)] for text in texts for _, span in tokenizer.backend.pre_tokenizer.pre_tokenize_str(text))
     assert [word.decode() for word in found] == list(words)
@@ -106,15 +109,19 @@ def test_kinds_of_characters() -> None:
         assert found.tolist() == [kind] * len(characters)
 
 
-def test_every_code_point_before_a_mask() -> None:
-    assert_same(BytePairTokenizer(BASE, []), map("x {}<mask>".format, CODES[:0x3100]))
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_code_point_before_a_mask(step: int) -> None:
+    spaces = [c for c in map(chr, range(0x3100)) if c.isspace()]
+    assert len(spaces) > 20
+    assert_same(BytePairTokenizer(BASE, []), map("x {}<mask>".format, [*spaces, *map(chr, range(0, 0x3100, step))]))
 
 
-def test_merges_in_any_order() -> None:
-    """A list that no trainer writes: pairs that overlap, that come twice, and that come before their parts."""
+@pytest.mark.parametrize("lists", [5, pytest.param(15, marks=pytest.mark.slow)])
+def test_merges_in_any_order(lists: int) -> None:
+    """Lists that no trainer writes: pairs that overlap, that come twice, and that come before their parts."""
     rng, texts = random.Random(1709), ["a" * n for n in range(1, 70)]
-    texts += ["".join(rng.choices("aabc ", k=rng.randrange(60))) for _ in range(300)]
-    for _ in range(15):
+    texts += ["".join(rng.choices("aabc ", k=rng.randrange(60))) for _ in range(20 * lists)]
+    for _ in range(lists):
         tokens, merges = [*"abcĠ"], []
         for _ in range(rng.randrange(40)):
             merges.append((rng.choice(tokens), rng.choice(tokens)))
@@ -129,29 +136,37 @@ def test_small_batches(tokenizer: BytePairTokenizer, batch: list[str]) -> None:
     assert_same(BytePairTokenizer(BASE, []), batch)
 
 
-def test_long_texts(tokenizer: BytePairTokenizer) -> None:
+@pytest.mark.parametrize("length", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_long_texts(tokenizer: BytePairTokenizer, length: int) -> None:
     rng = random.Random(1301)
-    texts = [" ".join(rng.choices(SAYINGS, k=20_000))[:100_000], "a" * 100_000, " " * 100_000, "<mask>" * 20_000]
-    assert_same(tokenizer, [*texts, "".join(rng.choices("abcdefgh東é", k=20_000))])
+    texts = [
+        " ".join(rng.choices(SAYINGS, k=length // 5))[:length],
+        "a" * length,
+        " " * length,
+        "<mask>" * (length // 5),
+    ]
+    assert_same(tokenizer, [*texts, "".join(rng.choices("abcdefgh東é", k=length // 5))])
 
 
-def published(folder: Path) -> BytePairTokenizer:
+@pytest.fixture(scope="module")
+def published(shared: Callable[[str], Path]) -> BytePairTokenizer:
+    folder = shared("data/tokenizers")
     vocabulary = json.loads((folder / "gpt2/encoder.json").read_text("utf-8"))
     merges = (folder / "gpt2/vocab.bpe").read_bytes().decode().split("\n")[1:-1]
     return BytePairTokenizer([*SPECIAL, *sorted(vocabulary, key=vocabulary.__getitem__)], merges)
 
 
-def test_real_lines(shared: Callable[[str], Path]) -> None:
-    tokenizer = published(shared("data/tokenizers"))
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_real_lines(published: BytePairTokenizer, shared: Callable[[str], Path], step: int) -> None:
     with lzma.open(shared("data/pretrain/books-dev.txt.xz"), "rt", encoding="utf-8") as file:
         lines = [line for line in file.read().split("\n") if line]
     assert len(lines) > 3000
-    assert_same(tokenizer, lines)
+    assert_same(published, lines[::step])
 
 
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
-def test_varied_texts_with_published_merges(texts: list[str | bytes], shared: Callable[[str], Path]) -> None:
-    assert_same(published(shared("data/tokenizers")), texts)
+def test_varied_texts_with_published_merges(texts: list[str | bytes], published: BytePairTokenizer) -> None:
+    assert_same(published, texts)
 
 
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")

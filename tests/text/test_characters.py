@@ -129,7 +129,7 @@ def test_tokens_stand_where_they_say(
     tokenizer: CharacterTokenizer | WordTokenizer, varied_texts: Sequence[str]
 ) -> None:
     rows = tokenizer.tokenize_with_offsets(varied_texts)
-    assert sum(map(len, rows)) > 30_000
+    assert sum(map(len, rows)) > 3 * len(varied_texts)
     for text, row in zip(varied_texts, rows, strict=True):
         assert [text[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
         between = [text[a:b] for a, b in pairwise([0, *(n for piece in row for n in piece[2:4]), len(text)])][::2]

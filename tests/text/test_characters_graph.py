@@ -21,7 +21,7 @@ from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
 from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.words import words_of  # noqa: E402
-from tests.text.varied import phrase, varied_texts  # noqa: E402
+from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, varied_texts  # noqa: E402
 
 PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
 SAYINGS = """It's they’re don't DON’T shouldn't've o'clock mother's-in-law 'tis ``hi'' the a''s ’’re
@@ -38,10 +38,10 @@ def around_the_longest_word(rng: random.Random) -> str:  # counted in bytes
     return rng.choice(["", "x", "xy "]) + letter * rng.choice([11, 12, 13, 15, 16, 17, 23, 24, 25, 47, 48, 49, 99])
 
 
-@pytest.fixture(scope="module")
-def texts() -> list[str | bytes]:
+@pytest.fixture(scope="module", params=sizes(12_000))
+def texts(request: pytest.FixtureRequest) -> list[str | bytes]:
     kinds = [around_the_longest_word, lambda rng: phrase(rng, SAYINGS, [" ", "  ", "\u2028", ""])]
-    return [*SAYINGS, *varied_texts(12_000, 1301, [*PARTS, "n't"], *kinds, words=SAYINGS, scripts=SCRIPTS)]
+    return [*SAYINGS, *varied_texts(request.param, 1301, [*PARTS, "n't"], *kinds, words=SAYINGS, scripts=SCRIPTS)]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_characters_equal_the_python_path(texts: list[str | bytes], width: int) 
     assert found.shape.as_list() == [len(texts), None, width]
     assert found.row_lengths().numpy().tolist() == [len(row) for row in words]
     flat = list(itertools.chain.from_iterable(words))
-    assert len(flat) > 50_000
+    assert len(flat) > 4.2 * len(texts)
     np.testing.assert_array_equal(found.values, tokenizer.as_array(flat, len(flat)))
 
 
@@ -85,14 +85,10 @@ def test_ids_equal_the_python_path(texts: list[str | bytes]) -> None:
     assert 0.1 < unknown < 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("longest", [4, pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("parts", "longest"),
-    [
-        (["n", "'", "t", ".", "-", "\u0301", " "], 6),
-        (["'", "s", "e", "r", ".", "1", "a"], 6),
-        (list("👩\u200da.! "), 6),
-    ],
+    "parts",
+    [["n", "'", "t", ".", "-", "\u0301", " "], ["'", "s", "e", "r", ".", "1", "a"], list("👩\u200da.! ")],
     ids=ascii,
 )
 def test_every_short_string(graph: tf.Module, parts: list[str], longest: int) -> None:
@@ -100,9 +96,8 @@ def test_every_short_string(graph: tf.Module, parts: list[str], longest: int) ->
     compare_words(graph, texts)
 
 
-@pytest.mark.slow
-def test_every_code_point(graph: tf.Module) -> None:
-    codes = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+@EVERY_CODE_POINT
+def test_every_code_point(graph: tf.Module, codes: list[str]) -> None:
     compare_words(graph, [f"a{c}{c}b {c}.{c}1" for c in codes[:0x30000:3]])
     compare_words(graph, ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)])
 
@@ -113,10 +108,9 @@ def test_words_as_markers(graph: tf.Module) -> None:
     np.testing.assert_array_equal(graph.of_words(tf.constant(words)), CharacterTokenizer().as_array(words, len(words)))
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["", " \n"]])
-def test_no_words(graph: tf.Module, texts: list[str]) -> None:
+def test_no_words(graph: tf.Module) -> None:
     traced = tf.function(graph.__call__, input_signature=[tf.TensorSpec([None], tf.string)])
-    for call in (graph, traced):
+    for texts, call in itertools.product([[], [""], ["", " \n"]], [graph, traced]):
         found = call(tf.constant(texts, tf.string))
         assert found.values.shape == (0, 50)
         assert found.row_lengths().numpy().tolist() == [0] * len(texts)
@@ -134,9 +128,10 @@ def test_real_lines(graph: tf.Module, shared: Callable[[str], Path], path: str) 
     compare_words(graph, lines)
 
 
-def test_books(graph: tf.Module, shared: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_books(graph: tf.Module, shared: Callable[[str], Path], step: int) -> None:
     lines = lzma.decompress(shared("data/pretrain/books-dev.txt.xz").read_bytes()).decode("utf-8").split("\n")
-    compare_words(graph, lines)
+    compare_words(graph, lines[::step])
 
 
 def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Path]) -> None:
@@ -150,10 +145,18 @@ def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Pat
 # === Packing ===
 
 
-@pytest.mark.parametrize("sequence_length", [3, 5, 8])
-@pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), CharacterTokenizer(7), WordTokenizer.of_words("abc", 11)])
+@pytest.mark.parametrize(
+    ("tokenizer", "sequence_length"),
+    [
+        pytest.param(tokenizer, length, marks=[] if i == j else [pytest.mark.slow])
+        for i, tokenizer in enumerate([CharacterTokenizer(), CharacterTokenizer(7), WordTokenizer.of_words("abc", 11)])
+        for j, length in enumerate([5, 8, 3])
+    ],
+)
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
-def test_packing_equals_the_python_path(tokenizer: CharacterTokenizer | WordTokenizer, sequence_length: int) -> None:
+def test_packing_equals_the_python_path_in_ops_that_servers_know(
+    tokenizer: CharacterTokenizer | WordTokenizer, sequence_length: int
+) -> None:
     preprocessor = Preprocessor(tokenizer, PACKING, sequence_length)
     rng = random.Random(1302)
     first, second = ([" ".join(rng.choices("abcé.", k=rng.randrange(7))) for _ in range(211)] for _ in range(2))
@@ -171,6 +174,9 @@ def test_packing_equals_the_python_path(tokenizer: CharacterTokenizer | WordToke
                 for name, values in expected.items():
                     assert found[name].dtype == tf.int32
                     np.testing.assert_array_equal(found[name], values)
+    definition = traced.get_concrete_function().graph.as_graph_def()
+    check_ops(definition)
+    assert not ops_of(definition) & {"VarHandleOp", "LookupTableInsertV2"}
 
 
 RELOAD = """
@@ -210,12 +216,3 @@ def test_saved_graph(tokenizer: CharacterTokenizer | WordTokenizer, tmp_path: Pa
     assert pair == preprocessor(texts, texts[::-1])[name].ravel().tolist()
     assert single_cut == [0, 0, 0, 1, 0, 0]
     assert sum(pair_cut) == preprocessor.encode(texts, texts[::-1]).truncated > 0
-
-
-@pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer.of_words([], 5)])
-def test_ops_that_servers_know(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
-    strings = tf.TensorSpec([None], tf.string)
-    pack = graph_packer(Preprocessor(tokenizer, PACKING))
-    definition = tf.function(pack.__call__).get_concrete_function(strings, strings).graph.as_graph_def()
-    check_ops(definition)
-    assert not ops_of(definition) & {"VarHandleOp", "LookupTableInsertV2"}

@@ -19,7 +19,7 @@ pytest.importorskip("tensorflow_text")
 from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer  # noqa: E402
 from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
-from tests.text.varied import SAYINGS, symbol, varied_texts  # noqa: E402
+from tests.text.varied import EVERY_CODE_POINT, SAYINGS, sizes, symbol, varied_texts  # noqa: E402
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
@@ -46,9 +46,9 @@ def char_pieces(tokenizer: WordPieceTokenizer, texts: Iterable[str]) -> list[str
     return [*SPECIAL, *known, *(f"##{c}" for c in known), "straße", "strasse", "##ße", "\x01", "\x06", "[mask]"]
 
 
-@pytest.fixture(scope="module")
-def texts() -> list[str | bytes]:
-    return varied_texts(12_000, 1301, [*SPECIAL, *BROKEN], around_the_longest_word, marks_in_any_order)
+@pytest.fixture(scope="module", params=sizes(12_000))
+def texts(request: pytest.FixtureRequest) -> list[str | bytes]:
+    return varied_texts(request.param, 1301, [*SPECIAL, *BROKEN], around_the_longest_word, marks_in_any_order)
 
 
 def words_of(tokenizer: WordPieceTokenizer, text: str) -> list[str]:
@@ -81,10 +81,11 @@ def test_ids_equal_the_python_path(texts: list[str | bytes], lowercase: bool, st
     unknown = np.mean(np.concatenate(expected) == tokenizer.token_to_id("[UNK]"))
     assert np.mean([len(ids) for ids in expected]) > 10
     assert 0.02 < unknown < 0.5, "the vocabulary must neither know everything nor nothing"
-    ids = graph_tokenizer(tokenizer)(tf.constant(texts))
+    graph = graph_tokenizer(tokenizer)
+    ids = graph(tf.constant(texts))
     assert ids.dtype == tf.int32
     assert [(t, a, b) for t, a, b in zip(texts, expected, ids.to_list(), strict=True) if a != b] == []
-    again, spans = graph_tokenizer(tokenizer).with_offsets(tf.constant(texts))
+    again, spans = graph.with_offsets(tf.constant(texts))
     assert again.to_list() == expected
     in_order = 0
     for text, row, found in zip(strings, tokenizer.tokenize_with_offsets(texts), spans.to_list(), strict=True):
@@ -95,9 +96,9 @@ def test_ids_equal_the_python_path(texts: list[str | bytes], lowercase: bool, st
     assert in_order > 0.8 * len(texts)
 
 
+@EVERY_CODE_POINT
 @pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS[::2])
-def test_every_code_point(lowercase: bool, strip_accents: bool | None) -> None:
-    codes = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+def test_every_code_point(codes: list[str], lowercase: bool, strip_accents: bool | None) -> None:
     texts = ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)]
     compare_words(WordPieceTokenizer(SPECIAL, lowercase, strip_accents), texts)
 

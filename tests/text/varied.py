@@ -6,6 +6,8 @@ import functools
 import random
 from collections.abc import Callable, Sequence
 
+import pytest
+
 SCRIPTS = [
     *((0x20, 0x7E), (0x00, 0x20), (0x7F, 0x24F), (0x250, 0x36F), (0x370, 0x3FF), (0x400, 0x52F), (0x590, 0x6FF)),
     *((0x8D0, 0x8FF), (0x900, 0x97F), (0xC00, 0xCFF), (0xE00, 0xE7F), (0x1100, 0x11FF), (0x13A0, 0x13FF)),
@@ -40,8 +42,28 @@ FIXED = [
     "a\xa0b",
 ]
 
+SOME = 701  # texts in which every kind occurs many times
+
 Scripts = Sequence[tuple[int, int]]
 Kind = Callable[[random.Random], str | bytes]
+
+
+def sizes(every: int) -> list:
+    """Parameters of a fixture of texts: some of them for `make test`, `every` one before a release."""
+    return [pytest.param(SOME, id="some"), pytest.param(every, id="all", marks=pytest.mark.slow)]
+
+
+def code_points(every: bool) -> list[str]:
+    """All characters, or those of the first scripts and a sample of the others."""
+    codes = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    return codes if every else [*codes[:0x2000], *sorted(random.Random(1303).sample(codes[0x2000:], 16_000))]
+
+
+EVERY_CODE_POINT = pytest.mark.parametrize(
+    "codes",
+    [pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.slow)],
+    indirect=True,
+)
 
 
 def symbol(rng: random.Random, scripts: Scripts = SCRIPTS) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from lmzoo.text import SentencePieceTokenizer
 from tests.text.trained import assert_equal_or_tied, train_albert
-from tests.text.varied import SAYINGS, letters, varied_texts
+from tests.text.varied import SAYINGS, letters, sizes, varied_texts
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
 BROKEN = [
@@ -43,10 +43,12 @@ def words_and_digits(rng: random.Random) -> str:
     return letters(rng, between=["", "", "", " ", "a", "9"])
 
 
-@pytest.fixture(scope="session")
-def texts() -> list[str | bytes]:
+@pytest.fixture(scope="session", params=sizes(12_000))
+def texts(request: pytest.FixtureRequest) -> list[str | bytes]:
     parts = [*SPECIAL, *BROKEN]
-    return varied_texts(12_000, 1709, parts, digits_and_commas, words_and_digits, words=[*SAYINGS, *WORDS, *WORDS])
+    return varied_texts(
+        request.param, 1709, parts, digits_and_commas, words_and_digits, words=[*SAYINGS, *WORDS, *WORDS]
+    )
 
 
 @pytest.fixture(scope="session")

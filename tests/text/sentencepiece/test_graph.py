@@ -21,6 +21,7 @@ from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextNotice  # noqa: E402
 from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.sentencepiece_text import character_map, clean  # noqa: E402
+from tests.text.varied import EVERY_CODE_POINT  # noqa: E402
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
 OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents
@@ -33,7 +34,6 @@ def test_ids_equal_the_python_path(
     model: bytes, texts: list[str | bytes], equal_or_tied: Callable[..., int], lowercase: bool, keep_accents: bool
 ) -> None:
     tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
-    assert len(texts) > 10_000
     ids, spans = graph_tokenizer(tokenizer).with_offsets(tf.constant(texts))
     assert ids.dtype == spans.dtype == tf.int32
     equal_or_tied(tokenizer, texts, ids.to_list(), tokenizer.tokenize(texts))
@@ -49,16 +49,14 @@ def test_ids_equal_the_python_path(
                 # leaves out what stands behind a comma that is split off.
                 different += 1
                 assert max(abs(start - piece.start), abs(end - piece.end)) <= 1, (text, piece, start, end)
-    assert checked > 100_000
+    assert checked > 8.4 * len(texts)
     assert different <= (checked / 500 if keep_accents else 2)
 
 
-@pytest.mark.parametrize(
-    ("lowercase", "keep_accents"), [(True, False), pytest.param(False, True, marks=pytest.mark.slow)]
-)
-def test_every_code_point(model: bytes, lowercase: bool, keep_accents: bool) -> None:
+@EVERY_CODE_POINT
+@pytest.mark.parametrize(("lowercase", "keep_accents"), [(True, False), (False, True)])
+def test_every_code_point(model: bytes, codes: list[str], lowercase: bool, keep_accents: bool) -> None:
     tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
-    codes = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
     texts = ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)]
     signs, parts = graph_tokenizer(tokenizer).parts(tf.constant(texts))
     assert set(signs.flat_values.numpy()) == {0}
@@ -140,13 +138,26 @@ def preprocessor(tokenizer: SentencePieceTokenizer) -> Preprocessor:
     return Preprocessor(tokenizer, packing, sequence_length=11)
 
 
-def test_packing_equals_the_python_path(preprocessor: Preprocessor) -> None:
+# TensorFlow forgets a SentencePiece model when the next test sets its seed: no test can use the graph of another.
+def packing_module(preprocessor: Preprocessor) -> tf.Module:
+    strings = tf.TensorSpec([None], tf.string)
+    module = tf.Module()
+    module.packer = graph_packer(preprocessor)
+    module.pack = tf.function(module.packer.__call__, input_signature=[strings, strings])
+    return module
+
+
+def test_packing_equals_the_python_path_in_ops_that_servers_know(preprocessor: Preprocessor) -> None:
+    module = packing_module(preprocessor)
     texts = ["the book", "", "in 2014, we read 9,200 books", "[MASK] é", "9,"]
-    pack = tf.function(graph_packer(preprocessor).__call__)
-    for arguments in [(texts,), (texts, texts[::-1]), (texts[1:2],)]:
+    for arguments in [(texts,), (texts, texts[::-1]), (texts[1:2],), (texts[1:2], texts[:1])]:
+        pack = module.packer if len(arguments) == 1 else module.pack
         found = pack(*map(tf.constant, arguments))
         for name, value in preprocessor(*arguments).items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
+    graph = module.pack.get_concrete_function().graph.as_graph_def()
+    check_ops(graph)
+    assert "VarHandleOp" not in ops_of(graph)
 
 
 RELOAD = """
@@ -162,10 +173,7 @@ print(*loaded.pack(texts, texts[::-1])["token_ids"].numpy().ravel())
 
 @pytest.mark.slow
 def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
-    strings = tf.TensorSpec([None], tf.string)
-    module = tf.Module()
-    module.packer = graph_packer(preprocessor)
-    module.pack = tf.function(module.packer.__call__, input_signature=[strings, strings])
+    module = packing_module(preprocessor)
     tf.saved_model.save(module, tmp_path / "saved")
     texts = ["The é,a [MASK] ﬁne\x01 한", "", "9,200 and 2014,", "``the book'' " * 20, "\ufffd b 中", "x[SEP]<pad>"]
     (tmp_path / "texts").write_bytes("\n\n".join(texts).encode() + b"\n\n\xff")
@@ -178,11 +186,3 @@ def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
     with pytest.warns(TextNotice):
         expected = preprocessor(texts, texts[::-1])["token_ids"]
     assert [int(number) for number in done.stdout.split()] == expected.ravel().tolist()
-
-
-def test_ops_that_servers_know(preprocessor: Preprocessor) -> None:
-    strings = tf.TensorSpec([None], tf.string)
-    function = tf.function(graph_packer(preprocessor).__call__).get_concrete_function(strings, strings)
-    graph = function.graph.as_graph_def()
-    check_ops(graph)
-    assert "VarHandleOp" not in ops_of(graph)

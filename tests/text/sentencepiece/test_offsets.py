@@ -49,7 +49,7 @@ def test_slices_give_the_pieces(model: bytes, strings: list[str], lowercase: boo
                 cleaned = tokenizer.backend.normalize(clean(text[first:last], characters))
                 assert cleaned.replace("▁", "") == "".join(pieces).replace("▁", ""), (text, group)
                 checked += len(group)
-    assert checked > 50_000
+    assert checked > 4.2 * len(strings)
 
 
 def groups(pieces: list[Piece]) -> list[list[Piece]]:

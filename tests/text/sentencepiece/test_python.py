@@ -47,11 +47,13 @@ def test_ids_equal_the_reference(tokenizer: SentencePieceTokenizer, strings: lis
     assert len(unlike) < 300
     unlike |= {"Σ"}  # Python's lower() looks at its neighbours
     texts = [text for text in strings if unlike.isdisjoint(text) and not any(token in text for token in SPECIAL)]
-    assert len(texts) > 8000
+    assert len(texts) > 0.67 * len(strings)
     found = tokenizer.tokenize(texts)
     assert [(t, a, b) for t, a in zip(texts, found, strict=True) if a != (b := reference(tokenizer, t))] == []
     unsplit = tokenizer.backend.encode(texts)
-    assert sum(not tokenizer.splits.keys().isdisjoint(ids) for ids in unsplit) > 500, "the comma rule had work to do"
+    assert sum(not tokenizer.splits.keys().isdisjoint(ids) for ids in unsplit) > 0.042 * len(strings), (
+        "the comma rule had work to do"
+    )
     unknown = np.mean(np.concatenate(found) == tokenizer.token_to_id("<unk>"))
     assert 0.02 < unknown < 0.5, "the vocabulary must neither know everything nor nothing"
 
@@ -136,7 +138,7 @@ def test_ids_equal_transformers(
     )
     tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
     texts = comparable_to_transformers(strings, peer, lowercase, keep_accents)
-    assert len(texts) > 5000
+    assert len(texts) > 0.42 * len(strings)
     expected = [peer(text, add_special_tokens=False)["input_ids"] for text in texts]
     # transformers 5 has no rule for commas after digits: here such pieces stay whole in both.
     tokenizer._splits = {}

@@ -1,0 +1,405 @@
+"""Small faults, each of which the test suite has to find: written from the code, without a look at the tests."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One fault: in `file` (below `lmzoo/`) the text `before`, which stands there once, becomes `after`.
+
+    Attributes:
+        name: what is wrong then, in a few words: "attention ignores the padding mask".
+        file: path of the module, below `lmzoo/`.
+        before: what stands there, a part of a line or a few whole ones.
+        after: what stands there instead.
+    """
+
+    name: str
+    file: str
+    before: str
+    after: str
+
+
+FAULTS = (
+    # === Layers ===
+    Fault(
+        "attention ignores the padding mask",
+        "layers/attention.py",
+        'scores = scores + ops.cast(bias, "float32")',
+        'scores = ops.cast(scores, "float32")',
+    ),
+    Fault(
+        "the softmax of attention is computed in half precision where the model is",
+        "layers/attention.py",
+        'scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)\n'
+        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, _MASKED), (1, 2))  # (B, 1, 1, T)\n"
+        '    scores = scores + ops.cast(bias, "float32")',
+        "scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, N, S, T)\n"
+        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, _MASKED), (1, 2))  # (B, 1, 1, T)\n"
+        "    scores = scores + ops.cast(bias, scores.dtype)",
+    ),
+    Fault(
+        "dropout does not scale what it keeps",
+        "layers/dropout.py",
+        "ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))",
+        "ops.where(bits >= threshold, inputs, ops.zeros_like(inputs))",
+    ),
+    Fault(
+        "every LayerNorm has the epsilon of BERT",
+        "layers/normalization.py",
+        "tf.cast(self.epsilon, x.dtype)",
+        "tf.cast(1e-12, x.dtype)",
+    ),
+    Fault(
+        "positions of RoBERTa start at 3 instead of 2",
+        "layers/embeddings.py",
+        "return ops.cumsum(mask, axis=1) * mask + self.first_position - 1",
+        "return ops.cumsum(mask, axis=1) * mask + self.first_position",
+    ),
+    Fault(
+        "ScalarMix weights layers by its scalars without a softmax",
+        "layers/scalar_mix.py",
+        "weights = ops.softmax(scalars) if len(layers) > 1 else ops.ones_like(scalars)",
+        "weights = scalars if len(layers) > 1 else ops.ones_like(scalars)",
+    ),
+    Fault(
+        "the memory of LSTMs is not clipped",
+        "layers/lstm.py",
+        "memory = _clip(f * memory + i * j, cell_clip)  # (B, D)",
+        "memory = f * memory + i * j  # (B, D)",
+    ),
+    Fault(
+        "the gate of highway layers lets pass what it should hold back",
+        "layers/characters.py",
+        "return gate * ops.relu(self.transform(inputs)) + (1 - gate) * inputs",
+        "return (1 - gate) * ops.relu(self.transform(inputs)) + gate * inputs",
+    ),
+    Fault(
+        "the sampled softmax does not correct the scores of sampled words for how likely they were drawn",
+        "layers/sampled_softmax.py",
+        "logits = self._logits(vectors, kernel, bias) - counts[1]  # (N, S)",
+        "logits = self._logits(vectors, kernel, bias)  # (N, S)",
+    ),
+    Fault(
+        "choices that are not there are rivals of those that are",
+        "layers/choices.py",
+        "return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)",
+        "return ops.reshape(scores, ops.shape(there))",
+    ),
+    # === Models ===
+    Fault(
+        "groups of ALBERT are applied in reverse order",
+        "models/albert/backbone.py",
+        "for group in self.groups:",
+        "for group in reversed(self.groups):",
+    ),
+    Fault(
+        "files of ELMo hold the two directions in each other's place",
+        "models/elmo/checkpoints.py",
+        'cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
+        'cell = f"RNN_{1 - d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
+    ),
+    Fault(
+        "BERT from KerasHub computes the exact GELU instead of the approximation",
+        "models/bert/checkpoints.py",
+        'activation="gelu_tanh",',
+        'activation="gelu",',
+    ),
+    Fault(
+        "classifiers on DistilBERT have tanh instead of relu between their layers",
+        "models/distilbert/__init__.py",
+        'classifier={"activation": "relu", "input_dropout": False},',
+        'classifier={"activation": "tanh", "input_dropout": False},',
+    ),
+    # === Text ===
+    Fault(
+        "places of words in exported models count the space that is put in front of each text",
+        "text/words_graph.py",
+        "start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without",
+        "start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows)  # (m,), without",
+    ),
+    Fault(
+        "an inside label may follow any other, and only its own type may follow it",
+        "text/spans.py",
+        "after = np.where(bound, open_[:, None] & same, True)  # (C, C)",
+        "after = np.where(bound[:, None], open_ & same, True)  # (C, C)",
+    ),
+    Fault(
+        "the order of examples does not depend on the seed",
+        "text/batching.py",
+        "rng = np.random.default_rng((*self.seed, epoch))",
+        "rng = np.random.default_rng(epoch)",
+    ),
+    Fault(
+        "windows overlap by the stride instead of beginning so many tokens apart",
+        "text/windows.py",
+        "total, stride = sizes[context_of], np.minimum(room, doc_stride)  # (n,), (n,)",
+        "total, stride = sizes[context_of], np.maximum(1, room - doc_stride)  # (n,), (n,)",
+    ),
+    Fault(
+        "of pairs of equally long texts the first one is cut before the second",
+        "text/packing.py",
+        "half = (budget + 1) // 2",
+        "half = budget // 2",
+    ),
+    Fault(
+        "segment ids are all zero",
+        "text/preprocessor.py",
+        'features["segment_ids"] = after.astype("int32") * mask',
+        'features["segment_ids"] = np.zeros_like(mask)',
+    ),
+    Fault(
+        "masking chooses special tokens, too",
+        "text/masks.py",
+        "return ~np.isin(ids, special)",
+        "return ids != tokenizer.pad_id",
+    ),
+    Fault(
+        "nine of ten chosen tokens become masks instead of eight",
+        "text/masking.py",
+        "np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets))",
+        "np.where(draw < 0.9, mask_id, np.where(draw < 0.95, random_ids, targets))",
+    ),
+    Fault(
+        "bytes that are no UTF-8 are dropped instead of replaced",
+        "text/policy.py",
+        'return text.decode(errors="replace"), True',
+        'return text.decode(errors="ignore"), True',
+    ),
+    Fault(
+        "None passes for an empty text",
+        "text/policy.py",
+        '"""The text as a valid string, and whether it was changed."""\n',
+        '"""The text as a valid string, and whether it was changed."""\n'
+        "    if text is None:\n"
+        '        return "", False\n',
+    ),
+    # === Training ===
+    Fault(
+        "the schedule of a second fit begins where that of the first one did",
+        "training/optimizers.py",
+        "start = int(ops.convert_to_numpy(self.iterations)) - elapsed",
+        "start = 0",
+    ),
+    Fault(
+        "accuracy over tokens counts positions without a label, padding included",
+        "training/span_metrics.py",
+        "counts = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)",
+        "counts = ops.ones_like(y_true, self.dtype)  # (B, T)",
+    ),
+    Fault(
+        "a resumed run begins with an optimizer that remembers nothing",
+        "training/resuming.py",
+        "for name, variable in variables.items():\n        variable.assign(tensors.read(name))",
+        "for name, variable in variables.items():\n"
+        '        if name.startswith("model."):\n'
+        "            variable.assign(tensors.read(name))",
+    ),
+    Fault(
+        "sentences that next-sentence prediction replaces by random ones are never trained on",
+        "training/segments.py",
+        "target - (first[1] - first[0]), rng), 1\n            end = cut  # what was replaced comes next\n",
+        "target - (first[1] - first[0]), rng), 1\n",
+    ),
+    Fault(
+        "perplexity is a power of 2 where the loss is in nats",
+        "training/likelihood.py",
+        "return ops.exp(-self.total / ops.maximum(self.count, 1))",
+        "return ops.power(2.0, -self.total / ops.maximum(self.count, 1))",
+    ),
+    # === Checkpoints ===
+    Fault(
+        "tensors of a checkpoint that belong to no weight are left out without a word",
+        "checkpoints/engine.py",
+        "elif reason := _reason(format, canonical, head):",
+        'elif reason := _reason(format, canonical, head) or "no part of the model":',
+    ),
+    Fault(
+        "the head for answers is not transposed between files of Google's code and the model",
+        "checkpoints/google.py",
+        'Row("cls/squad/output_weights", TRANSPOSED)',
+        'Row("cls/squad/output_weights")',
+    ),
+    Fault(
+        "query and key are mixed up where fairseq stores them as one tensor",
+        "checkpoints/torch_files.py",
+        'for part, third in zip("qkv", tensor.chunk(3), strict=True):',
+        'for part, third in zip("kqv", tensor.chunk(3), strict=True):',
+    ),
+    # === Presets ===
+    Fault(
+        "the checksums of a preset's files are not compared with those of its manifest",
+        "presets/manifest.py",
+        'if (digest := _sha256(path)) != entry["sha256"]:',
+        "if not (digest := _sha256(path)):",
+    ),
+    Fault(
+        "files are written in place, so that a failure destroys what was there",
+        "presets/atomic.py",
+        'temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")',
+        "temporary = target",
+    ),
+    Fault(
+        "an archive may write outside of the folder that it is unpacked into",
+        "presets/unpack.py",
+        'if path.is_absolute() or ".." in path.parts or set(name)',
+        "if path.is_absolute() or set(name)",
+    ),
+    Fault(
+        "a name that is nearly that of a preset gets no suggestion",
+        "presets/catalog.py",
+        "near = difflib.get_close_matches(preset.lower(), names)",
+        "near = difflib.get_close_matches(preset.lower(), names, cutoff=1.0)",
+    ),
+    Fault(
+        "of a preset with a head the backbone alone is loaded",
+        "presets/loading.py",
+        "source.load(task if has_head else backbone)",
+        "source.load(backbone)",
+    ),
+    Fault(
+        "a whole file from a server that cannot resume is appended to the part that was there",
+        "presets/download.py",
+        'path.open("ab" if rest else "wb")',
+        'path.open("ab")',
+    ),
+    # === Tasks ===
+    Fault(
+        "predictions come in the order of the texts' lengths",
+        "tasks/feeding.py",
+        "result[order] = output",
+        "result[:] = output[: len(result)]",
+    ),
+    Fault(
+        "a label one above the last class passes",
+        "tasks/labels.py",
+        "wrong = np.flatnonzero((array < 0) | (array >= num_classes))",
+        "wrong = np.flatnonzero((array < 0) | (array > num_classes))",
+    ),
+    Fault(
+        "weights of classes are ignored",
+        "tasks/task.py",
+        "class_weight=class_weight,",
+        "class_weight=None,",
+    ),
+    Fault(
+        "weights of texts are ignored in learning to fill masks",
+        "tasks/masked_lm.py",
+        "if sample_weight is not None:\n            weights *= sample_weight[rows][:, None]\n        return features,",
+        "return features,",
+    ),
+    Fault(
+        "the scores of several labels are a softmax instead of sigmoids",
+        "tasks/text_classifier.py",
+        "scores = sigmoid(logits) if self.multi_label else np.exp(log_softmax(logits))",
+        "scores = np.exp(log_softmax(logits))",
+    ),
+    Fault(
+        "regression minimises absolute instead of squared errors",
+        "tasks/text_regressor.py",
+        "return keras.losses.MeanSquaredError()",
+        "return keras.losses.MeanAbsoluteError()",
+    ),
+    Fault(
+        "embeddings are divided by their lengths though that was not asked for",
+        "tasks/text_embedder.py",
+        'outputs = unit_vectors(pooled) if normalize else ops.cast(pooled, "float32")',
+        "outputs = unit_vectors(pooled)",
+    ),
+    Fault(
+        "the threshold for no answer is always zero",
+        "tasks/answer_decoding.py",
+        "place = sum(null - answer.score <= threshold for answer in answers)",
+        "place = sum(null - answer.score <= 0 for answer in answers)",
+    ),
+    Fault(
+        "answers are ranked from the worst one on",
+        "tasks/answer_decoding.py",
+        "order = np.lexsort((-score, example))",
+        "order = np.lexsort((score, example))",
+    ),
+    # === Serving ===
+    Fault(
+        "an exported model takes answers from windows that cut off their context",
+        "serving/answers.py",
+        "starts = most & (place >= 0) & (place < words)  # (w, t)",
+        "starts = (place >= 0) & (place < words)  # (w, t)",
+    ),
+    Fault(
+        "a server is not warmed up for texts that fill a row",
+        "serving/warmup.py",
+        "for texts in ([short], [long], [short, long, short, short]):",
+        "for texts in ([short], [short], [short, short, short, short]):",
+    ),
+    Fault(
+        "requests by rows are answered by columns, and those by columns by rows",
+        "serving/rest.py",
+        "if not by_row:",
+        "if by_row:",
+    ),
+    # === Readers ===
+    Fault(
+        "the columns of a pair are mixed up",
+        "readers/tables.py",
+        "x = firsts if pair is None else (firsts, table.texts(pair))",
+        "x = firsts if pair is None else (table.texts(pair), firsts)",
+    ),
+    Fault(
+        "blank lines of CoNLL's files end no sentence",
+        "readers/conll.py",
+        "            inside = False\n            continue\n",
+        "            continue\n",
+    ),
+    # === Pretraining, compatibility, command line ===
+    Fault(
+        "a model is evaluated on the documents that it was pre-trained on",
+        "pretraining/texts.py",
+        "train, held = (Documents(corpus, count, side) for side in (False, True))",
+        "train, held = (Documents(corpus, count, side) for side in (False, False))",
+    ),
+    Fault(
+        "AllenNLP's Elmo trains the language model though it is told not to",
+        "compat/allennlp.py",
+        "self.backbone.trainable = requires_grad",
+        "self.backbone.trainable = True",
+    ),
+    Fault(
+        "a command that failed ends with exit code 0",
+        "cli.py",
+        "raise typer.Exit(1) from None",
+        "raise typer.Exit(0) from None",
+    ),
+    Fault(
+        "precision and recall of classes are mixed up in reports",
+        "cli_reports.py",
+        "right, there, said = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)",
+        "right, there, said = np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)",
+    ),
+    # === What files bring back ===
+    Fault(
+        "a loaded .keras file has an optimizer without its state",
+        "tasks/compiling.py",
+        'built = config.pop("optimizer_built", False)',
+        'built = config.pop("optimizer_built", False) and False',
+    ),
+    Fault(
+        "the weights of a head are not read from a preset",
+        "presets/loading.py",
+        "            weight.assign(np.asarray(stored[name]))",
+        "            np.asarray(stored[name])",
+    ),
+    Fault(
+        "the learning rate does not fall after the warm-up",
+        "training/optimizers.py",
+        "return rise * ops.where(total > 0, ops.clip(fall, 0.0, 1.0), 1.0)",
+        "return rise * ops.where(total > 0, ops.clip(fall, 1.0, 1.0), 1.0)",
+    ),
+    Fault(
+        "weight decay reaches biases and LayerNorms, too",
+        "training/optimizers.py",
+        "not any(part in v.path for part in self.exclude_from_decay)",
+        "not any(part == v.path for part in self.exclude_from_decay)",
+    ),
+)

@@ -1,0 +1,94 @@
+"""Artifacts that are exported once for the tests of this folder, and what answers for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import pytest
+
+from lmzoo.models import MaskedLM, MultipleChoice, TextClassifier
+from lmzoo.serving.rest import ModelServer
+from tests.serving.artifacts import Exported, export_with_cli, times_of
+from tests.serving.bare import BareProcess
+from tests.serving.varied import classifier
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On another backend each export starts a process with TensorFlow."""
+    if keras.backend.backend() != "tensorflow":
+        for item in items:
+            if "reviews" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """Two versions of a classifier, 9 from Python and 10 from the command line, moved elsewhere and then read-only."""
+    models: dict[int, TextClassifier] = {
+        9: classifier(labels=["no", "yes"]),
+        10: classifier(labels=["no", "may\nbe", "yes"]),
+    }
+    origin = tmp_path_factory.mktemp("written-here") / "reviews"
+    models[9].export(origin / "9", verbose=False)
+    said = export_with_cli(models[10], origin)
+    folder = Path(shutil.move(origin, tmp_path_factory.mktemp("served") / "reviews"))
+    for path in folder.rglob("*"):  # which root may write to all the same
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for model in models.values():
+        model.run_eagerly = True
+    return Exported(folder, models, origin, said, times_of(folder))
+
+
+@pytest.fixture(scope="session")
+def fill(reviews: Exported, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A task that fills masks, as the first version in a folder, from the command line."""
+    model = MaskedLM(reviews.models[9].backbone, reviews.models[9].preprocessor)
+    folder = tmp_path_factory.mktemp("tasks") / "fill"
+    said = export_with_cli(model, folder)
+    model.run_eagerly = True
+    return Exported(folder, {1: model}, folder, said)
+
+
+@pytest.fixture(scope="session")
+def choose(reviews: Exported, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A task that chooses, exported over a classifier to whose folder somebody added notes."""
+    model = MultipleChoice(reviews.models[9].backbone, reviews.models[9].preprocessor)
+    folder = tmp_path_factory.mktemp("tasks") / "choose"
+    shutil.copytree(reviews.path(10), folder / "1")
+    for path in (folder / "1", *(folder / "1").rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    (folder / "1" / "notes.txt").write_text("mine")
+    model.export(folder / "1", verbose=False)
+    model.run_eagerly = True
+    return Exported(folder, {1: model}, folder)
+
+
+@pytest.fixture(scope="session")
+def artifacts(reviews: Exported, fill: Exported, choose: Exported) -> list[Path]:
+    """Folders of tasks whose inputs differ."""
+    return [reviews.path(10), fill.path(1), choose.path(1)]
+
+
+@pytest.fixture(scope="session")
+def server(reviews: Exported) -> Iterator[ModelServer]:
+    """Of the reviews; it answers requests over the network once a test lets it."""
+    with ModelServer(reviews.folder, port=0) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def servers(server: ModelServer, fill: Exported, choose: Exported) -> Iterator[list[ModelServer]]:
+    """Of every task."""
+    with ModelServer(fill.folder, port=0) as filling, ModelServer(choose.folder, port=0) as choosing:
+        yield [server, filling, choosing]
+
+
+@pytest.fixture(scope="session")
+def bare() -> Iterator[BareProcess]:
+    """A process without lmzoo."""
+    with BareProcess() as process:
+        yield process
