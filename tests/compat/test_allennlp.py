@@ -12,7 +12,7 @@ import pytest
 from lmzoo.checkpoints.bilm import load_bilm
 from lmzoo.compat.allennlp import Elmo, batch_to_ids
 from lmzoo.models import ElmoBackbone
-from tests.reference.weights import to_numpy
+from tests.reference.weights import run, to_numpy
 
 SENTENCES = [["First", "sentence", "."], ["Another", "."], []]
 IDS = batch_to_ids(SENTENCES)
@@ -96,13 +96,18 @@ def test_dropout_acts_in_training_only(backbone):
     np.testing.assert_allclose(dropped[0][dropped[0] != 0], 2 * still[0][dropped[0] != 0], atol=1e-5)
 
 
-def test_in_a_keras_model_that_is_saved(backbone, tmp_path):
+def predict(model, ids):
+    return model.predict(ids, verbose=0)
+
+
+@pytest.mark.parametrize("answer", [run, pytest.param(predict, marks=pytest.mark.slow)])
+def test_in_a_keras_model_that_is_saved(backbone, tmp_path, answer):
     inputs = keras.Input((None, 50), dtype="int32")
     layer = elmo(backbone, do_layer_norm=True)
     model = keras.Model(inputs, layer(inputs)["elmo_representations"][0])
-    expected = model.predict(IDS, verbose=0)
+    expected = answer(model, IDS)
     model.save(tmp_path / "model.keras")
-    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").predict(IDS, verbose=0), expected)
+    np.testing.assert_array_equal(answer(keras.saving.load_model(tmp_path / "model.keras"), IDS), expected)
 
 
 def test_requires_grad(backbone):

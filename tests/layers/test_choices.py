@@ -22,8 +22,9 @@ def test_merge_keeps_each_choice_together(shape):
     merged = numpy(MergeChoices()(x))
     assert merged.shape == (B * C, *shape[2:])
     np.testing.assert_array_equal(merged[C + 1], x[1, 1])
-    assert MergeChoices().compute_output_shape((None, C, None, W)) == (None, None, W)
-    assert MergeChoices().compute_output_shape((B, C, T)) == (B * C, T)
+    for before, after in (((None, C, None, W), (None, None, W)), ((B, C, T), (B * C, T))):
+        declared = MergeChoices()(keras.KerasTensor(before, "int32"))
+        assert (declared.shape, declared.dtype) == (after, "int32")
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])

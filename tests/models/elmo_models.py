@@ -21,7 +21,7 @@ TINY = {
     "max_characters": WIDTH,
     "dropout": 0.0,
 }
-LENGTHS = (7, 2, 0, 1)  # words of the rows of `tiny_batch`
+LENGTHS = (5, 2, 0, 1)  # words of the rows of `tiny_batch`
 
 
 def tiny_elmo(seed: int = 17, **overrides: Any) -> ElmoBackbone:

@@ -10,6 +10,7 @@ from lmzoo.models import TextClassifier
 from lmzoo.training import AdamW
 from tests.reference.weights import difference, padded_batch, randomise, run, tiny_backbone, to_numpy
 
+pytestmark = pytest.mark.usefixtures("eager")
 LABELS = np.array([0, 1, 2])
 # Keras says of each layer without an int8 form that it has none.
 quantizes = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
@@ -71,7 +72,6 @@ def test_lora_takes_other_targets():
     }
 
 
-@pytest.mark.slow
 @quantizes
 def test_int8_backbone_is_saved_and_loaded(tmp_path):
     backbone, batch = tiny_backbone(num_layers=1), padded_batch()
@@ -92,7 +92,6 @@ def test_int8_backbone_is_saved_and_loaded(tmp_path):
     assert difference(run(keras.saving.load_model(tmp_path / "again.keras"), batch), got) == 0.0
 
 
-@pytest.mark.slow
 @quantizes
 def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
     model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
@@ -106,11 +105,12 @@ def test_classifier_with_an_int8_backbone_is_saved_and_loaded(tmp_path):
     assert difference(run(keras.saving.load_model(tmp_path / "int8.keras"), batch), got) == 0.0
 
 
-@pytest.mark.slow
 @quantizes
-def test_int8_task_is_saved_and_loaded(tmp_path):
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=[pytest.mark.compiled, pytest.mark.slow])])
+def test_int8_task_is_saved_and_loaded(tmp_path, compiled):
     model, batch = classifier(tiny_backbone(num_layers=1)), padded_batch()
-    step(model)  # compiles functions and builds an optimizer for the weights that are about to go
+    assert model.run_eagerly == (not compiled and keras.backend.backend() == "tensorflow")
+    step(model)  # makes functions and builds an optimizer for the weights that are about to go
     exact = model.predict(batch, verbose=0)
     model.quantize("int8")
     got = model.predict(batch, verbose=0)

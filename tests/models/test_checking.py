@@ -47,8 +47,15 @@ def calls_of(backbone):
     }
 
 
-@pytest.mark.parametrize("as_tensor", [False, True])
-@pytest.mark.parametrize("value", [-1, "high"])
+@pytest.mark.parametrize(
+    ("value", "as_tensor"),
+    [
+        (-1, False),
+        ("high", True),
+        pytest.param(-1, True, marks=pytest.mark.slow),
+        pytest.param("high", False, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_ids_that_the_model_does_not_have(backbones, name, value, as_tensor):
     backbone = backbones[name]

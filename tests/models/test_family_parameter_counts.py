@@ -1,33 +1,36 @@
-"""Parameter counts of the released sizes of RoBERTa, ALBERT and DistilBERT."""
+"""Parameter counts of the released sizes of RoBERTa, ALBERT, DistilBERT and ELMo."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 
 from lmzoo.layers import MaskedLMHead
-from lmzoo.models import AlbertBackbone, DistilBertBackbone, RobertaBackbone
-from tests.models.test_parameter_counts import BASE, CHINESE, LARGE, unallocated
+from lmzoo.models import AlbertBackbone, DistilBertBackbone, ElmoBackbone, RobertaBackbone
+from tests.models.test_parameter_counts import BASE, CHINESE, LARGE
+
+pytestmark = pytest.mark.usefixtures("unallocated")
 
 
 def sizes(cls, layers, shape, vocabulary, **config):
     """Parameters of the backbone and of a masked LM on it without a pooler, from a model of one layer."""
     width, intermediate, heads = shape
-    with unallocated():
-        backbone = cls(
-            vocabulary_size=vocabulary,
-            num_layers=1,
-            num_heads=heads,
-            hidden_dim=width,
-            intermediate_dim=intermediate,
-            **config,
-        )
-        head = MaskedLMHead(backbone.embeddings.token_embedding)
-        head.build((None, None, width))
-        total = backbone.count_params()
-        if cls is not AlbertBackbone:  # which shares the one
-            total += (layers - 1) * backbone.blocks[0].count_params()
-        without_pooler = total - (backbone.pooler.count_params() if cls.has_pooler else 0)
-        return total, without_pooler + head.count_params() - backbone.embeddings.token_embedding.count_params()
+    backbone = cls(
+        vocabulary_size=vocabulary,
+        num_layers=1,
+        num_heads=heads,
+        hidden_dim=width,
+        intermediate_dim=intermediate,
+        **config,
+    )
+    head = MaskedLMHead(backbone.embeddings.token_embedding)
+    head.build((None, None, width))
+    total = backbone.count_params()
+    if cls is not AlbertBackbone:  # which shares the one
+        total += (layers - 1) * backbone.blocks[0].count_params()
+    without_pooler = total - (backbone.pooler.count_params() if cls.has_pooler else 0)
+    return total, without_pooler + head.count_params() - backbone.embeddings.token_embedding.count_params()
 
 
 @pytest.mark.parametrize(
@@ -82,18 +85,37 @@ def test_albert_of_the_paper_s_ablation(width, shared, apart):
     """Table 3 of Lan et al.: the width of the word table, all layers shared or none."""
     layers, *shape = ALBERT["base"]
     assert sizes(AlbertBackbone, layers, shape, 30000, embedding_dim=width)[0] == shared
-    with unallocated():
-        model = AlbertBackbone(
-            vocabulary_size=30000,
-            num_layers=2,
-            num_heads=12,
-            hidden_dim=768,
-            intermediate_dim=3072,
-            embedding_dim=width,
-            num_groups=2,
-        )
-        assert model.count_params() + 10 * model.blocks[0].count_params() == apart
+    model = AlbertBackbone(
+        vocabulary_size=30000,
+        num_layers=2,
+        num_heads=12,
+        hidden_dim=768,
+        intermediate_dim=3072,
+        embedding_dim=width,
+        num_groups=2,
+    )
+    assert model.count_params() + 10 * model.blocks[0].count_params() == apart
 
 
 def test_distilbert():
     assert sizes(DistilBertBackbone, 6, BASE[1:], 30522)[0] == 66_362_880
+
+
+# memory, width, highways; parameters. The row of no token (16) and the mix (2 + 1 scalars, gamma) are not counted in
+# what was published.
+EXTRA = 16 + 4
+ELMO = {
+    "small": ((1024, 128, 1), 13_593_296),
+    "medium": ((2048, 256, 1), 28_027_728),
+    "original": ((4096, 512, 2), 93_600_848),
+}
+
+
+@pytest.mark.parametrize("name", ELMO)
+def test_elmo(name):
+    (memory, width, highways), expected = ELMO[name]
+    backbone = ElmoBackbone(lstm_dim=memory, projection_dim=width, num_highway=highways)
+    assert backbone.count_params() == expected + EXTRA
+    assert sum(math.prod(w.shape) for lstm in backbone.bilm.lstms for w in lstm.weights) == (
+        4 * (9 * width * memory + 4 * memory)
+    )

@@ -204,7 +204,14 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
+# Cases in which heads, which know little of the layers below them, are compared with theirs every time.
+HEADED = ("roberta", "distilbert relu", "albert 2x2 tanh unrolled", "albert E = H")
+with_heads = pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=() if name in HEADED else pytest.mark.slow) for name in CASES], indirect=True
+)
+
+
+@pytest.fixture
 def case(request):
     """(name of the family there, random backbone, their config, table of names)"""
     make, arguments, family = CASES[request.param]
@@ -213,6 +220,7 @@ def case(request):
     return family, backbone, config, table
 
 
+@pytest.mark.parametrize("case", CASES, indirect=True)
 def test_backbone(case):
     family, backbone, config, table = case
     batch = batch_for(backbone)
@@ -227,6 +235,7 @@ def test_backbone(case):
     assert difference(scores, tuple(a.numpy() for a in expected.attentions)) <= TOLERANCE
 
 
+@with_heads
 def test_masked_lm(case):
     family, backbone, config, table = case
     model, batch = MaskedLM(backbone), batch_for(backbone)
@@ -236,6 +245,7 @@ def test_masked_lm(case):
     assert difference(logits, np.take_along_axis(expected, MASK_POSITIONS[:, :, None], axis=1)) <= TOLERANCE
 
 
+@with_heads
 def test_classifier(case):
     family, backbone, config, table = case
     model, batch = TextClassifier(backbone, num_classes=NUM_CLASSES), batch_for(backbone)

@@ -29,11 +29,16 @@ def build(family, **overrides):
     return backbone
 
 
-def trained(backbone, jit_compile, steps=2):
+MODES = {"eager": {"run_eagerly": True}, "graph": {"jit_compile": False}, "jit": {"jit_compile": True}}
+# Eagerly on TensorFlow: to trace and compile takes seconds. JAX compiles operation by operation where it runs eagerly.
+QUICKEST = "jit" if keras.backend.backend() == "jax" else "eager"
+
+
+def trained(backbone, mode, steps=2):
     """Weights and seeds after some steps, with dropout, and the losses; all outputs take part."""
     outputs = [backbone.output["sequence_output"], backbone.output["pooled_output"]]
     model = keras.Model(backbone.input, outputs)
-    model.compile(keras.optimizers.SGD(0.1), ["mse", "mse"], jit_compile=jit_compile)
+    model.compile(keras.optimizers.SGD(0.1), ["mse", "mse"], **MODES[mode])
     batch = padded_batch()
     rows, width = batch["token_ids"].shape
     targets = [np.ones((rows, width, 35), "float32"), np.zeros((rows, 35), "float32")]
@@ -41,11 +46,19 @@ def trained(backbone, jit_compile, steps=2):
     return losses, [to_numpy(v.value) for v in backbone.variables]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.tf_only), True])
-@pytest.mark.parametrize("family", [BertBackbone, AlbertBackbone])
-def test_training_is_the_same(family, jit_compile):
-    plain, again = (trained(build(family, remat=remat), jit_compile) for remat in (False, True))
+@pytest.mark.parametrize(
+    ("family", "mode"),
+    [
+        pytest.param(BertBackbone, "eager", marks=pytest.mark.tf_only),
+        pytest.param(AlbertBackbone, "graph", marks=pytest.mark.tf_only),
+        pytest.param(BertBackbone, "graph", marks=[pytest.mark.slow, pytest.mark.tf_only]),
+        pytest.param(BertBackbone, "jit", marks=pytest.mark.slow),
+        pytest.param(AlbertBackbone, "jit", marks=pytest.mark.slow),
+    ],
+)
+def test_training_is_the_same(family, mode):
+    plain = trained(build(family), "eager" if mode == "graph" else mode)  # without tracing
+    again = trained(build(family, remat=True), mode)
     assert difference(again, plain) <= 2e-5
     assert difference(plain[1], [to_numpy(v.value) for v in build(family).variables]) > 0.01
 
@@ -56,7 +69,7 @@ def test_a_frozen_block_in_mixed_precision():
         backbone = build(BertBackbone, dtype="mixed_bfloat16", remat=remat)
         backbone.get_layer("block_0").trainable = False
         frozen = [to_numpy(v.value) for v in backbone.get_layer("block_0").weights]
-        results.append(trained(backbone, jit_compile=keras.backend.backend() == "jax", steps=1))
+        results.append(trained(backbone, QUICKEST, steps=1))
         assert difference([to_numpy(v.value) for v in backbone.get_layer("block_0").weights], frozen) == 0
     assert difference(results[1], results[0]) <= 2e-3
 

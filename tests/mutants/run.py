@@ -56,19 +56,33 @@ def defined_in(path: Path) -> set[str]:
     return {name for name in names if len(name) > 3 and not name.startswith("_")}
 
 
-def tests_of(fault: Fault, root: Path) -> list[str]:
-    """Test files that may find a fault: those that name most of what its module defines come first."""
+def tests_of(fault: Fault, root: Path) -> Iterator[list[str]]:
+    """Test files that may find a fault, the likeliest first.
+
+    Those that name most of what its module defines; the others that name any of it, and the module's folder; the
+    folders of packages that import the module; conformance.
+    """
     module = fault.file.removesuffix(".py").replace("/", ".")
-    package, name = fault.file.split("/")[0], module.split(".")[-1]
+    package, _, name = module.rpartition(".")
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in defined_in(root / "lmzoo" / fault.file)]
-    scores = {}
+    scores, folders = {}, {package.split(".")[0]}
     for path in sorted((root / "tests").rglob("test_*.py")):
         text, file = path.read_text("utf-8"), path.relative_to(root).as_posix()
         score = sum(bool(word.search(text)) for word in words)
         score += 5 * (f"lmzoo.{module}" in text) + 5 * (name in path.stem)
-        if score or file.startswith((f"tests/{package}/", "tests/conformance/")):
-            scores[file] = score + 2 * file.startswith(f"tests/{package}/")
-    return sorted(scores, key=lambda file: (-scores[file], file))
+        if score and "conformance" not in file:
+            scores[file] = score + 2 * file.startswith(f"tests/{package.split('.')[0]}/")
+    named = sorted(scores, key=lambda file: (-scores[file], file))
+    for path in (root / "lmzoo").rglob("*.py"):
+        if re.search(
+            rf"(from|import) lmzoo\.({re.escape(module)}|{re.escape(package or module)} import)\b",
+            path.read_text("utf-8"),
+        ):
+            folders.add(path.relative_to(root / "lmzoo").parts[0])
+    later = [f"tests/{folder}" for folder in sorted(folders) if (root / "tests" / folder).is_dir()]
+    own = [folder for folder in later if folder == f"tests/{package.split('.')[0]}"]
+    others = sorted(([folder] for folder in later if folder not in own), key=lambda folder: folder != ["tests/models"])
+    yield from filter(None, [named[:4], [*named[4:], *own], *others, ["tests/conformance"]])
 
 
 def run_tests(tests: list[str], root: Path, backend: str, marks: str, timeout: float) -> str:
@@ -79,6 +93,7 @@ def run_tests(tests: list[str], root: Path, backend: str, marks: str, timeout: f
     }  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
     command += ["-m", marks] if marks else []
+    command += ["-n", "auto"] if len(tests) > 4 or any("." not in test for test in tests) else []
     try:
         done = subprocess.run(
             [*command, *tests], cwd=root, env=environment, capture_output=True, text=True, timeout=timeout, check=False
@@ -102,17 +117,12 @@ def killer_of(fault: Fault, root: Path, known: str | None, options: argparse.Nam
         if known and (killer := run_tests([known], root, "tensorflow", options.marks, options.timeout)):
             return killer
         for backend in ("tensorflow", "jax"):
-            for tests in batches(tests_of(fault, root)):
+            for tests in tests_of(fault, root):
                 if killer := run_tests(tests, root, backend, options.marks, options.timeout):
                     return killer if backend == "tensorflow" else f"{killer} (on JAX)"
         return ""
     finally:
         path.write_text(original, "utf-8")
-
-
-def batches(tests: list[str], first: int = 4) -> Iterator[list[str]]:
-    """The first few by themselves, then the rest in one process."""
-    yield from (part for part in (tests[:first], tests[first:]) if part)
 
 
 def main() -> int:

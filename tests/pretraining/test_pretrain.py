@@ -29,8 +29,9 @@ from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.policy import TextNotice
 from lmzoo.training.throughput import Throughput
 
+pytestmark = pytest.mark.usefixtures("eager")
 LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
-TINY = {"tokens": 1100, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
+TINY = {"tokens": 600, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
 
 
 @pytest.fixture
@@ -99,10 +100,12 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     assert lmzoo.models.MaskedLM.from_preset(tmp_path / "whole").fill(["The [MASK] left."], top_k=1)[0][0]["token"]
 
 
+ELMO = Recipe("elmo", tokens=84, vocabulary_size=13, sequence_length=3, batch_size=4)
+
+
 def test_elmo(text, tmp_path):
-    recipe = Recipe("elmo", tokens=420, vocabulary_size=13, sequence_length=7, batch_size=4)
     said = []
-    scores = pretrain(text, tmp_path / "elmo", recipe, say=said.append)
+    scores = pretrain(text, tmp_path / "elmo", ELMO, say=said.append)
     assert any(": perplexity " in line for line in said)
     card = (tmp_path / "elmo/README.md").read_text("utf-8")
     assert "| optimizer | adagrad |" in card
@@ -111,18 +114,38 @@ def test_elmo(text, tmp_path):
     held = list(divided(Text(text), None)[1])
     assert len(held) == 1
     assert model.perplexity(held, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_an_elmo_that_is_interrupted(text, tmp_path):
+    pretrain(text, tmp_path / "whole", ELMO, verbose=False)
     with pytest.raises(Interrupted):
-        pretrain(text, tmp_path / "again", recipe, callbacks=[Stop(8)], verbose=False)
-    pretrain(text, tmp_path / "again", recipe, verbose=False)
-    again = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "again")
-    for ours, theirs in zip(model.weights, again.weights, strict=True):
+        pretrain(text, tmp_path / "again", ELMO, callbacks=[Stop(5)], verbose=False)
+    pretrain(text, tmp_path / "again", ELMO, verbose=False)
+    whole, again = (lmzoo.models.BidirectionalLM.from_preset(tmp_path / name) for name in ("whole", "again"))
+    for ours, theirs in zip(whole.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
+OTHERS = sorted(families().keys() - {"bert", "elmo"})
 VOCABULARY = {"roberta": 263, "albert": 40}  # of that text; 61 in the others
 
 
-@pytest.mark.parametrize("family", sorted(families().keys() - {"bert", "elmo"}))
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(
+            name,
+            marks=[
+                *([pytest.mark.compiled] if compiled else []),
+                *([] if compiled == (name == "distilbert") else [pytest.mark.slow]),
+            ],
+            id=f"{name}, compiled" if compiled else name,
+        )
+        for name in OTHERS
+        for compiled in (False, True)
+    ],
+)
 def test_other_families(family, text, tmp_path):
     """Out of documents in memory, with gathered gradients and blocks that are computed again."""
     seen = []

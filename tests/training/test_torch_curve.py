@@ -1,4 +1,4 @@
-"""Pre-training beside transformers: equal weights and batches, 200 steps, the same losses."""
+"""Pre-training beside transformers: equal weights and batches, the same losses step by step."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.checkpoints.test_one_output import peer
 
 torch = pytest.importorskip("torch")
 
-STEPS, RATE, MASKS = 200, 5e-4, 3
+MASKS = 3
 
 
-def batches(vocabulary_size, count=5, rows=7, width=13):
+def batches(vocabulary_size, count, rows=7, width=13):
     """Padded pairs in whose first half each token follows from the one before, and how they are masked."""
     rng = np.random.default_rng(1511)
     for _ in range(count):
@@ -47,7 +47,7 @@ def their_loss(model, features, targets, chosen):
     return model(labels=torch.tensor(labels), **{sentence: torch.tensor(targets["sentence"])}, **inputs).loss
 
 
-def their_step(named, state, loss):
+def their_step(named, state, loss, rate):
     """Adam as BERT's code has it: no bias correction, epsilon outside of the root, decay but for some, clipping."""
     loss.backward()
     with torch.no_grad():
@@ -62,7 +62,7 @@ def their_step(named, state, loss):
             update = first / (second.sqrt() + 1e-6)
             if "LayerNorm" not in name and "layer_norm" not in name and "bias" not in name:
                 update += 0.01 * parameter
-            parameter.sub_(RATE * update)
+            parameter.sub_(rate * update)
             parameter.grad = None
 
 
@@ -75,21 +75,29 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.usefixtures("one_thread")
-@pytest.mark.compiled
-@pytest.mark.parametrize("case", ["bert", pytest.param("albert", marks=pytest.mark.slow)])
-def test_losses_of_200_steps(case, tmp_path):
+@pytest.mark.usefixtures("one_thread", "eager")
+@pytest.mark.parametrize(
+    ("case", "steps", "count", "rate"),
+    [
+        ("bert", 20, 3, 3e-3),
+        *(
+            pytest.param(case, 200, 5, 5e-4, marks=[pytest.mark.compiled, pytest.mark.slow], id=f"{case}, compiled")
+            for case in ("bert", "albert")
+        ),
+    ],
+)
+def test_losses_of_many_steps(case, steps, count, rate, tmp_path):
     theirs = peer(case, "ForPreTraining", tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     task = load(tmp_path, Pretrainer)
-    task.compile(AdamW(RATE, bias_correction=False, global_clipnorm=1.0))
+    task.compile(AdamW(rate, bias_correction=False, global_clipnorm=1.0))
     named, state, curve = dict(theirs.named_parameters()), {}, []
-    examples = list(batches(task.backbone.config.vocabulary_size))
-    for features, targets, chosen in itertools.islice(itertools.cycle(examples), STEPS):
+    examples = list(batches(task.backbone.config.vocabulary_size, count))
+    for features, targets, chosen in itertools.islice(itertools.cycle(examples), steps):
         weights = {"masked_lm": chosen.astype("float32"), "sentence": np.ones(len(chosen), "float32")}
         task.reset_metrics()
         ours = task.train_on_batch(features, targets, weights, return_dict=True)["loss"]
         loss = their_loss(theirs, features, targets, chosen)
-        their_step(named, state, loss)
+        their_step(named, state, loss, rate)
         curve.append((float(ours), loss.item()))
     ours, theirs = np.array(curve).T
     assert np.abs(ours - theirs).max() <= 1e-3
