@@ -24,9 +24,10 @@ TF_PART_2 := tests/tasks tests/pretraining tests/compat
 TF_PART_3 := $(filter-out $(TF_PART_1) $(TF_PART_2) tests/reference tests/mutants tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
-# What the second backend runs again: what computes with tensors in ways of its own. `make test-all` gives it all.
-JAX_TESTS ?= tests/compat tests/conformance tests/layers tests/models tests/training tests/tasks/test_fit.py \
-	tests/tasks/test_bidirectional_lm.py tests/tasks/test_resuming.py
+# What computes in a way of its own on the second backend. What tasks and models compute there, the tests on TensorFlow
+# ask it (`check_task_backends`); `make test-all` runs everything on both.
+JAX_TESTS ?= tests/conformance tests/layers tests/models/test_remat.py tests/tasks/test_resuming.py \
+	tests/training/test_accumulation.py tests/training/test_optimizers.py
 
 # For while one works: what neither trains nor compiles.
 QUICK_TESTS ?= tests/conformance/test_layer_shapes.py tests/conformance/test_conformance.py::test_family tests/layers tests/presets tests/readers tests/text tests/test_architecture.py tests/test_cli.py

@@ -69,10 +69,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def page_parameters() -> Iterator[object]:
+    """All pages. Guides that train are slow; `make test` runs README, which does what most of them begin with."""
+    for page in PAGES:
+        slow = page.parent.name == "guides" and ".fit(" in page.read_text("utf-8")
+        yield pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] * slow)
+
+
 # A page may show what gives the notice; everywhere else a warning is an error.
 @pytest.mark.filterwarnings("ignore:The head of .* is not used")
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", list(page_parameters()))
 def test_page(page: Path) -> None:
     run(list(blocks_of(page.read_text("utf-8"))), str(page))
 
