@@ -84,7 +84,7 @@ def test_page(page: Path) -> None:
     run(list(blocks_of(page.read_text("utf-8"))), str(page))
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("folder", "eager")
 @pytest.mark.parametrize(("name", "text", "line"), [pytest.param(*d, id=d[0]) for d in docstrings()])
 def test_docstring(name: str, text: str, line: int) -> None:
     run(list(blocks_of(text, line)), name)

@@ -9,6 +9,7 @@ from lmzoo.checkpoints.verifying import verify
 from lmzoo.checkpoints.writing import save_checkpoint
 from lmzoo.models import QuestionAnswerer, TextClassifier, TextRegressor
 from lmzoo.presets import PresetError
+from tests.checkpoints.model_files import load
 from tests.reference.weights import difference, named_weights, padded_batch, run, tiny_backbone
 
 pytest.importorskip("tensorflow")
@@ -37,12 +38,6 @@ def write(directory, backbone, head) -> None:
     write_tensorflow_checkpoint(directory / "bert_model.ckpt", everything.items())
 
 
-def load(cls, directory, **arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
-        return cls.from_preset(directory, **arguments)
-
-
 def head_of(scope: str, outputs: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(31)
     kernel, bias = rng.normal(size=(outputs, 35)), rng.normal(size=outputs)
@@ -53,19 +48,19 @@ def head_of(scope: str, outputs: int) -> dict[str, np.ndarray]:
 def test_run_classifier(cls, outputs, backbone, vectors, tmp_path):
     head = head_of("", outputs)
     write(tmp_path, backbone, head)
-    task = load(cls, tmp_path)
+    task = load(tmp_path, cls)
     expected = vectors["pooled_output"] @ head["output_weights"].T + head["output_bias"]
     assert difference(run(task, BATCH), expected) <= 1e-5
     assert task.output_shape == (None, outputs)
     other = TextClassifier if cls is TextRegressor else TextRegressor
     with pytest.raises(PresetError, match=f"the head of a {cls.__name__}, not of a {other.__name__}"):
-        load(other, tmp_path)
+        load(tmp_path, other)
 
 
 def test_run_squad(backbone, vectors, tmp_path):
     head = head_of("cls/squad/", 2)
     write(tmp_path, backbone, head)
-    task, real = load(QuestionAnswerer, tmp_path), BATCH["padding_mask"] > 0
+    task, real = load(tmp_path, QuestionAnswerer), BATCH["padding_mask"] > 0
     expected = vectors["sequence_output"] @ head["cls/squad/output_weights"].T + head["cls/squad/output_bias"]
     assert difference(np.asarray(run(task, BATCH))[real], expected[real]) <= 1e-5
 

@@ -2,66 +2,37 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lmzoo.checkpoints.writing import save_checkpoint
-from lmzoo.models import Backbone, MaskedLM, QuestionAnswerer, TextClassifier
+from lmzoo.models import MaskedLM, QuestionAnswerer, TextClassifier
 from lmzoo.presets import PresetError
+from tests.checkpoints.model_files import (
+    CONFIGS,
+    LABELS,
+    assert_same_state,
+    configure,
+    load,
+    peer,
+    read_there,
+    rewrite,
+)
 from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, run
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-safetensors = pytest.importorskip("safetensors.torch")
 
 TOLERANCE = 1e-5
-LABELS = ["bad", "middling", "good", "grand", "best"]
-COMMON = {
-    "vocab_size": 131,
-    "hidden_size": 35,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 5,
-    "intermediate_size": 53,
-    "max_position_embeddings": 67,
-    "id2label": dict(enumerate(LABELS)),
-}
-ALBERT = {**COMMON, "embedding_size": 13, "num_hidden_layers": 4}
-SHARED = {name: COMMON[name] for name in ("vocab_size", "max_position_embeddings", "id2label")}
-DISTILBERT = {**SHARED, "dim": 35, "n_layers": 3, "n_heads": 5, "hidden_dim": 53}
-CONFIGS = {
-    "bert": ("Bert", COMMON),
-    "bert tanh": ("Bert", {**COMMON, "hidden_act": "gelu_new", "layer_norm_eps": 1e-7}),
-    "roberta": ("Roberta", {**COMMON, "max_position_embeddings": 69, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
-    "albert": ("Albert", ALBERT),
-    "albert 2x2 relu": ("Albert", {**ALBERT, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"}),
-    "albert E = H": ("Albert", {**ALBERT, "embedding_size": 35}),
-    "distilbert": ("DistilBert", DISTILBERT),
-}
 HEADS = {
     "Model": None,
     "ForMaskedLM": MaskedLM,
     "ForSequenceClassification": TextClassifier,
     "ForQuestionAnswering": QuestionAnswerer,
 }
-
-
-def peer(case: str, head: str, directory: Path, **save):
-    """A transformers model with random weights, and its files in `directory`."""
-    family, settings = CONFIGS[case]
-    if head == "ForQuestionAnswering":  # whose two outputs count as labels
-        settings = {name: value for name, value in settings.items() if name != "id2label"}
-    config = getattr(transformers, f"{family}Config")(**settings)
-    torch.manual_seed(1409)
-    model = getattr(transformers, family + head)(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():  # biases and scales, too
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(directory, **save)
-    return model
 
 
 def batch_for(backbone) -> dict[str, np.ndarray]:
@@ -78,31 +49,7 @@ def answer(model, batch):
         return model(**inputs, output_hidden_states=True)
 
 
-def load(directory: Path, task):
-    if task is None:
-        return Backbone.from_preset(directory)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
-        return task.from_preset(directory)
-
-
-def state_of(directory: Path) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in safetensors.load_file(directory / "model.safetensors").items()}
-
-
-def rewrite(directory: Path, change) -> None:
-    """Changes the state dict in `directory`."""
-    file = directory / "model.safetensors"
-    state = {name: tensor.clone() for name, tensor in safetensors.load_file(file).items()}
-    safetensors.save_file(change(state), file, {"format": "pt"})
-
-
-def configure(directory: Path, **changes) -> None:
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def check_hidden(model, theirs, backbone) -> None:
+def check_hidden(theirs, backbone) -> None:
     batch = batch_for(backbone)
     real = batch["padding_mask"] > 0
     ours, expected = run(backbone, batch), answer(theirs, batch)
@@ -113,15 +60,27 @@ def check_hidden(model, theirs, backbone) -> None:
         assert difference(ours["pooled_output"], expected.pooler_output.numpy()) <= TOLERANCE
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A model of transformers', its files, and what was loaded of them, all made once: to look at, not to change."""
+
+    @functools.cache
+    def make(case, head):
+        directory = tmp_path_factory.mktemp("theirs")
+        return peer(case, head, directory), directory, load(directory, HEADS[head])
+
+    return make
+
+
 @pytest.mark.parametrize("case", CONFIGS)
-def test_backbone(case, tmp_path):
-    theirs = peer(case, "Model", tmp_path)
-    check_hidden(None, theirs, load(tmp_path, None))
+def test_backbone(case, pair):
+    theirs, _, ours = pair(case, "Model")
+    check_hidden(theirs, ours)
 
 
 @pytest.mark.parametrize("case", ["bert", "roberta", "albert 2x2 relu", "distilbert"])
-def test_masked_lm(case, tmp_path):
-    theirs, task = peer(case, "ForMaskedLM", tmp_path), load(tmp_path, MaskedLM)
+def test_masked_lm(case, pair):
+    theirs, _, task = pair(case, "ForMaskedLM")
     batch = batch_for(task.backbone)
     logits = np.asarray(run(task, {**batch, "mask_positions": MASK_POSITIONS}))  # (B, M, V)
     expected = np.take_along_axis(answer(theirs, batch).logits.numpy(), MASK_POSITIONS[:, :, None], axis=1)
@@ -129,16 +88,16 @@ def test_masked_lm(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["bert", "roberta", "albert", "distilbert"])
-def test_classifier(case, tmp_path):
-    theirs, task = peer(case, "ForSequenceClassification", tmp_path), load(tmp_path, TextClassifier)
+def test_classifier(case, pair):
+    theirs, _, task = pair(case, "ForSequenceClassification")
     batch = batch_for(task.backbone)
     assert difference(run(task, batch), answer(theirs, batch).logits.numpy()) <= TOLERANCE
     assert task.class_names == LABELS
 
 
 @pytest.mark.parametrize("case", ["bert", "roberta", "albert", "distilbert"])
-def test_question_answerer(case, tmp_path):
-    theirs, task = peer(case, "ForQuestionAnswering", tmp_path), load(tmp_path, QuestionAnswerer)
+def test_question_answerer(case, pair):
+    theirs, _, task = pair(case, "ForQuestionAnswering")
     batch = batch_for(task.backbone)
     real, expected = batch["padding_mask"] > 0, answer(theirs, batch)
     for column, logits in enumerate((expected.start_logits, expected.end_logits)):
@@ -155,22 +114,16 @@ def test_names_without_meaning_are_left_out(tmp_path):
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("case", ["bert", "roberta", "albert E = H", "distilbert"])
-def test_round_trip(case, head, tmp_path):
+def test_round_trip(case, head, pair, tmp_path):
     """What was loaded and written again is the same, bit by bit, and transformers reads it without a remark."""
-    theirs = peer(case, head, tmp_path / "theirs")
-    model = load(tmp_path / "theirs", HEADS[head])
+    theirs, directory, model = pair(case, head)
     save_checkpoint(model, tmp_path / "ours", to="hf")
-    before, after = state_of(tmp_path / "theirs"), state_of(tmp_path / "ours")
-    expected = {name for name in before if not (case == "roberta" and "pooler" in name)}
-    assert after.keys() == expected
-    for name in expected:
-        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
-    again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
-    unexplained = [name for name in report["missing_keys"] if not (case == "roberta" and "pooler" in name)]
-    assert (unexplained, list(report["unexpected_keys"]), list(report["mismatched_keys"])) == ([], [], [])
+    without = "pooler" if case == "roberta" else None
+    assert_same_state(tmp_path / "ours", directory, without)
+    again = read_there(type(theirs), tmp_path / "ours", without)
     batch = batch_for(getattr(model, "backbone", model))
     first = {"Model": "last_hidden_state", "ForQuestionAnswering": "start_logits"}.get(head, "logits")
-    assert torch.equal(getattr(answer(again.eval(), batch), first), getattr(answer(theirs, batch), first))
+    assert torch.equal(getattr(answer(again, batch), first), getattr(answer(theirs, batch), first))
     if head == "ForSequenceClassification":
         assert again.config.id2label == dict(enumerate(LABELS))
 
@@ -182,14 +135,14 @@ def test_roberta_without_segments_is_written_with_a_zero_row(tmp_path):
     backbone = tiny_backbone(FAMILY)
     assert backbone.config.num_segments == 0
     save_checkpoint(backbone, tmp_path, to="hf")
-    check_hidden(None, transformers.RobertaModel.from_pretrained(tmp_path, add_pooling_layer=False).eval(), backbone)
+    check_hidden(transformers.RobertaModel.from_pretrained(tmp_path, add_pooling_layer=False).eval(), backbone)
 
 
 @pytest.mark.parametrize("save", [{"max_shard_size": "20KB"}, {}], ids=["shards", "one file"])
 def test_files(save, tmp_path):
-    theirs = peer("bert", "Model", tmp_path, **save)
+    theirs = peer("bert", "Model", tmp_path, save)
     assert (tmp_path / "model.safetensors.index.json").exists() == bool(save)
-    check_hidden(None, theirs, load(tmp_path, None))
+    check_hidden(theirs, load(tmp_path))
 
 
 def test_pickled_weights(tmp_path):
@@ -197,7 +150,7 @@ def test_pickled_weights(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.warns(UserWarning, match="holds no pooler"):
-        check_hidden(None, theirs, load(tmp_path, None))
+        check_hidden(theirs, load(tmp_path))
 
 
 def test_old_names(tmp_path):
@@ -212,16 +165,16 @@ def test_old_names(tmp_path):
         return old
 
     rewrite(tmp_path, age)
-    check_hidden(None, theirs, load(tmp_path, None))
+    check_hidden(theirs, load(tmp_path))
     rewrite(tmp_path, lambda state: {n.removeprefix("bert."): t for n, t in state.items() if n.startswith("bert.")})
-    check_hidden(None, theirs, load(tmp_path, None))
+    check_hidden(theirs, load(tmp_path))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype, tmp_path):
     theirs = peer("bert", "Model", tmp_path)
     rewrite(tmp_path, lambda state: {name: tensor.to(dtype) for name, tensor in state.items()})
-    check_hidden(None, theirs.to(dtype).float(), load(tmp_path, None))
+    check_hidden(theirs.to(dtype).float(), load(tmp_path))
 
 
 QUERY = "encoder.layer.1.attention.self.query.weight"
@@ -245,7 +198,7 @@ def test_wrong_tensors(name, tmp_path):
     peer("bert", "Model", tmp_path)
     rewrite(tmp_path, change)
     with pytest.raises(PresetError, match=message) as error:
-        load(tmp_path, None)
+        load(tmp_path)
     assert str(tmp_path) in str(error.value)
 
 
@@ -279,7 +232,7 @@ def test_wrong_configuration(name, tmp_path):
     peer("bert", "Model", tmp_path)
     configure(tmp_path, **change)
     with pytest.raises(PresetError, match=message) as error:
-        load(tmp_path, None)
+        load(tmp_path)
     assert str(tmp_path) in str(error.value)
 
 
@@ -297,20 +250,20 @@ def test_a_wrong_value_has_the_files_own_name(case, change, message, tmp_path):
     peer(case, "Model", tmp_path)
     configure(tmp_path, **change)
     with pytest.raises(PresetError, match=f"{tmp_path}/config.json: {message}"):
-        load(tmp_path, None)
+        load(tmp_path)
 
 
 def test_another_dropout_for_attention_is_said(tmp_path):
     peer("bert", "Model", tmp_path)
     configure(tmp_path, attention_probs_dropout_prob=0.3)
     with pytest.warns(UserWarning, match="`attention_probs_dropout_prob` is 0.3, but training will use"):
-        load(tmp_path, None)
+        load(tmp_path)
 
 
 def test_a_head_of_another_task_starts_anew(tmp_path):
     peer("bert", "ForMaskedLM", tmp_path)
     with pytest.warns(UserWarning, match="holds no pooler"):
-        task = TextClassifier(load(tmp_path, None), num_classes=2)
+        task = TextClassifier(load(tmp_path), num_classes=2)
     assert task.num_classes == 2
     peer("bert", "ForSequenceClassification", tmp_path / "classifier")
     with pytest.warns(UserWarning, match="holds no head of a MaskedLM"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,10 +14,12 @@ from lmzoo.models import Backbone, MaskedLM, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_preprocessor
+from tests.checkpoints.model_files import load
 from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, randomise, run, to_numpy
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert"]
 CLASSES = 7
+CLASSIFIER = {"num_classes": CLASSES, "dropout": 0.3}
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +27,12 @@ def keras_hub():
     return pytest.importorskip("keras_hub").models
 
 
-@pytest.fixture
-def saved(keras_hub, tmp_path):
-    """Makes a task of KerasHub's with random weights, and its preset in `tmp_path`."""
+@pytest.fixture(scope="module")
+def made(keras_hub, tmp_path_factory):
+    """Makes a task of KerasHub's with random weights, and its preset in a directory of its own, both once."""
 
-    def save(name, kind, **arguments):
+    @functools.cache
+    def make(name, kind, **arguments):
         prefix = families()[name].backbone.__name__.removesuffix("Backbone")
         sizes = {"num_layers": 3, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "max_sequence_length": 67}
         sizes |= {"embedding_dim": 13} if name == "albert" else {}
@@ -37,16 +42,23 @@ def saved(keras_hub, tmp_path):
         for weight in task.weights:  # a small variance before the head's LayerNorm, so that its epsilon counts
             if "mlm_head/intermediate_dense/" in weight.path:
                 weight.assign(weight * 0.01)
-        task.save_to_preset(str(tmp_path))
+        directory = tmp_path_factory.mktemp(f"{name}_{kind}")
+        task.save_to_preset(str(directory))
+        return task, directory
+
+    return make
+
+
+@pytest.fixture
+def saved(made, tmp_path):
+    """A task of KerasHub's, and a copy of its preset in `tmp_path`."""
+
+    def copy(name, kind, **arguments):
+        task, directory = made(name, kind, **arguments)
+        shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
         return task
 
-    return save
-
-
-def load(cls, directory, **arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
-        return cls.from_preset(directory, **arguments)
+    return copy
 
 
 def outputs(theirs, ours, batch):
@@ -56,8 +68,8 @@ def outputs(theirs, ours, batch):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_text_classifier(name, saved, tmp_path):
-    theirs = saved(name, "TextClassifier", num_classes=CLASSES, dropout=0.3)
-    ours = load(TextClassifier, tmp_path)
+    theirs = saved(name, "TextClassifier", **CLASSIFIER)
+    ours = load(tmp_path, TextClassifier)
     actual, expected = outputs(theirs, ours, padded_batch())
     assert actual.shape == (3, CLASSES)
     assert difference(actual, expected) <= 1e-5
@@ -68,7 +80,7 @@ def test_text_classifier(name, saved, tmp_path):
 def test_masked_lm(name, saved, tmp_path):
     """Its head's LayerNorm adds 1e-5 where the backbone's adds 1e-12, and its GELU may be another."""
     theirs = saved(name, "MaskedLM")
-    ours = load(MaskedLM, tmp_path)
+    ours = load(tmp_path, MaskedLM)
     actual, expected = outputs(theirs, ours, {**padded_batch(), "mask_positions": MASK_POSITIONS})
     assert difference(actual, expected) <= 1e-5
     other = MaskedLM(ours.backbone)
@@ -78,7 +90,7 @@ def test_masked_lm(name, saved, tmp_path):
 
 def test_a_head_of_its_own_is_kept_and_not_written_elsewhere(saved, tmp_path):
     saved("bert", "MaskedLM")
-    ours = load(MaskedLM, tmp_path)
+    ours = load(tmp_path, MaskedLM)
     ours.preprocessor = tiny_preprocessor(families()["bert"])
     ours.save_to_preset(tmp_path / "ours")
     again = MaskedLM.from_preset(tmp_path / "ours")
@@ -90,15 +102,15 @@ def test_a_head_of_its_own_is_kept_and_not_written_elsewhere(saved, tmp_path):
 
 
 def test_other_tasks_and_backbones(saved, tmp_path):
-    saved("bert", "TextClassifier", num_classes=CLASSES)
-    assert isinstance(load(Backbone, tmp_path), Backbone)
+    saved("bert", "TextClassifier", **CLASSIFIER)
+    assert isinstance(load(tmp_path, Backbone), Backbone)
     with pytest.warns(UserWarning, match="holds no head of a MaskedLM"):
-        load(MaskedLM, tmp_path)
+        load(tmp_path, MaskedLM)
     with pytest.warns(UserWarning, match="The head of .* is not used"):
-        assert load(TextClassifier, tmp_path, num_classes=3).num_classes == 3
+        assert load(tmp_path, TextClassifier, num_classes=3).num_classes == 3
     (tmp_path / "task.json").unlink()  # a preset of a backbone
     with pytest.raises(ValueError, match="Pass `num_classes`"):
-        load(TextClassifier, tmp_path)
+        load(tmp_path, TextClassifier)
 
 
 REFUSED = {
@@ -112,15 +124,15 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case, saved, tmp_path):
     key, value, message = REFUSED[case]
-    saved("distilbert", "TextClassifier", num_classes=CLASSES)
+    saved("distilbert", "TextClassifier", **CLASSIFIER)
     stored = json.loads((tmp_path / "task.json").read_text())
     stored["config"][key] = value
     (tmp_path / "task.json").write_text(json.dumps(stored))
     with pytest.raises(PresetError, match=message):
-        load(TextClassifier, tmp_path)
+        load(tmp_path, TextClassifier)
 
 
 def test_probabilities_there_are_scores_here(saved, tmp_path):
     theirs = saved("bert", "TextClassifier", num_classes=CLASSES, activation="softmax")
-    logits, expected = outputs(theirs, load(TextClassifier, tmp_path), padded_batch())
+    logits, expected = outputs(theirs, load(tmp_path, TextClassifier), padded_batch())
     assert difference(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), expected) <= 1e-5

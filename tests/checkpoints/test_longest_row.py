@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from lmzoo.checkpoints.converting import convert
+from lmzoo.checkpoints.writing import save_checkpoint
 from lmzoo.models import TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError
@@ -16,12 +18,17 @@ from lmzoo.text import TextNotice
 SETTINGS = "tokenizer_config.json"
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
     """Hugging Face's files of a model of 67 positions."""
-    tiny_task(TextClassifier, families()["bert"]).save_to_preset(tmp_path / "ours")
-    convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
-    return tmp_path / "theirs"
+    directory = tmp_path_factory.mktemp("theirs")
+    save_checkpoint(tiny_task(TextClassifier, families()["bert"]), directory, to="hf")
+    return directory
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    return shutil.copytree(written, tmp_path / "theirs")
 
 
 def say(folder, length) -> None:

@@ -13,10 +13,10 @@ from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.presets.loading import open_source
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
-from tests.checkpoints.test_hugging_face import MASK_POSITIONS, batch_for, configure, load, rewrite, state_of
-from tests.checkpoints.test_one_output import peer
+from tests.checkpoints.model_files import assert_same_state, configure, load, peer, read_there, rewrite, state_of
+from tests.checkpoints.test_hugging_face import batch_for
 from tests.models.test_family_transformers import run_peer
-from tests.reference.weights import difference, randomise, run
+from tests.reference.weights import MASK_POSITIONS, difference, randomise, run
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -50,13 +50,9 @@ def test_there_and_back(case, tmp_path):
         assert difference(logits, expected[name]) <= 1e-5
         assert np.ptp(expected[name]) > 1e-2
     save_checkpoint(task, tmp_path / "ours", to="hf")
-    before, after = state_of(tmp_path / "theirs"), state_of(tmp_path / "ours")
-    assert after.keys() == before.keys()
-    for name in before:
-        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
-    again, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert [len(report[kind]) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [0, 0, 0]
-    for name, logits in of_theirs(again.eval(), batch).items():
+    assert_same_state(tmp_path / "ours", tmp_path / "theirs")
+    again = read_there(type(theirs), tmp_path / "ours")
+    for name, logits in of_theirs(again, batch).items():
         np.testing.assert_array_equal(logits, expected[name])
     found = verify(tmp_path / "ours")
     assert (found["head"], found["tensors"].split(", in")[0].split(", ")[1]) == ("Pretrainer", "7 of the head")
@@ -67,9 +63,7 @@ def test_masked_lm_of_both(case, tmp_path):
     """Without the head of sentences, and without a notice."""
     theirs = peer(case, "ForPreTraining", tmp_path)
     for cls, arguments in ((MaskedLM, {}), (Pretrainer, {"objective": None})):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
-            task = cls.from_preset(tmp_path, **arguments)
+        task = load(tmp_path, cls, **arguments)
         batch = batch_for(task.backbone)
         logits = scores(task, batch)
         logits = logits if cls is MaskedLM else logits["masked_lm"]
@@ -129,9 +123,7 @@ def test_without_an_objective(case, tmp_path):
     assert difference(scores(task, batch)["masked_lm"], logits) <= 1e-5
     save_checkpoint(task, tmp_path / "ours", to="hf")
     assert verify(tmp_path / "ours")["head"] == "MaskedLM"
-    assert {n: a.tobytes() for n, a in state_of(tmp_path / "ours").items()} == {
-        n: a.tobytes() for n, a in state_of(tmp_path / "theirs").items()
-    }
+    assert_same_state(tmp_path / "ours", tmp_path / "theirs")
 
 
 @pytest.mark.parametrize("name", ["bert", "albert"])
@@ -175,9 +167,7 @@ def test_to_transformers_and_back(tmp_path):
         )
         for step, to in enumerate(["tf1", "hf", "keras"]):
             convert(tmp_path / f"{step}", tmp_path / f"{step + 1}", to)
-    assert state_of(tmp_path / "2").keys() == state_of(tmp_path / "0").keys()
-    for name, array in state_of(tmp_path / "0").items():
-        np.testing.assert_array_equal(state_of(tmp_path / "2")[name], array)
+    assert_same_state(tmp_path / "2", tmp_path / "0")
     both, masked = Pretrainer.from_preset(tmp_path / "3"), MaskedLM.from_preset(tmp_path / "3")
     batch = batch_for(both.backbone)
     expected, found = of_theirs(theirs, batch), scores(both, batch)

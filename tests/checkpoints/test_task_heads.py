@@ -12,6 +12,8 @@ from tests.reference.weights import difference, padded_batch, randomise, run
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 TOLERANCE = 1e-5
 CHOICES = 3
 BERT = {**ROBERTA, r"pooler/dense/": "pooler.dense.", r"classifier/logits/": "classifier."}

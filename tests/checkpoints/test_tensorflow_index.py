@@ -295,7 +295,7 @@ def test_altered_at_random_with_right_checksums(prefix):
     content = b"".join([row(b"", HEADER), row(b"kernel", entry()), row(b"nels", entry((3, 2)), shared=3)])
     read = 0
     tracemalloc.start()
-    for _ in range(1_000):
+    for _ in range(307):
         try:
             checkpoint = opened(prefix, table([block([altered(content, numbers)])]))
             for name in checkpoint.names():
@@ -307,4 +307,4 @@ def test_altered_at_random_with_right_checksums(prefix):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5e6
-    assert read > 50
+    assert read > 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -230,10 +231,12 @@ def test_malformed_vocabularies(directory: Path) -> None:
         read_tokenizer(directory, SENTENCE)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("step", "least"), [pytest.param(7, 50, id="some"), pytest.param(1, 100, id="all", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("cls", SIZES)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_anything_else_in_the_files(directory: Path, cls: type[Tokenizer]) -> None:
+def test_anything_else_in_the_files(directory: Path, cls: type[Tokenizer], step: int, least: int) -> None:
     write_tokenizer(tiny(cls), directory, 7)
     write_json(directory / NAMES, {"mask_token": {"content": tiny(cls).mask_token}})
     write_json(directory / ADDED, {tiny(cls).mask_token: tiny(cls).mask_id})
@@ -242,7 +245,7 @@ def test_anything_else_in_the_files(directory: Path, cls: type[Tokenizer]) -> No
     refused, accepted = [], 0
     for name in (PIPELINE, CONFIG, NAMES, ADDED):
         stored = json.loads((directory / name).read_text("utf-8"))
-        for spoiled in spoilt(stored):
+        for spoiled in itertools.islice(spoilt(stored), 0, None, step):
             write_json(directory / name, spoiled)
             try:
                 read_tokenizer(directory, cls)
@@ -250,9 +253,9 @@ def test_anything_else_in_the_files(directory: Path, cls: type[Tokenizer]) -> No
             except PresetError as error:
                 refused.append(str(error))
         write_json(directory / name, stored)
-    assert len(refused) > 100
+    assert len(refused) > least
     assert all(str(directory) in message for message in refused)
-    assert accepted > 100, "what no tokenizer reads does not matter"
+    assert accepted > least, "what no tokenizer reads does not matter"
 
 
 def spoilt(value: Any, depth: int = 4) -> Iterator[Any]:

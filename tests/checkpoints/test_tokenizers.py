@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,28 @@ from lmzoo.text import (
 )
 from tests.checkpoints import tokenizer_files as files
 from tests.text.trained import assert_equal_or_tied, comparable_to_transformers
+from tests.text.varied import SOME, sizes
 
 ACCENTS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
 CLEANING = [(True, False), (False, False), (True, True)]  # lowercase, keep_accents
+MORE = 2  # times as many texts as are to be left where some are not comparable
 FAMILY = {WordPieceTokenizer: "bert", BytePairTokenizer: "roberta", SentencePieceTokenizer: "albert"}
 
 
-@pytest.fixture(scope="module")
-def texts() -> list[str]:
-    return files.all_texts(10_000)
+@pytest.fixture(scope="module", params=sizes(10_000))
+def count(request: pytest.FixtureRequest) -> int:
+    """How many texts to compare."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def tokenizers(root: Path, texts: list[str]) -> dict[type, Any]:
-    return files.make_tokenizers(root, texts)
+def texts(count: int) -> list[str]:
+    return files.all_texts(count)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(root: Path) -> dict[type, Any]:
+    return files.make_tokenizers(root, files.all_texts(10_000))
 
 
 def auto_tokenizer(directory: Path) -> Any:
@@ -50,13 +59,12 @@ def ids_of(peer: Any, texts: list[str]) -> list[list[int]]:
 def assert_same_ids(found: Any, peer: Any, texts: list[str]) -> None:
     rows = zip(texts, found.tokenize(texts), ids_of(peer, texts), strict=True)
     assert [row for row in rows if row[1] != row[2]] == []
-    assert len(texts) > 10_000
+    assert len(texts) > SOME
 
 
 # === Reading ===
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "lowercase", "strip_accents"),
     [
@@ -78,7 +86,6 @@ def test_word_piece(
     assert 0.01 < unknown < 0.5, "the vocabulary must neither know everything nor nothing"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("write", [files.write_published, files.write_saved, files.write_generic, files.write_old])
 def test_byte_pairs(tokenizers: dict, texts: list[str], tmp_path: Path, write: Callable) -> None:
     tokenizer = tokenizers[BytePairTokenizer]
@@ -100,25 +107,25 @@ def test_fairseq(tokenizers: dict, texts: list[str], tmp_path: Path) -> None:
     assert_same_ids(found, files.peer_of(expected), texts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("write", [files.write_saved, files.write_generic, files.write_old])
 @pytest.mark.parametrize(("lowercase", "keep_accents"), CLEANING)
-def test_sentencepiece(tokenizers: dict, tmp_path: Path, write: Callable, lowercase: bool, keep_accents: bool) -> None:
+def test_sentencepiece(
+    tokenizers: dict, count: int, tmp_path: Path, write: Callable, lowercase: bool, keep_accents: bool
+) -> None:
     tokenizer = SentencePieceTokenizer(tokenizers[SentencePieceTokenizer].model, lowercase, keep_accents)
     write(tmp_path, tokenizer)
     found = read_tokenizer(tmp_path, SentencePieceTokenizer, tokenizer.vocabulary_size)
     assert found.get_config() == {"lowercase": lowercase, "keep_accents": keep_accents}
-    texts, peer = files.all_texts(30_000 if keep_accents else 12_000), auto_tokenizer(tmp_path)
+    texts, peer = files.all_texts(3 * count if keep_accents else MORE * count), auto_tokenizer(tmp_path)
     assert found.tokenize(texts) == tokenizer.tokenize(texts), "the model could be told from tokenizer.json"
     texts = comparable_to_transformers(texts, peer, lowercase, keep_accents)
-    assert len(texts) > 10_000
+    assert len(texts) > count
     found._splits = {}  # transformers 5 has no rule for commas after digits
     assert_equal_or_tied(found, texts, found.tokenize(texts), ids_of(peer, texts))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["spiece.model", "30k-clean.model"])
-def test_sentencepiece_without_tokenizer_json(tokenizers: dict, tmp_path: Path, name: str) -> None:
+def test_sentencepiece_without_tokenizer_json(tokenizers: dict, count: int, tmp_path: Path, name: str) -> None:
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizers[SentencePieceTokenizer].model)
@@ -129,10 +136,10 @@ def test_sentencepiece_without_tokenizer_json(tokenizers: dict, tmp_path: Path, 
     (tmp_path / "spiece.model").rename(tmp_path / name)
     found = read_tokenizer(tmp_path, SentencePieceTokenizer, len(proto.pieces))
     assert found.get_config() == {"lowercase": True, "keep_accents": False}
-    texts = comparable_to_transformers(files.all_texts(12_000), peer, True, False)
+    texts = comparable_to_transformers(files.all_texts(MORE * count), peer, True, False)
     found._splits = {}
     assert_equal_or_tied(found, texts, found.tokenize(texts), ids_of(peer, texts))
-    assert len(texts) > 10_000
+    assert len(texts) > count
 
 
 def test_chinese_albert(tokenizers: dict, tmp_path: Path) -> None:
@@ -157,7 +164,6 @@ def test_elmo(tmp_path: Path) -> None:
 # === Writing ===
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "albert"])
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
 def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp_path: Path, family: str) -> None:
@@ -172,7 +178,7 @@ def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp
         tokenizer.mask_id,
     ]
     if record.tokenizer is SentencePieceTokenizer:
-        texts = comparable_to_transformers(files.all_texts(12_000), peer, True, False)
+        texts = comparable_to_transformers(files.all_texts(MORE * len(texts)), peer, True, False)
         same = dict(zip(texts, ids_of(peer, texts), strict=True))
         own = dict(zip(texts, tokenizer.tokenize(texts), strict=True))
         differ = {text for text in texts if own[text] != same[text]}
@@ -180,7 +186,7 @@ def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp
         tokenizer._splits = {}
         assert_equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), ids_of(peer, texts))
         texts = [text for text in texts if text not in differ]
-    assert len(texts) > 10_000
+    assert len(texts) > SOME
     preprocessor = Preprocessor(tokenizer, record.packing, 512)
     pairs = texts[::-1]
     for arguments in ([texts], [texts, pairs]):
@@ -194,9 +200,8 @@ def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
-def test_what_is_written_can_be_read(tokenizers: dict, texts: list[str], tmp_path: Path, family: str) -> None:
-    texts = texts[:1009]
-    given = tokenizers[families()[family].tokenizer]
+def test_what_is_written_can_be_read(tokenizers: dict, tmp_path: Path, family: str) -> None:
+    texts, given = files.all_texts(SOME), tokenizers[families()[family].tokenizer]
     options = {"bert": ACCENTS, "roberta": [()], "albert": [*CLEANING, (False, True)]}[family]
     for number, option in enumerate(options):
         assets = (
@@ -229,11 +234,11 @@ def test_elmos_files(tmp_path: Path) -> None:
 # === Real vocabularies, on real text ===
 
 
-@pytest.mark.slow
-def test_real_vocabularies(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_real_vocabularies(shared: Callable[[str], Path], count: int, tmp_path: Path) -> None:
     folder = shared("data/tokenizers")
     with lzma.open(shared("data/pretrain/books-dev.txt.xz"), "rt", encoding="utf-8") as file:
         lines = file.read().split("\n")
+    lines = random.Random(1301).sample(lines, count) if count == SOME else lines
     roberta = tmp_path / "fairseq"
     roberta.mkdir()
     for name in ("gpt2/encoder.json", "gpt2/vocab.bpe"):
@@ -264,7 +269,6 @@ def test_real_vocabularies(shared: Callable[[str], Path], tmp_path: Path) -> Non
 # === KerasHub ===
 
 
-@pytest.mark.slow
 def test_keras_hub(tokenizers: dict, root: Path, tmp_path: Path) -> None:
     keras_hub = pytest.importorskip("keras_hub").tokenizers
     pieces, pairs, albert = (tokenizers[cls] for cls in (WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer))

@@ -13,7 +13,12 @@ from lmzoo.checkpoints.writing import save_checkpoint
 from lmzoo.models import MaskedLM, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError
-from lmzoo.testing import tiny_backbone, tiny_task
+from lmzoo.testing import tiny_task
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return tiny_task(TextClassifier, families()["bert"])
 
 
 def rewrite(directory, change) -> None:
@@ -38,11 +43,11 @@ def test_what_it_tells(tmp_path):
         verify(tmp_path)
 
 
-def test_a_preset_of_ours(tmp_path):
+def test_a_preset_of_ours(classifier, tmp_path):
     found = verify("bert_nano_en_uncased")
     assert (found["format"], found["manifest"], found["head"]) == ("lmzoo", "matches", "MaskedLM")
     assert found["tokenizer"] == "WordPieceTokenizer, 8,000 tokens"
-    tiny_task(TextClassifier, families()["bert"]).save_to_preset(tmp_path)
+    classifier.save_to_preset(tmp_path)
     assert verify(tmp_path)["head"] == "TextClassifier"
     (tmp_path / "manifest.json").unlink()
     with h5py.File(tmp_path / "task.weights.h5", "a") as file:
@@ -66,31 +71,29 @@ HEADS = {
 
 
 @pytest.mark.parametrize("case", HEADS)
-def test_a_damaged_head(case, tmp_path):
+def test_a_damaged_head(case, classifier, tmp_path):
     change, message = HEADS[case]
-    save_checkpoint(tiny_task(TextClassifier, families()["bert"]), tmp_path, to="hf")
+    save_checkpoint(classifier, tmp_path, to="hf")
     verify(tmp_path)
     rewrite(tmp_path, change)
     with pytest.raises(PresetError, match=message):
         verify(tmp_path)
 
 
-def test_a_head_that_is_not_loaded(tmp_path):
-    backbone = tiny_backbone(families()["bert"])
-    save_checkpoint(backbone, tmp_path, to="hf")
+def test_a_head_that_is_not_loaded(classifier, tmp_path):
+    save_checkpoint(classifier.backbone, tmp_path, to="hf")
     rewrite(tmp_path, lambda s: {**s, "qa_outputs.bias": s["pooler.dense.bias"][:2]})
     assert verify(tmp_path)["not read: the head of a QuestionAnswerer"] == "1: qa_outputs.bias"
-    tiny_task(TextClassifier, families()["bert"]).save_to_preset(tmp_path / "ours")
+    classifier.save_to_preset(tmp_path / "ours")
     (tmp_path / "ours/manifest.json").unlink()
     stored = json.loads((tmp_path / "ours/task.json").read_text())
     (tmp_path / "ours/task.json").write_text(json.dumps({**stored, "class_name": "Paraphraser"}))
     assert verify(tmp_path / "ours")["head"] == "of a Paraphraser, which is not loaded"
 
 
-def test_vocabularies_that_disagree(tmp_path):
-    task = tiny_task(TextClassifier, families()["bert"])
-    save_checkpoint(task, tmp_path, to="hf")
-    tokens = task.preprocessor.tokenizer.vocabulary
+def test_vocabularies_that_disagree(classifier, tmp_path):
+    save_checkpoint(classifier, tmp_path, to="hf")
+    tokens = classifier.preprocessor.tokenizer.vocabulary
     (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2], ""]))
     with pytest.warns(UserWarning, match=r"tokenizer.json and vocab.txt hold different tokens: number \d+ is"):
         verify(tmp_path)

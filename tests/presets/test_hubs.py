@@ -13,61 +13,71 @@ import time
 from pathlib import Path
 
 import huggingface_hub
-import huggingface_hub.constants
 import kagglehub
 import pytest
 import requests
+from huggingface_hub import constants
 
 from lmzoo.presets import PresetError, catalog, hubs, resolve
 
+NOBODY = "http://127.0.0.1:9"  # refuses connections
 COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 
-# Resolves one handle without importing the rest of lmzoo, which would take most of the time.
+# Resolves handles without importing the rest of lmzoo, which would take most of the time.
 CHILD = """
 import sys, types
-package, handle = sys.argv[1:]
+package, *handles = sys.argv[1:]
 for name, path in {"lmzoo": package, "lmzoo.presets": package + "/presets"}.items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
 from lmzoo.presets.catalog import resolve
 from lmzoo.presets.store import PresetError
-try:
-    print("FOUND", resolve(handle))
-except PresetError as error:
-    print(error)
+for handle in handles:
+    try:
+        print("FOUND", resolve(handle), end="\\0")
+    except PresetError as error:
+        print(error, end="\\0")
 """
 
 
-def resolve_in_child(handle: str, cache: Path, **environment: str) -> str:
+def resolve_in_child(handles: list[str], cache: Path, **environment: str) -> list[str]:
+    """What is found, or the error's message, for each handle in turn."""
     package = str(Path(hubs.__file__).parents[1])
     environment = {**os.environ, "HF_HOME": str(cache), "KAGGLEHUB_CACHE": str(cache), **environment}
     # A proxy that refuses connections stands for "no network" on machines that have one.
-    proxies = dict.fromkeys(["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"], "http://127.0.0.1:9")
+    proxies = dict.fromkeys(["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"], NOBODY)
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, package, handle],
+        [sys.executable, "-c", CHILD, package, *handles],
         env={**environment, **proxies},
         capture_output=True,
         text=True,
         timeout=15,
         check=True,
     )
-    return done.stdout
+    return done.stdout.split("\0")[:-1]
 
 
 @pytest.mark.parametrize(
-    ("handle", "environment", "expected"),
+    ("environment", "expected"),
     [
-        ("hf://lmzoo/nothing", {"HF_HUB_OFFLINE": "1"}, "unset HF_HUB_OFFLINE"),
-        ("hf://lmzoo/nothing", {}, "hf auth login"),
-        (f"hf://lmzoo/nothing@{COMMIT}", {}, "ConnectionError: https://huggingface.co cannot be reached"),
-        ("kaggle://lmzoo/bert/keras/nothing", {}, "with /version to use the cache without network"),
+        ({"HF_HUB_OFFLINE": "1"}, {"hf://lmzoo/nothing": "unset HF_HUB_OFFLINE"}),
+        (
+            {},
+            {
+                "hf://lmzoo/nothing": "hf auth login",
+                f"hf://lmzoo/nothing@{COMMIT}": "ConnectionError: https://huggingface.co cannot be reached",
+                "kaggle://lmzoo/bert/keras/nothing": "with /version to use the cache without network",
+            },
+        ),
     ],
+    ids=["offline", "nobody there"],
 )
-def test_no_network(tmp_path, handle, environment, expected):
-    message = resolve_in_child(handle, tmp_path, **environment)
-    assert message.startswith(f"Cannot fetch '{handle}'. Tried {'hugging' if handle[0] == 'h' else 'kaggle'}")
-    assert expected in message
-    assert "pass the path of its directory" in message
+def test_no_network(tmp_path, environment, expected):
+    messages = resolve_in_child([*expected], tmp_path, **environment)
+    for message, (handle, part) in zip(messages, expected.items(), strict=True):
+        assert message.startswith(f"Cannot fetch '{handle}'. Tried {'hugging' if handle[0] == 'h' else 'kaggle'}")
+        assert part in message
+        assert "pass the path of its directory" in message
 
 
 def test_offline_with_a_cached_copy(tmp_path):
@@ -78,7 +88,20 @@ def test_offline_with_a_cached_copy(tmp_path):
     (snapshot / "config.json").write_text("{}")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
-    assert resolve_in_child("hf://lmzoo/small", tmp_path, HF_HUB_OFFLINE="1") == f"FOUND {snapshot}\n"
+    assert resolve_in_child(["hf://lmzoo/small"], tmp_path, HF_HUB_OFFLINE="1") == [f"FOUND {snapshot}"]
+
+
+@pytest.fixture
+def hub(web, tmp_path, monkeypatch):
+    """A hub of our own and an empty cache, for Hugging Face's client in this process."""
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, web.url)
+    monkeypatch.setattr(constants, "ENDPOINT", web.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    web.serve("/", web.content(b"a page"))
+    huggingface_hub.close_session()  # with the proxies that the environment named before
+    yield web
+    huggingface_hub.close_session()
 
 
 def serve_hub(web, revision: str, files: list[str]) -> None:
@@ -109,31 +132,33 @@ NOT_READ = [
     ],
     ids=["pytorch", "tag", "commit", "keras"],
 )
-def test_which_files_are_fetched(tmp_path, web, handle, revision, weights, beside):
-    serve_hub(web, revision, [*READ, *NOT_READ, *weights, *beside])
-    environment = {"HF_ENDPOINT": web.url, "NO_PROXY": "127.0.0.1"}
-    folder = Path(resolve_in_child(handle, tmp_path, **environment).removeprefix("FOUND ").strip())
+def test_which_files_are_fetched(monkeypatch, hub, handle, revision, weights, beside):
+    serve_hub(hub, revision, [*READ, *NOT_READ, *weights, *beside])
+    folder = resolve(handle)
     assert folder.name == COMMIT
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert found == {*READ, *weights}
     # Without a network all of it comes from the cache.
-    asked = len(web.asked)
-    for offline in ({"HF_HUB_OFFLINE": "1", **environment}, {}):
-        assert resolve_in_child(handle, tmp_path, **offline) == f"FOUND {folder}\n"
-    assert len(web.asked) == asked
+    asked = len(hub.asked)
+    for change in ({"HF_HUB_OFFLINE": True}, {"ENDPOINT": NOBODY, "HUGGINGFACE_CO_URL_TEMPLATE": NOBODY}):
+        with monkeypatch.context() as patch:
+            for name, value in change.items():
+                patch.setattr(constants, name, value)
+            assert resolve(handle) == folder
+    assert len(hub.asked) == asked
     (folder / weights[0]).unlink()
-    assert resolve_in_child(handle, tmp_path, HF_HUB_OFFLINE="1").startswith(f"Cannot fetch '{handle}'")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(PresetError, match=f"^Cannot fetch '{handle}'"):
+        resolve(handle)
 
 
-def test_a_network_that_breaks_off_is_tried_again(tmp_path, web):
-    serve_hub(web, "", ["config.json", "model.safetensors"])
+def test_a_network_that_breaks_off_is_tried_again(hub):
+    serve_hub(hub, "", ["config.json", "model.safetensors"])
     tree = f"/api/models/org/name/tree/{COMMIT}"
-    web.serve(tree, web.fail(503), *web.answers[tree])
-    web.serve("/", lambda request: request.connection.close())
-    environment = {"HF_ENDPOINT": web.url, "NO_PROXY": "127.0.0.1"}
-    folder = Path(resolve_in_child(f"hf://org/name@{COMMIT}", tmp_path, **environment).removeprefix("FOUND ").strip())
-    assert (folder / "model.safetensors").exists()
-    asked = [request for request, _ in web.asked]
+    hub.serve(tree, hub.fail(503), *hub.answers[tree])
+    hub.serve("/", lambda request: request.connection.close())
+    assert (resolve(f"hf://org/name@{COMMIT}") / "model.safetensors").exists()
+    asked = [request for request, _ in hub.asked]
     assert asked[0] == "GET /"
     assert asked.count(f"GET {tree}") == 2
 
@@ -144,7 +169,7 @@ def test_a_published_repository_is_pinned_and_verified(tmp_path, monkeypatch):
     entry = {"handle": "hf://org/name", "revision": COMMIT, "files": {"config.json": {"size": 2}, "w.bin": known}}
     monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": entry})
     asked = []
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "data:,there")  # answers at once
+    monkeypatch.setattr(constants, "ENDPOINT", "data:,there")  # answers at once
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda name, **kwargs: asked.append(kwargs["revision"]) or str(tmp_path)
     )
@@ -193,8 +218,8 @@ def test_what_is_asked_of_kaggle(tmp_path, monkeypatch):
 @pytest.fixture
 def silent(monkeypatch):
     """The address of a server that accepts connections and never says a word."""
-    monkeypatch.setattr(hubs, "_IMPATIENT_AFTER", 0.2)
-    monkeypatch.setattr(hubs, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(hubs, "_IMPATIENT_AFTER", 0.1)
+    monkeypatch.setattr(hubs, "_TIMEOUT", 0.25)
     with socket.create_server(("127.0.0.1", 0), backlog=16) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
     # The threads that waited for it end now, before the next test.
@@ -204,8 +229,8 @@ def silent(monkeypatch):
 
 
 def test_a_silent_hugging_face(tmp_path, monkeypatch, silent):
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", silent)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "ENDPOINT", silent)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     start = time.monotonic()
     with pytest.raises(PresetError, match=f"TimeoutError: {silent} has not answered"):
         resolve("hf://lmzoo/nothing")
@@ -231,11 +256,11 @@ def test_a_silent_kaggle(monkeypatch, silent):
 
 def test_a_slow_download_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(hubs, "_IMPATIENT_AFTER", 0.01)
-    monkeypatch.setattr(hubs, "_TIMEOUT", 0.3)
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "data:,there")  # answers at once
+    monkeypatch.setattr(hubs, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(constants, "ENDPOINT", "data:,there")  # answers at once
 
     def download(name, etag_timeout, ignore_patterns):
-        time.sleep(0.6)
+        time.sleep(0.3)
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)

@@ -12,7 +12,7 @@ from lmzoo.models.family import families
 from lmzoo.testing import tiny_task, tiny_texts
 from lmzoo.text import batch_to_ids
 
-NAMES = ["elmo", pytest.param("bert", marks=pytest.mark.slow)]
+NAMES = ["bert", pytest.param("elmo", marks=pytest.mark.slow)]
 
 
 def build(family, **arguments):

@@ -42,7 +42,13 @@ TASKS = [getattr(models, name) for name in models.__all__ if "Backbone" not in n
 TASKS = [task for task in TASKS if task.supports(FAMILY)]
 
 
-@pytest.mark.parametrize("task_class", TASKS)
+# One of each kind of input: texts, words, pairs.
+QUICK = {models.TextClassifier, models.TokenClassifier, models.QuestionAnswerer}
+
+
+@pytest.mark.parametrize(
+    "task_class", [pytest.param(task, marks=[pytest.mark.slow] * (task not in QUICK)) for task in TASKS]
+)
 def test_columns_are_as_good_as_lists(task_class):
     task = tiny_task(task_class, FAMILY)
     task.compile(run_eagerly=True)  # quicker for one batch

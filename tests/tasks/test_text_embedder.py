@@ -108,8 +108,9 @@ def test_lists_and_pairs_as_one_text():
 # === Training ===
 
 
+@pytest.mark.slow  # `check_task_fit` trains with this objective
 @pytest.mark.compiled
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["bert", "elmo"])
 def test_contrastive_training_lets_partners_find_each_other(name):
     task = make(name)
     task.compile(keras.optimizers.Adam(1e-3))
@@ -208,7 +209,7 @@ def test_every_form_of_the_same_pairs(objective, strings_dataset):
         np.testing.assert_allclose(loss, losses[0], rtol=1e-4)
 
 
-@pytest.mark.parametrize("objective", ["contrastive", "cosine"])
+@pytest.mark.parametrize("objective", ["contrastive", pytest.param("cosine", marks=pytest.mark.slow)])
 def test_token_features_are_pairs_of_rows_and_stay_so(objective):
     task, rows = make(objective=objective), [text for pair in PAIRS for text in pair]
     task.compile(keras.optimizers.SGD(0.0))

@@ -1,0 +1,132 @@
+"""Models of transformers with random weights, their files, and ways to change those."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmzoo.models import Backbone
+
+LABELS = ["bad", "middling", "good", "grand", "best"]
+COMMON = {
+    "vocab_size": 131,
+    "hidden_size": 35,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "intermediate_size": 53,
+    "max_position_embeddings": 67,
+    "id2label": dict(enumerate(LABELS)),
+}
+ALBERT = {**COMMON, "embedding_size": 13, "num_hidden_layers": 4}
+SHARED = {name: COMMON[name] for name in ("vocab_size", "max_position_embeddings", "id2label")}
+DISTILBERT = {**SHARED, "dim": 35, "n_layers": 3, "n_heads": 5, "hidden_dim": 53}
+CONFIGS = {
+    "bert": ("Bert", COMMON),
+    "bert tanh": ("Bert", {**COMMON, "hidden_act": "gelu_new", "layer_norm_eps": 1e-7}),
+    "roberta": ("Roberta", {**COMMON, "max_position_embeddings": 69, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "albert": ("Albert", ALBERT),
+    "albert 2x2 relu": ("Albert", {**ALBERT, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"}),
+    "albert E = H": ("Albert", {**ALBERT, "embedding_size": 35}),
+    "distilbert": ("DistilBert", DISTILBERT),
+}
+# Heads with outputs of their own number, which labels would change.
+UNLABELLED = ("ForQuestionAnswering", "ForMultipleChoice", "ForPreTraining")
+
+
+def peer(
+    case: str,
+    head: str,
+    directory: Path,
+    save: Mapping[str, Any] | None = None,
+    seed: int = 1409,
+    **settings: Any,
+) -> Any:
+    """A transformers model with random weights, and its files in `directory`.
+
+    Args:
+        case: a key of `CONFIGS`.
+        head: the end of its class's name.
+        directory: where the files go.
+        save: arguments of `save_pretrained`.
+        seed: of the weights.
+        **settings: what its configuration says besides; `num_labels` instead of `LABELS`.
+    """
+    import torch
+    import transformers
+
+    family, common = CONFIGS[case]
+    if head in UNLABELLED or "num_labels" in settings:
+        common = {name: value for name, value in common.items() if name != "id2label"}
+    config = getattr(transformers, f"{family}Config")(**common, **settings)
+    torch.manual_seed(seed)
+    model = getattr(transformers, family + head)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases and scales, too
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(directory, **(save or {}))
+    return model
+
+
+def read_there(cls: Any, directory: Path, without: str | None = None) -> Any:
+    """The model as transformers reads it, which must not miss or ignore a tensor.
+
+    Args:
+        cls: a class of transformers'.
+        directory: where its files are.
+        without: what the names of tensors that may be missing hold.
+    """
+    import torch
+
+    model, report = cls.from_pretrained(directory, output_loading_info=True)
+    missing = [name for name in report["missing_keys"] if without is None or without not in name]
+    assert (missing, list(report["unexpected_keys"]), list(report["mismatched_keys"])) == ([], [], [])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # A file's tensors lie where they lie in the file. Where rows begin elsewhere, products may differ in a bit.
+            parameter.data = parameter.data.clone()
+    return model.eval()
+
+
+def load(directory: Path, cls: Any = None, **arguments: Any) -> Any:
+    """A backbone, or a task of class `cls`, of files without a tokenizer."""
+    if cls is None:
+        return Backbone.from_preset(directory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
+        return cls.from_preset(directory, **arguments)
+
+
+def state_of(directory: Path) -> dict[str, np.ndarray]:
+    """The tensors in `directory`."""
+    from safetensors.torch import load_file
+
+    return {name: tensor.numpy() for name, tensor in load_file(directory / "model.safetensors").items()}
+
+
+def assert_same_state(ours: Path, theirs: Path, without: str | None = None) -> None:
+    """That two directories hold the same tensors, bit by bit, but for those whose names hold `without`."""
+    before, after = state_of(theirs), state_of(ours)
+    expected = {name for name in before if without is None or without not in name}
+    assert after.keys() == expected
+    for name in expected:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+
+
+def rewrite(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Changes the state dict in `directory`."""
+    from safetensors.torch import load_file, save_file
+
+    file = directory / "model.safetensors"
+    state = {name: tensor.clone() for name, tensor in load_file(file).items()}
+    save_file(change(state), file, {"format": "pt"})
+
+
+def configure(directory: Path, **changes: Any) -> None:
+    """Changes the configuration in `directory`."""
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
