@@ -84,9 +84,9 @@ def _forget_module() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _forget_early() -> Iterator[None]:
-    """Modules of many tests forget in between, once the process is large."""
+    """Modules of many tests forget in between, whenever the process has grown by half a gigabyte."""
     yield
-    if _memory_in_use() > 1.5e9:
+    if _memory_in_use() > _kept + 5e8:
         _forget()
 
 
@@ -98,7 +98,11 @@ def _memory_in_use() -> int:
         return 0
 
 
+_kept = 0  # bytes in use after the last time that tests were forgotten
+
+
 def _forget() -> None:
+    global _kept
     keras.backend.clear_session()
     if BACKEND == "jax":
         import jax
@@ -113,6 +117,7 @@ def _forget() -> None:
         for name in [name for name in registry if name.startswith("CustomGradient-")]:
             del registry[name]
     _freeze()
+    _kept = _memory_in_use()
 
 
 @pytest.fixture(scope="session")
