@@ -99,11 +99,13 @@ def run_tests(tests: list[str], root: Path, backend: str, marks: str, timeout: f
             [*command, *tests], cwd=root, env=environment, capture_output=True, text=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"(more than {timeout:.0f} s)"
-    if done.returncode in (0, 5):
+        console.print(f"  no answer within {timeout:.0f} s", highlight=False)
         return ""
-    found = FAILED.search(done.stdout)
-    return found[1] if found else f"(pytest ended with {done.returncode}: {done.stdout[-300:]}{done.stderr[-300:]})"
+    # Only a test that failed has found something: not one that is gone, nor pytest's own errors.
+    found = FAILED.search(done.stdout) if done.returncode == 1 else None
+    if done.returncode not in (0, 1, 5):
+        console.print(f"  pytest ended with {done.returncode}: {done.stdout[-300:]}", highlight=False, markup=False)
+    return found[1] if found else ""
 
 
 def killer_of(fault: Fault, root: Path, known: str | None, options: argparse.Namespace) -> str:
