@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.checkpoints.engine import TRANSPOSED
 from lmzoo.checkpoints.writing import save_checkpoint
 from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, RobertaBackbone, TextClassifier
 from lmzoo.models.family import families
@@ -53,6 +54,14 @@ def assert_same(ours, theirs, leaving_out: tuple[str, ...] = ()) -> None:
 def clear_first_row(table) -> None:
     array = to_numpy(table.value)
     table.assign(np.concatenate([np.zeros_like(array[:1]), array[1:]]))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (31, 5), (67, 7)])
+def test_transposed_matrices_have_every_value(shape: tuple[int, int]) -> None:
+    matrix = np.random.default_rng(3).normal(size=shape).astype("float32")
+    loaded = TRANSPOSED.load(matrix)
+    np.testing.assert_array_equal(loaded, matrix.T)
+    np.testing.assert_array_equal(TRANSPOSED.store(loaded), matrix)
 
 
 @pytest.mark.parametrize(("name", "to"), FORMATS)
