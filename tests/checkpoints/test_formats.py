@@ -6,6 +6,7 @@ import argparse
 import functools
 import json
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, Rob
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from tests.reference.elmo import product_paths, to_product
 from tests.reference.weights import difference, padded_batch, randomise, run, to_numpy
 
 FORMATS = [
@@ -283,6 +285,11 @@ def test_elmo_variants(sizes, tmp_path):
     clear_first_row(backbone.bilm.encoder.embedding)
     save_checkpoint(backbone, tmp_path / "it", to="bilm")
     assert_same(Backbone.from_preset(tmp_path / "it"), backbone, leaving_out=("scalar_mix",))
+    paths, weights = product_paths(backbone.config), {weight.path: weight for weight in backbone.weights}
+    with h5py.File(tmp_path / "it" / "weights.hdf5") as file:
+        for name, path in paths.items():
+            np.testing.assert_array_equal(to_product(name, file[name][()]), to_numpy(weights.pop(path)), err_msg=name)
+    assert all(path.startswith("scalar_mix/") for path in weights)
 
 
 def test_elmo_of_tokens(tmp_path):

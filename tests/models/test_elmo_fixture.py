@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models.elmo import ElmoBackbone
+from lmzoo.models import Backbone, ElmoBackbone
 from tests.models.elmo_models import layers_and_state
-from tests.reference.elmo import batch_ids, product_paths, to_product
+from tests.reference.elmo import batch_ids
 from tests.reference.weights import difference, run
 
 TOLERANCE = 1e-5
@@ -37,26 +37,8 @@ def sentences(folder):
 
 
 def load(folder, **changes):
-    options = json.loads((folder / "options.json").read_text("utf-8"))
-    lstm, characters = options["lstm"], options["char_cnn"]
-    config = {
-        "lstm_dim": lstm["dim"],
-        "projection_dim": lstm["projection_dim"],
-        "num_layers": lstm["n_layers"],
-        "cell_clip": lstm["cell_clip"],
-        "projection_clip": lstm["proj_clip"],
-        "skip_connections": lstm["use_skip_connections"],
-        "char_embedding_dim": characters["embedding"]["dim"],
-        "filters": characters["filters"],
-        "num_highway": characters["n_highway"],
-        "activation": characters["activation"],
-    }
-    backbone = ElmoBackbone(**{**config, **changes})
-    weights = {weight.path: weight for weight in backbone.weights}
-    with h5py.File(folder / "lm_weights.hdf5") as file:
-        for name, path in product_paths(backbone.config).items():
-            weights.pop(path).assign(to_product(name, file[name][()]))
-    assert sorted(weights) == ["scalar_mix/gamma", "scalar_mix/scalars"]
+    backbone = Backbone.from_preset(folder, **changes)
+    assert isinstance(backbone, ElmoBackbone)
     return backbone
 
 
