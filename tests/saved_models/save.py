@@ -1,0 +1,79 @@
+"""Saves small models of every family and task as this version of the library writes them: a promise to load them.
+
+`python tests/saved_models/save.py` writes `<version>/<family>.zip` beside this file, and never over what is there.
+`test_saved_models.py` loads what all versions have written. Run it for a release, before its first change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import lmzoo
+from lmzoo import tasks
+from lmzoo.models.family import Family, families
+from lmzoo.testing import shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
+
+HERE = Path(__file__).resolve().parent
+# Instead of what `Family.tiny` says, where a family has it: files of a few kilobytes.
+SMALLER = {
+    "num_layers": 1, "num_groups": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 7, "embedding_dim": 5,
+    "lstm_dim": 7, "projection_dim": 3, "filters": ((1, 3), (2, 5)),
+}  # fmt: skip
+
+
+def smaller(family: Family) -> Family:
+    """The family with still smaller tiny models."""
+    names = {field.name for field in dataclasses.fields(family.tiny)}
+    changes = {name: value for name, value in SMALLER.items() if name in names}
+    return dataclasses.replace(family, tiny=dataclasses.replace(family.tiny, **changes))
+
+
+def save_backbone(family: Family, folder: Path) -> None:
+    """Writes a backbone, what goes in and what comes out."""
+    backbone, preprocessor = tiny_backbone(family), tiny_preprocessor(family)
+    features = preprocessor(["good film !", "the plot was never dull ."])
+    backbone.save(folder / "Backbone.keras")
+    backbone.save_to_preset(folder / "Backbone")
+    outputs = keras.tree.flatten(backbone.predict_on_batch(features))
+    np.savez_compressed(folder / "Backbone.npz", *outputs, **features)
+
+
+def save_task(task_class: type[tasks.Task], family: Family, folder: Path) -> None:
+    """Writes a task, what it was asked and what it predicts. A classifier has been trained for a step."""
+    task = tiny_task(task_class, family)
+    shake(task)
+    x, y = tiny_examples(task, 5)
+    if task_class is tasks.TextClassifier:
+        task.fit(x, y, batch_size=5, verbose=0)
+    task.save(folder / f"{task_class.__name__}.keras")
+    task.save_to_preset(folder / task_class.__name__)
+    (folder / f"{task_class.__name__}.txt").write_text(repr(x), "utf-8")
+    np.savez_compressed(folder / f"{task_class.__name__}.npz", *keras.tree.flatten(task.predict(x, verbose=0)))
+
+
+def main() -> None:
+    target = HERE / lmzoo.__version__
+    target.mkdir(exist_ok=True)
+    for family in families().values():
+        if (target / f"{family.name}.zip").exists():
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            save_backbone(smaller(family), Path(folder))
+            for name in tasks.__all__:
+                task_class = getattr(tasks, name)
+                if task_class is not tasks.Task and task_class.supports(family):
+                    save_task(task_class, smaller(family), Path(folder))
+            with zipfile.ZipFile(target / f"{family.name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+                for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+                    archive.write(path, path.relative_to(folder))
+        print(f"written: {target / family.name}.zip")
+
+
+if __name__ == "__main__":
+    main()
