@@ -18,10 +18,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 # `make test` leaves out the tests marked slow, `make test-all` none.
 MARKS ?= not slow
 
-# TensorFlow and Keras keep graphs of what was compiled: three times new processes give the memory back.
-TF_PART_1 := tests/conformance tests/models tests/layers
-TF_PART_2 := tests/tasks tests/pretraining tests/compat
-TF_PART_3 := $(filter-out $(TF_PART_1) $(TF_PART_2) tests/reference tests/mutants tests/__pycache__,\
+# TensorFlow and Keras keep graphs of what was compiled: new processes for each part give the memory back.
+TF_PART_1 := tests/conformance
+TF_PART_2 := tests/models tests/layers tests/checkpoints
+TF_PART_3 := tests/tasks tests/pretraining tests/compat
+TF_PART_4 := $(filter-out $(TF_PART_1) $(TF_PART_2) $(TF_PART_3) tests/reference tests/mutants tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 # What computes in a way of its own on the second backend. What tasks and models compute there, the tests on TensorFlow
@@ -101,7 +102,7 @@ lint: $(DEV_STAMP)  ## ruff and mypy
 
 test-tf: $(DEV_STAMP)  ## the tests on TensorFlow; PYTEST_ARGS="-k bert" for some
 	@echo "== tests, TensorFlow backend"
-	@for part in "$(TF_PART_1)" "$(TF_PART_2)" "$(TF_PART_3)"; do \
+	@for part in "$(TF_PART_1)" "$(TF_PART_2)" "$(TF_PART_3)" "$(TF_PART_4)"; do \
 		$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $$part || [ $$? -eq 5 ] || exit 1; \
 	done
 
