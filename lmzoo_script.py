@@ -38,6 +38,6 @@ def main() -> None:
     """Runs the command line."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow writes its log lines between ours
     postpone()
-    from lmzoo.cli import app
+    from lmzoo.cli.main import app
 
     app()

@@ -367,13 +367,13 @@ FAULTS = (
     ),
     Fault(
         "a command that failed ends with exit code 0",
-        "cli.py",
+        "cli/app.py",
         "raise typer.Exit(1) from None",
         "raise typer.Exit(0) from None",
     ),
     Fault(
         "precision and recall of classes are mixed up in reports",
-        "cli_reports.py",
+        "cli/reports.py",
         "right, there, said = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)",
         "right, there, said = np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)",
     ),

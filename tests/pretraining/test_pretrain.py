@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lmzoo
-from lmzoo.cli import app
+from lmzoo.cli.main import app
 from lmzoo.models.family import families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run, stored

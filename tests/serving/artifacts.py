@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from typer.testing import CliRunner
 
-from lmzoo.cli import app
+from lmzoo.cli.main import app
 from lmzoo.tasks import Task
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli import app
+from lmzoo.cli.main import app
 from lmzoo.serving.rest import ModelServer, RequestError
 
 TEXTS = ["good film", "", "bad bad film!"]

@@ -18,12 +18,12 @@ import typer
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli import app
-from lmzoo.cli_reading import Columns, read_numbers, read_texts, read_words
-from lmzoo.cli_tasks import KINDS
-from lmzoo.cli_writing import output_to
+from lmzoo.cli.examples import Columns, read_numbers, read_texts, read_words
+from lmzoo.cli.main import app
+from lmzoo.cli.output import output_to
+from lmzoo.cli.tasks import KINDS
 from lmzoo.models.bert import FAMILY
-from lmzoo.tiny import tiny_task, tiny_texts
+from lmzoo.testing.tiny import tiny_task, tiny_texts
 
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
 

@@ -1,4 +1,4 @@
-"""`lmzoo pretrain`. Imports nothing heavy at the top, as `lmzoo.cli`."""
+"""`lmzoo pretrain`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lmzoo.cli import _messages, app
+from lmzoo.cli.app import app, messages
 
 _CORPUS = (
     "Files of text, folders of them or patterns: .txt with a blank line between documents, or .jsonl; also compressed "
@@ -74,7 +74,7 @@ def pretrain(
     A run that is stopped, also by a kill, goes on with the same command; after a SIGTERM, on which it saves its state,
     the exit code is 143. Its folder holds log.csv, the vocabulary, the tokenised text and the newest states.
     """
-    with _messages():
+    with messages():
         import keras
 
         import lmzoo.models  # noqa: F401 - registers the families

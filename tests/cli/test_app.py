@@ -14,7 +14,7 @@ import pytest
 
 import lmzoo
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(code: str, *arguments: str, **env: str) -> str:

@@ -1,4 +1,4 @@
-"""`lmzoo export` and `lmzoo serve`. Imports nothing heavy at the top, as `lmzoo.cli`."""
+"""`lmzoo export` and `lmzoo serve`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lmzoo.cli import _messages, app
+from lmzoo.cli.app import app, messages
 
 _MODEL = "A .keras file, or a preset with the task's head."
 _TARGET = (
@@ -25,8 +25,8 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or for ONNX Runtime or LiteRT."""
-    with _messages():
-        from lmzoo.cli_tasks import _load
+    with messages():
+        from lmzoo.cli.tasks import load_task
         from lmzoo.serving.export import file_format
 
         is_file = file_format(target) is not None
@@ -35,7 +35,7 @@ def export(
             target = target / str(max(versions, default=0) + 1)
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} exists already. Pass `overwrite=True` to replace it.")
-        _, task = _load(model)
+        _, task = load_task(model)
         task.export(target, verbose=False)
         taken, given = (task.backbone.input, [task.output_name]) if is_file else (["strings"], task.served_outputs)
         said = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
@@ -49,7 +49,7 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0 lets others in.")] = "localhost",
 ) -> None:
     """Answer requests as TensorFlow Serving's REST API does, for trying and testing. Ctrl-C ends it."""
-    with _messages():
+    with messages():
         import json
         import shlex
 

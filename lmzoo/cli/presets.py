@@ -1,11 +1,7 @@
-"""The `lmzoo` command. Imports nothing heavy at the top: `lmzoo_script` starts it before Keras is loaded."""
+"""`lmzoo presets`, `lmzoo convert` and `lmzoo verify`."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -15,17 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-app = typer.Typer(
-    help="lmzoo: a Keras 3 model zoo from ELMo to BERT, RoBERTa and ALBERT.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"lmzoo {importlib.metadata.version('lmzoo')}")
-        raise typer.Exit
+from lmzoo.cli.app import app, messages
 
 
 class Format(StrEnum):
@@ -36,37 +22,6 @@ class Format(StrEnum):
     hf = "hf"
     tf1 = "tf1"
     bilm = "bilm"
-
-
-@contextmanager
-def _messages() -> Iterator[None]:
-    """Errors that the user can mend, and notices, as one line instead of a traceback."""
-    console, said = Console(stderr=True), set()
-
-    def show(message: str) -> None:
-        if message not in said:  # a command may go through the same texts twice
-            said.add(message)
-            console.print(f"Notice: {message}", markup=False, soft_wrap=True)
-
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: show(str(message))
-            yield
-    except (ValueError, OSError) as error:
-        message = str(error).replace("`overwrite=True`", "`--overwrite`")
-        if isinstance(error, FileNotFoundError) and error.filename:
-            message = f"There is no {error.filename}."
-        console.print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Where the options of the command itself are."""
 
 
 @app.command()
@@ -124,7 +79,7 @@ def convert(
     keras: a preset of lmzoo. keras_hub: KerasHub's (backbones). hf: Hugging Face's transformers. tf1: Google's BERT and
     ALBERT code. bilm: bilm-tf's and AllenNLP's ELMo.
     """
-    with _messages():
+    with messages():
         import lmzoo.models  # noqa: F401 - registers the families
         from lmzoo.checkpoints.converting import convert
 
@@ -135,7 +90,7 @@ def convert(
 @app.command()
 def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
     """List what is in a checkpoint or preset, and check all of it: files, configuration, tensors, tokenizer."""
-    with _messages():
+    with messages():
         import lmzoo.models  # noqa: F401 - registers the families
         from lmzoo.checkpoints.verifying import verify
 
@@ -149,8 +104,3 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
         for part, value in found.items():
             table.add_row(part, value)
         console.print(table)
-
-
-import lmzoo.cli_pretrain  # noqa: E402
-import lmzoo.cli_serving  # noqa: E402
-import lmzoo.cli_tasks  # noqa: E402, F401 - add their commands

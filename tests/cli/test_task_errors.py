@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli import app
+from lmzoo.cli.main import app
 from lmzoo.models.bert import FAMILY
-from lmzoo.tiny import tiny_task
+from lmzoo.testing.tiny import tiny_task
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`lmzoo fit`, `lmzoo evaluate` and `lmzoo predict`. Imports nothing heavy at the top, as `lmzoo.cli`."""
+"""`lmzoo fit`, `lmzoo evaluate` and `lmzoo predict`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from lmzoo.cli import _messages, app
-from lmzoo.cli_reading import (
+from lmzoo.cli.app import app, messages
+from lmzoo.cli.examples import (
     Columns,
     Reader,
     read_label_sets,
@@ -28,7 +28,7 @@ from lmzoo.cli_reading import (
     read_texts_alone,
     read_words,
 )
-from lmzoo.cli_writing import (
+from lmzoo.cli.output import (
     Tables,
     check_output,
     count_of,
@@ -52,7 +52,7 @@ class Kind:
         name: what it is called there.
         task: name of its class in `lmzoo.models`.
         read: reads its examples.
-        report: name of the function of `lmzoo.cli_reports` that `evaluate` calls.
+        report: name of the function of `lmzoo.cli.reports` that `evaluate` calls.
         names: from labels, of examples or of their words, to the names in them; None if labels have no names.
         arguments: from labels to the constructor's arguments that depend on them.
         fits: whether a model of the class is of this kind.
@@ -181,7 +181,7 @@ def fit(
 
     The labels are those of DATA. With validation examples, the model's scores on them follow the training.
     """
-    with _messages():
+    with messages():
         kind, columns = _kind_called(task), Columns(text, pair, label, choices, format, header, encoding, scale)
         check_output(output, overwrite, suffix=".keras")
         if validation and validation_split:
@@ -240,11 +240,11 @@ def evaluate(
 
     Loss and metrics are those that the model was compiled with; the rest depends on the task.
     """
-    with _messages():
+    with messages():
         if json_file:
             check_output(json_file, overwrite)
         columns = Columns(text, pair, label, choices, format, header, encoding, scale)
-        kind, task = _load(model)
+        kind, task = load_task(model)
         x, y = kind.read(data, columns, True, task.class_names if kind.names else None)
         scores, tables = _assess(kind, task, x, y, batch_size)
         if json_file:
@@ -279,10 +279,10 @@ def predict(
     A line is what the task's verb returns: a class and its score, a number, spans, an answer, a choice, words for the
     mask, a vector.
     """
-    with _messages():
+    with messages():
         if output:
             check_output(output, overwrite)
-        kind, task = _load(model)
+        kind, task = load_task(model)
         source: Any = sys.stdin.buffer if data == "-" else Path(data)
         columns = Columns(text, pair, None, choices, format or ("txt" if data == "-" else None), header, encoding)
         x, _ = kind.read(source, columns, False, None)
@@ -340,7 +340,7 @@ def _task_class(kind: Kind, arguments: dict[str, Any]) -> Any:
     return found
 
 
-def _load(source: str) -> tuple[Kind, Any]:
+def load_task(source: str) -> tuple[Kind, Any]:
     """A task, and what there is to know of it."""
     import keras
 
@@ -381,7 +381,7 @@ def _head_of(preset: str) -> Any:
 
 def _assess(kind: Kind, task: Any, x: Any, y: Any, batch_size: int) -> tuple[dict[str, float], Tables]:
     """Loss, metrics and the scores of the task's kind, and tables of more."""
-    from lmzoo import cli_reports
+    from lmzoo.cli import reports
 
     if not task.compiled:
         task.compile()
@@ -390,5 +390,5 @@ def _assess(kind: Kind, task: Any, x: Any, y: Any, batch_size: int) -> tuple[dic
     learnt = labels if task.needs_labels else None  # what was learnt without labels can be compared with some
     measured = task.evaluate(x, learnt, batch_size, return_dict=True, verbose=verbose)
     with in_chunks(batch_size) as chunks:
-        report = getattr(cli_reports, kind.report)(task, x, y, chunks, batch_size=batch_size, **measured)
+        report = getattr(reports, kind.report)(task, x, y, chunks, batch_size=batch_size, **measured)
     return {**measured, **report.scores}, report.tables

@@ -1,0 +1,55 @@
+"""The `lmzoo` command, which commands are added to, and how it shows errors and warnings."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    help="lmzoo: a Keras 3 model zoo from ELMo to BERT, RoBERTa and ALBERT.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lmzoo {importlib.metadata.version('lmzoo')}")
+        raise typer.Exit
+
+
+@contextmanager
+def messages() -> Iterator[None]:
+    """Errors that the user can mend, and notices, as one line instead of a traceback."""
+    console, said = Console(stderr=True), set()
+
+    def show(message: str) -> None:
+        if message not in said:  # a command may go through the same texts twice
+            said.add(message)
+            console.print(f"Notice: {message}", markup=False, soft_wrap=True)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: show(str(message))
+            yield
+    except (ValueError, OSError) as error:
+        message = str(error).replace("`overwrite=True`", "`--overwrite`")
+        if isinstance(error, FileNotFoundError) and error.filename:
+            message = f"There is no {error.filename}."
+        console.print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Where the options of the command itself are."""
