@@ -17,7 +17,7 @@ from lmzoo.layers.streams import StreamedBiLM
 from lmzoo.models.albert.backbone import SharedBlocks
 from lmzoo.models.elmo import FAMILY as ELMO
 from lmzoo.models.elmo.layers import BiLM
-from lmzoo.tiny import tiny_backbone
+from lmzoo.testing.tiny import tiny_backbone
 
 B, T, S, N, H, I, V, P, D, W = 3, 5, 2, 7, 21, 17, 11, 13, 19, 6  # see the layers' shape comments  # noqa: E741
 POLICIES = ("float32", "mixed_bfloat16")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo.models import TextClassifier
-from lmzoo.serving.agreement import check_answers
+from lmzoo.testing.served import assert_answers_agree
 from lmzoo.text import TextNotice
 from tests.serving.artifacts import Exported
 from tests.serving.bare import BareProcess
@@ -48,7 +48,7 @@ def test_odd_texts_are_served_as_they_are_classified(reviews: Exported, bare: Ba
     for part in (texts[:1], texts[1:8], texts[8:]):
         served = bare.ask(reviews.path(10), "serving_default", text=part)
         found = {name: np.array(rows, object if name == "label" else None) for name, rows in served.items()}
-        check_answers(reviews.models[10], part, found)
+        assert_answers_agree(reviews.models[10], part, found)
 
 
 def test_pairs_are_served(reviews: Exported, bare: BareProcess) -> None:

@@ -13,7 +13,7 @@ import pytest
 import lmzoo
 from lmzoo import tasks
 from lmzoo.models.family import families
-from lmzoo.serving.agreement import check_answers
+from lmzoo.testing.served import assert_answers_agree
 from tests.serving.bare import BareProcess
 from tests.text.varied import varied_texts
 
@@ -67,4 +67,4 @@ def test_answers_are_those_of_the_verb(
         answer = bare.ask(tmp_path / "1", "serving_default", **{name: column[part] for name, column in columns.items()})
         answers = {name: np.array(rows) for name, rows in answer.items()}
         strings = {name: rows.astype(object) for name, rows in answers.items() if rows.dtype.kind == "U"}
-        check_answers(task, x[part], answers | strings)
+        assert_answers_agree(task, x[part], answers | strings)

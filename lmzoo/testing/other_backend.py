@@ -1,4 +1,4 @@
-"""The part of `lmzoo.testing` that runs in another process, since a process has one backend."""
+"""Training and predictions of a task in another process, since a process has one backend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import os
 import subprocess
 import sys
 
-_ELSEWHERE = """
+import keras
+import numpy as np
+
+from lmzoo.tasks import Task
+from lmzoo.testing.tiny import tiny_examples
+
+_PROGRAM = """
 import importlib, json, sys, traceback
 replies, sys.stdout = sys.stdout, sys.stderr
 import keras, numpy as np
@@ -18,8 +24,8 @@ for line in sys.stdin:
     try:
         for module in modules:
             importlib.import_module(module)
-        from lmzoo.testing import _train_and_predict
-        np.savez(f"{folder}/results.npz", *_train_and_predict(keras.saving.load_model(f"{folder}/task.keras")))
+        from lmzoo.testing.other_backend import train_and_predict
+        np.savez(f"{folder}/results.npz", *train_and_predict(keras.saving.load_model(f"{folder}/task.keras")))
         reply = ""
     except Exception:
         reply = traceback.format_exc()
@@ -29,10 +35,10 @@ for line in sys.stdin:
 
 
 @functools.cache
-def _elsewhere(backend: str) -> subprocess.Popen[str]:
+def _process_of(backend: str) -> subprocess.Popen[str]:
     """A process of another backend, which takes long to start and so is kept."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _ELSEWHERE],
+        [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -42,17 +48,35 @@ def _elsewhere(backend: str) -> subprocess.Popen[str]:
     return process
 
 
-def ask_elsewhere(backend: str, request: list[str]) -> None:
+def ask_other_backend(backend: str, request: list[str]) -> None:
     """Trains and predicts with a saved task in a process of another backend.
 
     Args:
         backend: "tensorflow" or "jax".
         request: a folder with `task.keras`, into which `results.npz` goes, and modules to import before loading it.
     """
-    process = _elsewhere(backend)
+    process = _process_of(backend)
     assert process.stdin is not None
     assert process.stdout is not None
     print(json.dumps(request), file=process.stdin, flush=True)
     reply = process.stdout.readline()
     assert reply, f"the process of {backend} ended"
     assert json.loads(reply) == "", f"in {backend}: {json.loads(reply)}"
+
+
+def train_and_predict(task: Task) -> list[np.ndarray]:
+    """Predictions, the loss of a step, and the predictions after it.
+
+    `check_task_training` compares compiled with eager steps; here each backend takes what starts sooner.
+    """
+    task.compile(keras.optimizers.SGD(0.5), run_eagerly=not compiles_each_operation())
+    x, y = tiny_examples(task, 8)
+    before = task.predict(x, verbose=0)
+    history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history
+    after = task.predict(x, verbose=0)
+    return [*keras.tree.flatten(before), np.array(history["loss"]), *keras.tree.flatten(after)]
+
+
+def compiles_each_operation() -> bool:
+    """Whether eager code is slower, at first, than compiled code: on JAX each operation is compiled by itself."""
+    return keras.backend.backend() == "jax"

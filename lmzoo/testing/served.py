@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-5
 
 
-def check_answers(task: Task, x: Any, found: dict[str, np.ndarray]) -> None:
+def assert_answers_agree(task: Task, x: Any, found: dict[str, np.ndarray]) -> None:
     """Checks that a signature of strings answered as the task's verb does.
 
     Args:
@@ -32,11 +32,11 @@ def check_answers(task: Task, x: Any, found: dict[str, np.ndarray]) -> None:
             dicts = [a["text" if name == "answer" else name] for a in _dicts(answer)]
             expected = np.array(dicts if isinstance(answer, (dict, list)) else answer).ravel()
             values = np.array(row, found[name].dtype).ravel()
-            check_same(values[: len(expected)], expected, f"served {name}")
+            assert_same(values[: len(expected)], expected, f"served {name}")
             assert all(value in (b"", "", 0, -1) for value in values[len(expected) :]), f"padding of {name}"
 
 
-def check_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
+def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
     """Checks that strings are equal and numbers close."""
     if actual.dtype == object:
         texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]

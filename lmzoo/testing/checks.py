@@ -1,28 +1,4 @@
-"""What every family and every task must hold: the conformance kit.
-
-A check is a function that raises `AssertionError`. Those in `FAMILY_CHECKS` take a `Family`, those in `TASK_CHECKS` a
-task's class and a family. Models and tokenizer are built from the family's record (`Family.tiny`), so a family that
-lives outside of this package is tested like those within:
-
-```python
-import pytest
-from lmzoo.models import TextClassifier
-from lmzoo.models.bert import FAMILY  # yours
-from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS
-
-
-@pytest.mark.parametrize("check", FAMILY_CHECKS)
-def test_family(check):
-    check(FAMILY)
-
-
-@pytest.mark.parametrize("check", TASK_CHECKS)
-def test_classifier(check):
-    check(TextClassifier, FAMILY)
-```
-
-The tokenizer's `of_words` makes its vocabulary; `tiny` should hold distinct primes, so that no swapped axes pass.
-"""
+"""The checks of the conformance kit."""
 
 from __future__ import annotations
 
@@ -37,11 +13,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.elsewhere import ask_elsewhere
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family
 from lmzoo.tasks import Task
-from lmzoo.tiny import SEED, shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
+from lmzoo.testing.other_backend import ask_other_backend, compiles_each_operation, train_and_predict
+from lmzoo.testing.served import assert_answers_agree, assert_same
+from lmzoo.testing.tiny import SEED, shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
 TOLERANCE = 1e-5  # between results in float32 that must be equal
 
@@ -76,7 +53,7 @@ def _blank(features: dict[str, np.ndarray], row: int) -> None:
 
 
 def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, Any]:
-    if _compiles_each_operation():
+    if compiles_each_operation():
         return backbone.predict_on_batch(features)
     outputs = backbone({name: ops.convert_to_tensor(values) for name, values in features.items()})
     return keras.tree.map_structure(ops.convert_to_numpy, dict(outputs))
@@ -85,11 +62,6 @@ def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, A
 def _close(actual: Any, expected: Any, what: str, tolerance: float = TOLERANCE) -> None:
     for a, b in zip(keras.tree.flatten(actual), keras.tree.flatten(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
-
-
-def _compiles_each_operation() -> bool:
-    """Whether eager code is slower, at first, than compiled code: on JAX each operation is compiled by itself."""
-    return keras.backend.backend() == "jax"
 
 
 def _weights(model: keras.Model) -> list[np.ndarray]:
@@ -166,7 +138,7 @@ def check_training(family: Family, eager: bool | None = None) -> None:
         backbone = tiny_backbone(family)
         return keras.Model(backbone.input, [backbone.output["sequence_output"], backbone.output["pooled_output"]])
 
-    eager = not _compiles_each_operation() if eager is None else eager
+    eager = not compiles_each_operation() if eager is None else eager
     model = _check_step(build, "mse", features, targets, eager=eager)
     if eager:
         expected = keras.tree.map_structure(ops.convert_to_numpy, model(features, training=False))
@@ -220,7 +192,7 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
 
 def check_task_training(task_class: type[Task], family: Family) -> None:
     """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`."""
-    batch, eager = _task_batch(tiny_task(task_class, family)), not _compiles_each_operation()
+    batch, eager = _task_batch(tiny_task(task_class, family)), not compiles_each_operation()
     _check_step(lambda: tiny_task(task_class, family), "auto", *batch, eager=eager)
 
 
@@ -260,7 +232,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
 def check_task_resume(task_class: type[Task], family: Family) -> None:
     """A `.keras` file brings back the optimizer, so that training goes on as if nothing had been."""
     task, batch = tiny_task(task_class, family), _task_batch(tiny_task(task_class, family))
-    task.compile(run_eagerly=not _compiles_each_operation())  # quicker for two steps
+    task.compile(run_eagerly=not compiles_each_operation())  # quicker for two steps
     task.train_on_batch(*batch)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
@@ -278,22 +250,9 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
     task = tiny_task(task_class, family)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
-        ask_elsewhere(other, [folder, task_class.__module__, family.backbone.__module__])
+        ask_other_backend(other, [folder, task_class.__module__, family.backbone.__module__])
         theirs = list(np.load(Path(folder, "results.npz")).values())
-    _close(theirs, _train_and_predict(task), f"{other} and {keras.backend.backend()}")
-
-
-def _train_and_predict(task: Task) -> list[np.ndarray]:
-    """Predictions, the loss of a step, and the predictions after it.
-
-    `check_task_training` compares compiled with eager steps; here each backend takes what starts sooner.
-    """
-    task.compile(keras.optimizers.SGD(0.5), run_eagerly=not _compiles_each_operation())
-    x, y = tiny_examples(task, 8)
-    before = task.predict(x, verbose=0)
-    history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history
-    after = task.predict(x, verbose=0)
-    return [*keras.tree.flatten(before), np.array(history["loss"]), *keras.tree.flatten(after)]
+    _close(theirs, train_and_predict(task), f"{other} and {keras.backend.backend()}")
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:
@@ -306,7 +265,6 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the exported graph's ops
 
-    from lmzoo.serving.agreement import check_answers, check_same
     from lmzoo.serving.warmup import read_warmup
 
     task, texts = tiny_task(task_class, family), [f"{t} {_mask_of(family)}" for t in tiny_texts()]
@@ -326,11 +284,11 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
         if inputs == ["text"]:
             tokens = served["tokens"](**{k: tf.constant(v) for k, v in task.preprocessor(texts).items()})
             for name in found.keys() & tokens.keys() if tokens.keys() >= {*task.served_outputs} else ():
-                check_same(tokens[name].numpy(), found[name], f"served {name}")
+                assert_same(tokens[name].numpy(), found[name], f"served {name}")
         warm = [served[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
     assert {len(rows) for rows in warm} == {1, 4}, "requests to warm up with"
     if task.verb:
-        check_answers(task, x, found)
+        assert_answers_agree(task, x, found)
 
 
 def _mask_of(family: Family) -> str:

@@ -1,0 +1,70 @@
+"""What every family and every task must hold: the conformance kit.
+
+A check is a function that raises `AssertionError`. Those in `FAMILY_CHECKS` take a `Family`, those in `TASK_CHECKS` a
+task's class and a family. Models and tokenizer are built from the family's record (`Family.tiny`), so a family that
+lives outside of this package is tested like those within:
+
+```python
+import pytest
+from lmzoo.models import TextClassifier
+from lmzoo.models.bert import FAMILY  # yours
+from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS
+
+
+@pytest.mark.parametrize("check", FAMILY_CHECKS)
+def test_family(check):
+    check(FAMILY)
+
+
+@pytest.mark.parametrize("check", TASK_CHECKS)
+def test_classifier(check):
+    check(TextClassifier, FAMILY)
+```
+
+The tokenizer's `of_words` makes its vocabulary; `tiny` should hold distinct primes, so that no swapped axes pass.
+"""
+
+from lmzoo.testing.checks import (
+    FAMILY_CHECKS,
+    TASK_CHECKS,
+    check_backbone_files,
+    check_batches,
+    check_config,
+    check_padding,
+    check_seed,
+    check_shapes,
+    check_task_backends,
+    check_task_export,
+    check_task_files,
+    check_task_fit,
+    check_task_predictions,
+    check_task_resume,
+    check_task_training,
+    check_training,
+)
+from lmzoo.testing.tiny import shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
+
+__all__ = [
+    "FAMILY_CHECKS",
+    "TASK_CHECKS",
+    "check_backbone_files",
+    "check_batches",
+    "check_config",
+    "check_padding",
+    "check_seed",
+    "check_shapes",
+    "check_task_backends",
+    "check_task_export",
+    "check_task_files",
+    "check_task_fit",
+    "check_task_predictions",
+    "check_task_resume",
+    "check_task_training",
+    "check_training",
+    "shake",
+    "tiny_backbone",
+    "tiny_examples",
+    "tiny_preprocessor",
+    "tiny_task",
+    "tiny_texts",
+]
