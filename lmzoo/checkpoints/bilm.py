@@ -8,8 +8,9 @@ from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.hdf5_files import Hdf5File
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json
 from lmzoo.models.family import families
-from lmzoo.presets.store import PresetError, read_json
 
 
 def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:

@@ -12,8 +12,8 @@ import keras
 
 from lmzoo.checkpoints.engine import Format, Plan, canonical_names, plan, weights_of
 from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.errors import PresetError
 from lmzoo.models.family import Family
-from lmzoo.presets.store import PresetError
 from lmzoo.text import Preprocessor
 
 

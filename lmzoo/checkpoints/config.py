@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.errors import MissingTokenizerError
 from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.presets.store import MissingTokenizerError
 
 
 def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite: bool = False) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 
 Shape = tuple[int, ...]
 

@@ -9,8 +9,8 @@ from typing import Any
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.checkpoints.torch_files import TorchFile
+from lmzoo.errors import PresetError
 from lmzoo.models.family import families
-from lmzoo.presets.store import PresetError
 
 _WEIGHTS_FILE = "model.pt"
 _WORD_TABLE = "sentence_encoder.embed_tokens.weight"

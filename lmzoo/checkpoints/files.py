@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from lmzoo.presets.store import PresetError, read_json
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json
 
 # Early versions of Git LFS gave other addresses; all begin like this.
 _LFS_POINTER = (b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/")

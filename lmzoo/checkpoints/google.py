@@ -14,8 +14,9 @@ from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
 from lmzoo.checkpoints.model_garden import ModelGardenCheckpoint
 from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
 from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json
 from lmzoo.models.family import families
-from lmzoo.presets.store import PresetError, read_json
 
 CLASSIFIER = {
     "classifier/logits/kernel": Row("output_weights", TRANSPOSED),

@@ -11,8 +11,8 @@ import numpy as np
 
 from lmzoo.checkpoints.files import check_is_weights
 from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.presets.atomic import atomic_file
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
+from lmzoo.files.atomic import atomic_file
 
 
 class Hdf5File(TensorFile):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 
 # From a tensor's name to the axis of its heads, which that of their columns follows; None if it has none.
 HeadsAxis = Callable[[str], int | None]

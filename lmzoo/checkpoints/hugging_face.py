@@ -13,8 +13,9 @@ from lmzoo.checkpoints.engine import Format, Row, torch_modules
 from lmzoo.checkpoints.safetensors_files import SafetensorsFiles
 from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.checkpoints.torch_files import TorchFile
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import CONFIG_FILE, read_json
 from lmzoo.models.family import Family, families
-from lmzoo.presets.store import CONFIG_FILE, PresetError, read_json
 
 ACTIVATIONS = {
     "gelu": "gelu",

@@ -16,8 +16,9 @@ from lmzoo.checkpoints.hdf5_files import Hdf5File
 from lmzoo.checkpoints.heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, HeadFile, head_in, head_tables
 from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
 from lmzoo.models.family import families
-from lmzoo.presets.store import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, PresetError, read_json
 
 _PREFIX = "keras_hub>"
 _KEYS = (

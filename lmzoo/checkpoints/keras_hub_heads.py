@@ -11,8 +11,9 @@ import numpy as np
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import Row, Table
 from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import TASK_FILE, read_json
 from lmzoo.models.family import Family
-from lmzoo.presets.store import TASK_FILE, PresetError, read_json
 
 _HEAD = "head/"  # before the names of the head's tensors; both files number their layers alike
 _TASKS = ("TextClassifier", "MaskedLM")

@@ -10,7 +10,8 @@ from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.files import check_inside
 from lmzoo.checkpoints.sentencepiece_rules import with_clean_up
 from lmzoo.checkpoints.vocabularies import naming
-from lmzoo.presets.store import TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, PresetError, write_json
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, write_json
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 _CLASSES: dict[str, type[Tokenizer]] = {

@@ -10,7 +10,7 @@ from lmzoo.checkpoints.fairseq import find_fairseq
 from lmzoo.checkpoints.google import find_google
 from lmzoo.checkpoints.hugging_face import find_hugging_face
 from lmzoo.checkpoints.keras_hub import find_keras_hub
-from lmzoo.presets.store import CONFIG_FILE
+from lmzoo.files.preset_files import CONFIG_FILE
 
 _WITH_CONFIG = (find_hugging_face, find_keras_hub)
 _WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)

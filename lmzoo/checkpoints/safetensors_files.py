@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 
 from lmzoo.checkpoints.files import check_is_weights, files_of_tensors
 from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.presets.atomic import atomic_file
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
+from lmzoo.files.atomic import atomic_file
 
 _NAMES = ("model.safetensors", "model.safetensors.index.json")
 

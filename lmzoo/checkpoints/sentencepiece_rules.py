@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from lmzoo.checkpoints.tokenizer_pipelines import model_proto
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.sentencepiece_text import QUOTES, CharacterMap, character_map
 

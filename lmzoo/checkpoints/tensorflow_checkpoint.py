@@ -17,8 +17,8 @@ from lmzoo.checkpoints.crc32c import masked_crc32c
 from lmzoo.checkpoints.files import check_is_weights, file_beside
 from lmzoo.checkpoints.tensorflow_index import NOT_NUMBERS, Entry, read_index
 from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.presets.atomic import atomic_file
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
+from lmzoo.files.atomic import atomic_file
 
 
 class TensorFlowCheckpoint(TensorFile):

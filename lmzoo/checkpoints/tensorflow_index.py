@@ -18,7 +18,7 @@ import numpy as np
 
 from lmzoo.checkpoints.crc32c import masked_crc32c
 from lmzoo.checkpoints.files import check_is_weights
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 
 # BERT-large with its optimizer's state is 1,200 tensors of some 40 bytes each in the index. More would take long.
 _LARGEST_INDEX = 1 << 20

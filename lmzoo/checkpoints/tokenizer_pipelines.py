@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.sentencepiece import SPACE
 from lmzoo.text.sentencepiece_text import QUOTES

@@ -20,7 +20,8 @@ from lmzoo.checkpoints.tokenizer_pipelines import (
     settings_of,
     write_pipeline,
 )
-from lmzoo.presets.store import CONFIG_FILE, PresetError, read_json, write_json
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 SETTINGS_FILE = "tokenizer_config.json"

@@ -14,7 +14,8 @@ from lmzoo.checkpoints.sentencepiece_rules import clean_up_in
 from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE
 from lmzoo.checkpoints.tokenizer_settings import SETTINGS_FILE, check_tokens, read_settings, write_settings
 from lmzoo.checkpoints.vocabularies import find_vocabulary, has_file, naming, read_lines
-from lmzoo.presets.store import CONFIG_FILE, MissingTokenizerError, PresetError, read_json
+from lmzoo.errors import MissingTokenizerError, PresetError
+from lmzoo.files.preset_files import CONFIG_FILE, read_json
 from lmzoo.text import CharacterTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer, WordTokenizer
 
 # A table of embeddings is made larger by less than this, to be a multiple of some number.

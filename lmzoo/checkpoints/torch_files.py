@@ -15,7 +15,7 @@ import numpy as np
 
 from lmzoo.checkpoints.files import check_is_weights, files_of_tensors
 from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 
 _NAMES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.checkpoints.converting import build
-from lmzoo.presets.manifest import verify_manifest
+from lmzoo.files.manifest import verify_manifest
 
 
 def verify(source: str | Path) -> dict[str, str]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from lmzoo.checkpoints.files import file_beside
 from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE, class_of, model_proto, sentencepiece_model
-from lmzoo.presets.store import MissingTokenizerError, PresetError, read_json
+from lmzoo.errors import MissingTokenizerError, PresetError
+from lmzoo.files.preset_files import read_json
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizer import in_order
 

@@ -19,9 +19,10 @@ from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.safetensors_files import write_safetensors
 from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
 from lmzoo.checkpoints.tokenizers import write_tokenizer
+from lmzoo.errors import PresetError
+from lmzoo.files.atomic import atomic_directory
+from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, write_json
 from lmzoo.models.family import family_of
-from lmzoo.presets.atomic import atomic_directory
-from lmzoo.presets.store import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, PresetError, write_json
 
 _TOKENIZER_FILES = {
     "added_tokens.json", "merges.txt", "special_tokens_map.json", "spiece.model", "tokenizer.json",

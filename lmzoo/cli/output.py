@@ -48,7 +48,7 @@ def show(titles: list[str], rows: list[list[Any]]) -> None:
 
 def write_json(path: Path, content: dict[str, Any], tables: Tables) -> None:
     """Writes what a report says; a score that is no number becomes null."""
-    from lmzoo.presets.atomic import atomic_file
+    from lmzoo.files.atomic import atomic_file
 
     scores = {name: score if math.isfinite(score) else None for name, score in content["scores"].items()}
     more = {name: [dict(zip(titles, row, strict=True)) for row in rows] for name, (titles, rows) in tables.items()}
@@ -75,7 +75,7 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
 @contextmanager
 def output_to(path: Path | None) -> Iterator[BinaryIO]:
     """Gives a file to write to, which is there when it is complete, or the standard output."""
-    from lmzoo.presets.atomic import atomic_file
+    from lmzoo.files.atomic import atomic_file
 
     if path is None:
         try:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.presets.hubs import fetch
-from lmzoo.presets.manifest import read_manifest, verify_once
-from lmzoo.presets.store import METADATA_FILE, PresetError, read_json
+from lmzoo.files.manifest import read_manifest, verify_once
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import METADATA_FILE, read_json
 
 _PACKAGE = Path(__file__).parent
 

@@ -15,22 +15,12 @@ import numpy as np
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.checkpoints.recognise import find_checkpoint
 from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.presets import PresetError, open_preset, write_manifest
-from lmzoo.presets.atomic import atomic_directory
-from lmzoo.presets.store import (
-    CONFIG_FILE,
-    METADATA_FILE,
-    MODEL_WEIGHTS_FILE,
-    PREPROCESSOR_FILE,
-    PRESET_ENTRIES,
-    TASK_FILE,
-    TASK_WEIGHTS_FILE,
-    TOKENIZER_ASSETS_DIR,
-    TOKENIZER_FILE,
-    MissingTokenizerError,
-    read_json,
-    write_json,
-)
+from lmzoo.errors import PresetError
+from lmzoo.files.manifest import write_manifest
+from lmzoo.presets.catalog import open_preset
+from lmzoo.files.atomic import atomic_directory
+from lmzoo.errors import MissingTokenizerError
+from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PREPROCESSOR_FILE, PRESET_ENTRIES, TASK_FILE, TASK_WEIGHTS_FILE, TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, read_json, write_json
 from lmzoo.text import Preprocessor, Tokenizer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.presets.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.tasks import Pretrainer, Task
 

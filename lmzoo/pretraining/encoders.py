@@ -12,8 +12,8 @@ import keras
 import numpy as np
 from rich.console import Console
 
-from lmzoo.presets.atomic import atomic_file
-from lmzoo.presets.store import write_json
+from lmzoo.files.atomic import atomic_file
+from lmzoo.files.preset_files import write_json
 from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
 from lmzoo.pretraining.run import Run

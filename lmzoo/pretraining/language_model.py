@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from lmzoo.presets.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file
 from lmzoo.pretraining.recipe import ELMO_SIZES, NOT_OF_ELMO
 from lmzoo.pretraining.run import Run
 from lmzoo.pretraining.stored import StoredDocuments

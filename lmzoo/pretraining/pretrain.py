@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
+from lmzoo.files.manifest import write_manifest
 from lmzoo.presets.loading import save_preset
-from lmzoo.presets.manifest import write_manifest
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_elmo

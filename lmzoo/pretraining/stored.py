@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.presets.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file
 from lmzoo.text.words import words_of
 from lmzoo.training.words import with_progress
 

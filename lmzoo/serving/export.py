@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from lmzoo.presets.atomic import atomic_directory, atomic_file
+from lmzoo.files.atomic import atomic_directory, atomic_file
 
 if TYPE_CHECKING:
     from lmzoo.tasks.task import Task

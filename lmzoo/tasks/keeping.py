@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import keras
 
-from lmzoo.presets.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file
 from lmzoo.presets.loading import load_task, save_preset
 from lmzoo.text import Preprocessor
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from lmzoo.presets.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file
 from lmzoo.text import Tokenizer
 
 INDEX_FILE, TOKENIZER_FOLDER = "corpus.json", "tokenizer"

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.safetensors_files import SafetensorsFiles, write_safetensors
-from lmzoo.presets.atomic import atomic_directory
-from lmzoo.presets.manifest import verify_manifest, write_manifest
-from lmzoo.presets.store import MANIFEST_FILE, PresetError, read_json, write_json
+from lmzoo.errors import PresetError
+from lmzoo.files.atomic import atomic_directory
+from lmzoo.files.manifest import verify_manifest, write_manifest
+from lmzoo.files.preset_files import MANIFEST_FILE, read_json, write_json
 
 _POSITION_FILE = "position.json"
 _STATE_FILE = "state.safetensors"

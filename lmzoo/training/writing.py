@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.presets.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file
 from lmzoo.text import Tokenizer
 from lmzoo.text.masks import maskable
 from lmzoo.text.policy import notify

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint, write_tensorflow_checkpoint
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 
 NUMBERS = np.random.default_rng(17)
 DTYPES = [

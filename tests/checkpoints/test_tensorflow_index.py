@@ -13,7 +13,7 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleH
 
 from lmzoo.checkpoints.crc32c import masked_crc32c
 from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint, write_tensorflow_checkpoint
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 
 VALUES = np.arange(6, dtype="float32")
 HEADER = BundleHeaderProto(num_shards=1, version={"producer": 1}).SerializeToString()

@@ -231,19 +231,19 @@ FAULTS = (
     # === Presets ===
     Fault(
         "the checksums of a preset's files are not compared with those of its manifest",
-        "presets/manifest.py",
+        "files/manifest.py",
         'if (digest := _sha256(path)) != entry["sha256"]:',
         "if not (digest := _sha256(path)):",
     ),
     Fault(
         "files are written in place, so that a failure destroys what was there",
-        "presets/atomic.py",
+        "files/atomic.py",
         'temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")',
         "temporary = target",
     ),
     Fault(
         "an archive may write outside of the folder that it is unpacked into",
-        "presets/unpack.py",
+        "files/archives.py",
         'if path.is_absolute() or ".." in path.parts or set(name)',
         "if path.is_absolute() or set(name)",
     ),
@@ -261,7 +261,7 @@ FAULTS = (
     ),
     Fault(
         "a whole file from a server that cannot resume is appended to the part that was there",
-        "presets/download.py",
+        "files/download.py",
         'path.open("ab" if rest else "wb")',
         'path.open("ab")',
     ),

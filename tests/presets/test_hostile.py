@@ -87,7 +87,7 @@ def attacks(mark: Path) -> dict[str, dict[str, Any]]:
         "os.system by name": {**foreign("os", "system", f"touch {mark}"), "registered_name": "os>system"},
         "Popen": foreign("subprocess", "Popen", {"args": ["touch", str(mark)]}),
         "function": {**foreign("builtins", "function", "system"), "registered_name": "system"},
-        "our own": foreign("lmzoo.presets.store", "write_json", {"directory": ".", "name": mark.name, "value": {}}),
+        "our own": foreign("lmzoo.files.preset_files", "write_json", {"directory": ".", "name": mark.name, "value": {}}),
         "download": foreign("keras.utils", "get_file", {"fname": str(mark), "origin": Path(__file__).as_uri()}),
     }
 

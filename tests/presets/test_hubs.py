@@ -31,7 +31,7 @@ for name, path in {"lmzoo": package, "lmzoo.presets": package + "/presets"}.item
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
 from lmzoo.presets.catalog import resolve
-from lmzoo.presets.store import PresetError
+from lmzoo.errors import PresetError
 for handle in handles:
     try:
         print("FOUND", resolve(handle), end="\\0")

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from lmzoo.presets import PresetError, cache, catalog, list_presets, open_preset, resolve, verify_manifest
-from lmzoo.presets.download import RemoteFile
+from lmzoo.files import cache
+from lmzoo.files.download import RemoteFile
+from lmzoo.presets import PresetError, catalog, list_presets, open_preset, resolve, verify_manifest
 from lmzoo.presets.hubs import fetch
 
 FILES = {"bert_config.json": b"{}", "bert_model.ckpt.data": bytes(range(251)) * 401}

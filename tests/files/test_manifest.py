@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.presets import PresetError, manifest, open_preset, verify_manifest, write_manifest
+from lmzoo.files import manifest
+from lmzoo.presets import PresetError, open_preset, verify_manifest, write_manifest
 
 FILES = {
     "config.json": '{"registered_name": "x"}',

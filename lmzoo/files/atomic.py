@@ -31,7 +31,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     Example:
 
     ```python
-    from lmzoo.presets.atomic import atomic_file
+    from lmzoo.files.atomic import atomic_file
 
     with atomic_file("scores.json") as temporary:
         temporary.write_text("{}")
@@ -83,7 +83,7 @@ def atomic_directory(
     Example:
 
     ```python
-    from lmzoo.presets.atomic import atomic_directory
+    from lmzoo.files.atomic import atomic_directory
 
     with atomic_directory("report", marker="index.html", owns={"index.html", "images"}) as temporary:
         (temporary / "index.html").write_text("<h1>Report</h1>")

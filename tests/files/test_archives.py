@@ -11,8 +11,8 @@ import zipfile
 
 import pytest
 
-from lmzoo.presets import unpack as module
-from lmzoo.presets.unpack import unpack
+from lmzoo.files import archives as module
+from lmzoo.files.archives import unpack
 
 FILES = {"model/bert_config.json": b"{}", "model/bert_model.ckpt.data": bytes(range(251)) * 13_001, "NOTE": b""}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.presets import atomic
-from lmzoo.presets.atomic import atomic_directory, atomic_file
+from lmzoo.files import atomic
+from lmzoo.files.atomic import atomic_directory, atomic_file
 
 OWNS = {"marker.json", "one.txt", "data"}
 FALLBACK = pytest.mark.parametrize("swaps", [True, False], ids=["one step", "two renames"])
@@ -178,7 +178,7 @@ package, target, moment = sys.argv[1:]
 for name, path in {"lmzoo": package, "lmzoo.presets": package + "/presets"}.items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
-from lmzoo.presets import atomic
+from lmzoo.files import atomic
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)

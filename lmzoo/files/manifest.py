@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lmzoo.presets.store import MANIFEST_FILE, PRESET_ENTRIES, PresetError, read_json, write_json
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, write_json
 
 # A file written so recently may change again within one tick of the file system's clock, so a check is not remembered.
 _SETTLED_NS = 2_000_000_000
@@ -25,7 +26,7 @@ def write_manifest(directory: str | os.PathLike[str]) -> None:
     ```python
     from pathlib import Path
 
-    from lmzoo.presets import verify_manifest, write_manifest
+    from lmzoo.files.manifest import verify_manifest, write_manifest
 
     Path("my_preset").mkdir()
     Path("my_preset", "config.json").write_text("{}")

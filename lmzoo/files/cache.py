@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from lmzoo.presets.atomic import atomic_directory
-from lmzoo.presets.download import RemoteFile, check_address, download
-from lmzoo.presets.manifest import write_manifest
-from lmzoo.presets.store import MANIFEST_FILE
-from lmzoo.presets.unpack import ARCHIVES, unpack
+from lmzoo.files.archives import ARCHIVES, unpack
+from lmzoo.files.atomic import atomic_directory
+from lmzoo.files.download import RemoteFile, check_address, download
+from lmzoo.files.manifest import write_manifest
+from lmzoo.files.preset_files import MANIFEST_FILE
 
 
 def cache_directory() -> Path:

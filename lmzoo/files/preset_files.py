@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lmzoo.errors import PresetError
+
 CONFIG_FILE = "config.json"  # the backbone, serialised by Keras
 METADATA_FILE = "metadata.json"  # family, parameter count, languages, licence, versions, date
 TOKENIZER_FILE = "tokenizer.json"
@@ -22,14 +24,6 @@ PRESET_ENTRIES = frozenset({
     CONFIG_FILE, METADATA_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE, TASK_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE,
     MANIFEST_FILE, ASSETS_DIR,
 })  # fmt: skip
-
-
-class PresetError(ValueError):
-    """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do."""
-
-
-class MissingTokenizerError(PresetError):
-    """A preset or checkpoint without the files of a tokenizer."""
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from lmzoo.presets import download as module
-from lmzoo.presets.download import RemoteFile, download
+from lmzoo.files import download as module
+from lmzoo.files.download import RemoteFile, download
 
 BODY = random.Random(7).randbytes(300_007)
 HALF = 150_001

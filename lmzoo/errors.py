@@ -1,0 +1,9 @@
+"""Errors that say what a user can do about them."""
+
+
+class PresetError(ValueError):
+    """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do."""
+
+
+class MissingTokenizerError(PresetError):
+    """A preset or checkpoint without the files of a tokenizer."""

@@ -1,0 +1,3 @@
+"""The web server of these tests."""
+
+from tests.web import web  # noqa: F401 - a fixture
