@@ -31,7 +31,7 @@ JAX_TESTS ?= tests/conformance tests/layers tests/models/test_remat.py tests/tas
 	tests/training/test_accumulation.py tests/training/test_optimizers.py
 
 # For while one works: what neither trains nor compiles.
-QUICK_TESTS ?= tests/conformance/test_layer_shapes.py tests/conformance/test_conformance.py::test_family tests/layers tests/files tests/presets tests/readers tests/text tests/test_architecture.py tests/cli/test_app.py
+QUICK_TESTS ?= tests/conformance/test_layer_shapes.py tests/conformance/test_conformance.py::test_family tests/layers tests/files tests/presets tests/data/test_read_*.py tests/text tests/test_architecture.py tests/cli/test_app.py
 
 # Tests build the same tiny models again and again: JAX compiles each once for all of them, also where tests on TensorFlow
 # ask JAX.

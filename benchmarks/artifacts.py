@@ -20,7 +20,7 @@ from rich.table import Table
 
 import lmzoo
 from benchmarks.common import SHARED, console, ready, save, timed
-from lmzoo.readers import read_table
+from lmzoo.data.readers import read_table
 
 Answer = Callable[[list[str]], np.ndarray]
 BATCHES = {1: 60, 32: 6}  # and how many requests of each a round asks

@@ -27,9 +27,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.common import console
+from lmzoo.data.corpora import train_words
+from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
 from lmzoo.text.word_level import SENTENCE_END, SENTENCE_START, UNKNOWN
-from lmzoo.training import train_words
-from lmzoo.training.words import Document, sentences_of
 
 Gram = tuple[str, ...]
 

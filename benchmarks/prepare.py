@@ -19,10 +19,17 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.common import SHARED, console, save, warn_if_busy
+from lmzoo.data.corpora import (
+    pack_documents,
+    pack_sentences,
+    read_documents,
+    segment_pairs,
+    train_tokenizer,
+    write_corpus,
+)
 from lmzoo.models.family import families
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import fitted_buckets
-from lmzoo.training import pack_documents, pack_sentences, read_documents, segment_pairs, train_tokenizer, write_corpus
 
 FAMILIES = ("bert", "roberta", "albert")
 

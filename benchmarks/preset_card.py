@@ -18,10 +18,10 @@ import numpy as np
 
 import lmzoo
 from benchmarks.common import RESULTS, console
+from lmzoo.data.corpora import pack_sentences, read_documents
 from lmzoo.pretraining.card import plot_loss
 from lmzoo.pretraining.encoders import some_rows
 from lmzoo.text import Preprocessor
-from lmzoo.training import pack_sentences, read_documents
 
 ROWS, LENGTH = 1024, 128
 

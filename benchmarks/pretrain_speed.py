@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready, save, show
 from benchmarks.models import SIZES, shape_of, transformers_config
-from lmzoo.training import read_documents
+from lmzoo.data.corpora import read_documents
 
 PEERS = {
     "lmzoo-tf": TENSORFLOW,
@@ -59,9 +59,10 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
     import lmzoo
+    from lmzoo.data.corpora import pack_sentences, write_corpus
     from lmzoo.models.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer, split_sentences
-    from lmzoo.training import AdamW, pack_sentences, write_corpus
+    from lmzoo.training import AdamW
 
     backbone = lmzoo.models.BertBackbone(
         vocabulary_size=len(vocabulary),

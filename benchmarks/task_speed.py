@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready, save, show, timed
 from benchmarks.models import SIZES, shape_of, transformers_config
-from lmzoo.readers import read_conll, read_squad
+from lmzoo.data.readers import read_conll, read_squad
 
 PEERS = {"lmzoo-tf": TENSORFLOW, "lmzoo-jax": JAX, "transformers": TORCH, "transformers-dynamic": TORCH}
 MEASURES = ("train seconds", "predict seconds")

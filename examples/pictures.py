@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import lmzoo
-from lmzoo.readers import read_conll, read_table
+from lmzoo.data.readers import read_conll, read_table
 from lmzoo.training import AdamW
 
 mpl.use("Agg")

@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from lmzoo import layers, models, text, training
+from lmzoo import data, layers, models, text, training
 from lmzoo.presets.catalog import PresetInfo, list_presets
 
-__all__ = ["PresetInfo", "__version__", "layers", "list_presets", "models", "text", "training"]
+__all__ = ["PresetInfo", "__version__", "data", "layers", "list_presets", "models", "text", "training"]

@@ -34,16 +34,16 @@ ALLOWED = {
     "files": {"files", "errors"},
     "layers": {"layers"},
     "text": {"text"},
-    "readers": {"readers"},
-    "training": {"training", "readers", "checkpoints.safetensors_files", *BASE},
+    "data": {"data", *BASE},
+    "training": {"training", "data", "checkpoints.safetensors_files", *BASE},
     "models": {"models", "checkpoints", "presets", *BASE},
     "checkpoints": {"checkpoints", "models.family", *BASE},
     "presets": {"presets", "checkpoints", "models.family", *BASE},
-    "tasks": {"tasks", "models", "presets", "training", *BASE},
+    "tasks": {"tasks", "models", "presets", "training", "data", *BASE},
     "serving": {"serving", "tasks", "models", "presets", *BASE},
     "analysis": {"analysis", "tasks", "models", *BASE},
-    "pretraining": {"pretraining", "tasks", "models", "presets", "training", *BASE},
-    "compat": {"compat", "analysis", "tasks", "models", "checkpoints", "presets", "training", *BASE},
+    "pretraining": {"pretraining", "tasks", "models", "presets", "training", "data", *BASE},
+    "compat": {"compat", "analysis", "tasks", "models", "checkpoints", "presets", "training", "data", *BASE},
 }
 # The public face of the package, and what sits on top of everything, may import anything.
 EXEMPT = {"__init__.py", "__main__.py", "models/__init__.py"}

@@ -12,6 +12,11 @@ import keras
 import numpy as np
 from rich.console import Console
 
+from lmzoo.data.corpora.segment_pairing import segment_pairs
+from lmzoo.data.corpora.sequences import pack_sentences
+from lmzoo.data.corpora.token_corpus import TokenCorpus
+from lmzoo.data.corpora.train_tokenizers import train_tokenizer
+from lmzoo.data.corpora.write import write_corpus
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.pretraining.interleaved import Interleaved
@@ -21,14 +26,7 @@ from lmzoo.pretraining.texts import Documents
 from lmzoo.tasks import Pretrainer, Task
 from lmzoo.tasks.feeding import training_input
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
-from lmzoo.training import (
-    TokenCorpus,
-    WarmUp,
-    pack_sentences,
-    segment_pairs,
-    train_tokenizer,
-    write_corpus,
-)
+from lmzoo.training import WarmUp
 from lmzoo.training.throughput import Throughput
 
 _LONG = 0.1  # share of the tokens that come in rows of full length, as in BERT's own recipe

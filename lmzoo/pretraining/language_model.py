@@ -7,14 +7,15 @@ from typing import Any
 
 from rich.console import Console
 
+from lmzoo.data.corpora.word_documents import StoredDocuments
+from lmzoo.data.corpora.word_vocabulary import train_words
 from lmzoo.files.atomic import atomic_file
 from lmzoo.pretraining.recipe import ELMO_SIZES, NOT_OF_ELMO
 from lmzoo.pretraining.run import Run
-from lmzoo.pretraining.stored import StoredDocuments
 from lmzoo.pretraining.texts import Documents
 from lmzoo.tasks import BidirectionalLM, Task
 from lmzoo.text import Preprocessor, WordTokenizer
-from lmzoo.training import Adagrad, train_words
+from lmzoo.training import Adagrad
 from lmzoo.training.throughput import Throughput
 
 

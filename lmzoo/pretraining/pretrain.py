@@ -39,8 +39,8 @@ def pretrain(
     training. A run that was stopped goes on when it is started again.
 
     Args:
-        corpus: files, folders or patterns, see `lmzoo.training.read_documents`; or documents, each a list of sentences,
-            as anything that can be gone through again and again.
+        corpus: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
+            sentences, as anything that can be gone through again and again.
         output: the preset's directory, which is written at the end.
         recipe: how to train.
         validation: text to evaluate on, like `corpus`. By default a hundredth of the corpus' documents is held out for

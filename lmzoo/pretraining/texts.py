@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
+from lmzoo.data.corpora.segment_pairing import check_documents
 from lmzoo.text.words import words_of
-from lmzoo.training import read_documents, split_documents
-from lmzoo.training.documents import text_files
-from lmzoo.training.segments import check_documents
 
 _HELD_OUT = 100  # one document of so many is evaluated on
 _HEAD = 1 << 16  # bytes of a file that are compared, beside its name and size
@@ -21,7 +20,8 @@ class Text:
     """Documents out of files, or given as they are; they can be gone through again and again.
 
     Args:
-        source: files, folders or patterns, see `lmzoo.training.read_documents`; or documents, each a list of sentences.
+        source: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
+            sentences.
         field: the key of the text in JSON lines.
         split: whether lines are split into sentences.
 

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.data.corpora.word_streams import DocumentStreams, EncodedDocuments, Step
 from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.streams import StreamedBiLM
 from lmzoo.models.backbone import Backbone
@@ -20,7 +21,6 @@ from lmzoo.text.batching import keras_input
 from lmzoo.text.policy import notify
 from lmzoo.training.likelihood import Perplexity, UnrolledLoss
 from lmzoo.training.optimizers import Adagrad
-from lmzoo.training.streams import DocumentStreams, EncodedDocuments, Step
 
 BATCH_SIZE = 128
 UNROLL_STEPS = 20
@@ -57,7 +57,7 @@ class BidirectionalLM(Task):
         backbone: an `ElmoBackbone`. Its mix is not trained.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         vocabulary: the words to predict: `<S>`, `</S>`, `<UNK>`, then others by falling frequency;
-            `lmzoo.training.train_words` learns them. A list, or a `lmzoo.text.WordTokenizer`.
+            `lmzoo.data.corpora.train_words` learns them. A list, or a `lmzoo.text.WordTokenizer`.
         num_sampled: int, words in the sample; if the vocabulary has no more, all are taken.
         name: name of the model.
 
@@ -75,7 +75,7 @@ class BidirectionalLM(Task):
     model = lmzoo.models.BidirectionalLM(
         lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8))),
         Preprocessor(CharacterTokenizer(), FAMILY.packing),
-        vocabulary=lmzoo.training.train_words(documents, vocabulary_size=10),
+        vocabulary=lmzoo.data.corpora.train_words(documents, vocabulary_size=10),
     )
     model.fit(documents, batch_size=2, unroll_steps=3, epochs=2, verbose=0)
     model.perplexity([["The ship had left.", "Dawn!"]], verbose=False)
@@ -330,8 +330,8 @@ class BidirectionalLM(Task):
 def _checked(vocabulary: WordTokenizer | Sequence[str] | None) -> WordTokenizer:
     if vocabulary is None:
         raise ValueError(
-            "A BidirectionalLM needs `vocabulary`, the words that it predicts: `lmzoo.training.train_words(documents, "
-            "vocabulary_size)` learns them."
+            "A BidirectionalLM needs `vocabulary`, the words that it predicts: "
+            "`lmzoo.data.corpora.train_words(documents, vocabulary_size)` learns them."
         )
     words = vocabulary if isinstance(vocabulary, WordTokenizer) else WordTokenizer(vocabulary)
     special = WordTokenizer.special_tokens

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.data.corpora.word_streams import Step
 from lmzoo.tasks.inputs import is_text_stream
 from lmzoo.text import Encoded, Tokenizer, WordTokenizer
 from lmzoo.text.characters import NO_BYTE
-from lmzoo.training.streams import Step
 
 _COLUMNS = 16  # characters of a batch's words are cut to a multiple of it: few shapes to compile for
 

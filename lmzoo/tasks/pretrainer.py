@@ -9,6 +9,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.data.corpora.segment_pairing import SegmentPairs, clean_documents, segment_pairs
+from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.models.backbone import Backbone
 from lmzoo.models.family import Family, family_of
@@ -18,8 +20,6 @@ from lmzoo.tasks.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.masks import mask_positions
 from lmzoo.text.policy import notify
-from lmzoo.training.corpus import pack_sentences
-from lmzoo.training.segments import SegmentPairs, clean_documents, segment_pairs
 from lmzoo.training.span_metrics import TokenAccuracy
 
 
@@ -35,9 +35,9 @@ class Pretrainer(Task):
     (B, M, V) and, with an objective, `sentence` float32 (B, 2) on the pooled output. The loss is the sum of both means.
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. They are cut into pairs
-    (`lmzoo.training.segment_pairs`) or, without an objective, packed (`lmzoo.training.pack_sentences`) once in each
-    call, and always alike; masks are drawn anew in every batch. To pair anew as well, pass what `segment_pairs` makes
-    with `passes=` or with another generator. `predict` takes texts or pairs of texts that hold mask tokens, as
+    (`lmzoo.data.corpora.segment_pairs`) or, without an objective, packed (`lmzoo.data.corpora.pack_sentences`) once in
+    each call, and always alike; masks are drawn anew in every batch. To pair anew as well, pass what `segment_pairs`
+    makes with `passes=` or with another generator. `predict` takes texts or pairs of texts that hold mask tokens, as
     `MaskedLM` does.
 
     With token features labels are a dict like the output, of `masked_lm` int (B, M) and `sentence` int (B,), and so are
@@ -141,13 +141,14 @@ class Pretrainer(Task):
         if isinstance(x, EncodedTexts):
             if self.objective is not None and not isinstance(x, SegmentPairs):
                 raise ValueError(
-                    f'With `objective="{self.objective}"` rows are pairs: make them by `lmzoo.training.segment_pairs`.'
+                    f'With `objective="{self.objective}"` rows are pairs: make them by '
+                    "`lmzoo.data.corpora.segment_pairs`."
                 )
             encoded = x
         else:
             if sample_weight is not None:
                 raise ValueError(
-                    "A document has no weight, since its rows hold parts of others: make rows by `lmzoo.training."
+                    "A document has no weight, since its rows hold parts of others: make rows by `lmzoo.data.corpora."
                     "segment_pairs` or `pack_sentences`, and pass them with a weight for each."
                 )
             encoded = self._rows_of(x, notify)

@@ -26,7 +26,7 @@ class Masking:
         rounding: "nearest", halves to the even side, or "random", down or up as often as gives `probability` on
             average, as RoBERTa's code does.
         dynamic: whether each batch is masked anew. If not, a row is masked alike whenever it comes, as in BERT's own
-            code, which masked every document ten times: see `passes` of `lmzoo.training.segment_pairs`.
+            code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
 
     Raises:
         ValueError: for an `ngram` below 1 or without `whole_word`, or another `rounding`.

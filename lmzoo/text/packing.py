@@ -97,7 +97,7 @@ class EncodedTexts(Encoded):
 
     Attributes:
         token_ids: int32 (total,), all rows one after another; (total, W) where a token is a row of characters. Of rows
-            in a file (`lmzoo.training.TokenCorpus`) read-only, and maybe of a smaller unsigned type.
+            in a file (`lmzoo.data.corpora.TokenCorpus`) read-only, and maybe of a smaller unsigned type.
         row_splits: int64 (n + 1,), row i is `token_ids[row_splits[i]:row_splits[i + 1]]`.
         second: int32 (n,), index within the row of the second segment's first token; the row's length if there is none.
         truncated: number of texts that were cut to fit.

@@ -199,7 +199,7 @@ FAULTS = (
     ),
     Fault(
         "sentences that next-sentence prediction replaces by random ones are never trained on",
-        "training/segments.py",
+        "data/corpora/segment_pairing.py",
         "target - (first[1] - first[0]), rng), 1\n            end = cut  # what was replaced comes next\n",
         "target - (first[1] - first[0]), rng), 1\n",
     ),

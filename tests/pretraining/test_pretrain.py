@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.cli.main import app
+from lmzoo.data.corpora import word_documents
+from lmzoo.data.corpora.word_documents import StoredDocuments
 from lmzoo.models.family import families
 from lmzoo.presets import verify_manifest
-from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run, stored
+from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
 from lmzoo.pretraining.encoders import some_rows
 from lmzoo.pretraining.interleaved import Interleaved
-from lmzoo.pretraining.stored import StoredDocuments
 from lmzoo.pretraining.texts import Text, divided
 from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.policy import TextNotice
@@ -188,7 +189,7 @@ def test_batches_in_turns():
 
 
 def test_stored_documents(tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "_BLOCK", 7)
+    monkeypatch.setattr(word_documents, "_BLOCK", 7)
     documents = [["A b.", "c d"], ["\ud800 \u2028é"], [], ["e"]]
     found = StoredDocuments.store(iter(documents), tmp_path / "them", verbose=False)
     assert list(found) == [[["A", "b", "."], ["c", "d"]], [["\ud800", "é"]], [], [["e"]]]

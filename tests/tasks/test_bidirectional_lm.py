@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.data.corpora import DocumentStreams, train_words
 from lmzoo.models import BidirectionalLM, ElmoBackbone, TextClassifier
 from lmzoo.models.elmo import FAMILY
 from lmzoo.models.family import families
 from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.testing.tiny import WORDS
 from lmzoo.text import CharacterTokenizer, Preprocessor, WordTokenizer
-from lmzoo.training import Adagrad, DocumentStreams, ResumableCheckpoint, train_words
+from lmzoo.training import Adagrad, ResumableCheckpoint
 from tests.reference.elmo import BOS, EOS, reference_of, word_row
 from tests.reference.weights import to_numpy
 

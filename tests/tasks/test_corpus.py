@@ -8,9 +8,10 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.data.corpora import pack_documents, segment_pairs, write_corpus
 from lmzoo.models import MaskedLM, Pretrainer
 from lmzoo.text import LengthBatches
-from lmzoo.training import ResumableCheckpoint, pack_documents, segment_pairs, write_corpus
+from lmzoo.training import ResumableCheckpoint
 
 
 def test_rows_in_files(tiny, tmp_path):

@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.data.corpora import pack_sentences, segment_pairs
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextNotice
-from lmzoo.training import pack_sentences, segment_pairs
 from tests.reference.weights import to_numpy
 
 

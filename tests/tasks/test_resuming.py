@@ -10,8 +10,9 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.data.corpora import segment_pairs
 from lmzoo.models import Pretrainer
-from lmzoo.training import ResumableCheckpoint, segment_pairs
+from lmzoo.training import ResumableCheckpoint
 from tests.reference.weights import to_numpy
 
 BATCHES, EPOCHS = 4, 3  # of 20 rows, 5 at a time

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from lmzoo.readers import read_squad
+from lmzoo.data.readers import read_squad
 from lmzoo.tasks.squad import (
     Gold,
     best_null_threshold,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from lmzoo.data.corpora import pack_documents, pack_sentences, train_wordpiece
 from lmzoo.text import Preprocessor, TextNotice, WordPieceTokenizer
-from lmzoo.training import pack_documents, pack_sentences, train_wordpiece
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 CORPUS = [

@@ -1,0 +1,1 @@
+"""Data sets: files of examples, and corpora to pre-train on. Imports nothing, since the command line reads files."""

@@ -1,0 +1,27 @@
+"""Texts to pre-train on: from documents to tokens to sequences; and tokenizers trained on them."""
+
+from lmzoo.data.corpora.documents import read_documents, split_documents
+from lmzoo.data.corpora.segment_pairing import SegmentPairs, segment_pairs
+from lmzoo.data.corpora.sequences import pack_documents, pack_sentences
+from lmzoo.data.corpora.token_corpus import TokenCorpus
+from lmzoo.data.corpora.train_tokenizers import train_byte_pairs, train_sentencepiece, train_tokenizer, train_wordpiece
+from lmzoo.data.corpora.word_streams import DocumentStreams
+from lmzoo.data.corpora.word_vocabulary import train_words
+from lmzoo.data.corpora.write import write_corpus
+
+__all__ = [
+    "DocumentStreams",
+    "SegmentPairs",
+    "TokenCorpus",
+    "pack_documents",
+    "pack_sentences",
+    "read_documents",
+    "segment_pairs",
+    "split_documents",
+    "train_byte_pairs",
+    "train_sentencepiece",
+    "train_tokenizer",
+    "train_wordpiece",
+    "train_words",
+    "write_corpus",
+]

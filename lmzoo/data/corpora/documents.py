@@ -1,0 +1,201 @@
+"""Documents out of files and streams, as lists of sentences."""
+
+from __future__ import annotations
+
+import glob
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmzoo.data.corpora.tokens import DocumentReader, check_documents
+from lmzoo.data.readers.files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
+from lmzoo.text.policy import is_text, notify
+from lmzoo.text.sentences import split_sentences
+
+_JSON_LINES = (".jsonl", ".ndjson")
+_SUFFIXES = (".txt", *_JSON_LINES)
+
+
+def read_documents(
+    paths: str | Path | Iterable[str | Path],
+    field: str = "text",
+    split: bool = True,
+    notify: Callable[[str], None] = notify,
+) -> Iterator[list[str]]:
+    r"""Documents in files of text or of JSON lines, read one after another.
+
+    * Text: a line is a sentence or a paragraph, and a blank line stands between documents.
+    * `.jsonl`, `.ndjson`: an object a line, and each is a document. Of its text a line is a sentence or a paragraph;
+      it may also be a list of them.
+
+    Files may be compressed by gzip or xz.
+
+    Args:
+        paths: a file, a folder, whose `.txt`, `.jsonl` and `.ndjson` files are taken in order of their paths, those in
+            its folders, too; a pattern such as `"books/*.txt.gz"`; or several of these.
+        field: the key of the text in JSON lines.
+        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
+        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
+
+    Returns:
+        An iterator over lists of sentences. Documents without text are left out, with one notice at the end that
+        says how many they were.
+
+    Raises:
+        FileNotFoundError: at once, if there is no such file, or none in a folder.
+        ValueError: while reading, naming the file, and the byte or the line: one that is not UTF-8 or holds NUL, as
+            binary files do; a damaged archive; a line that is not JSON, or has no text.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+    from lmzoo.data.corpora import read_documents
+
+    Path("notes.txt").write_text("It rained. Mr. Hale stayed in.\n\nThe next day was fine.\n")
+    list(read_documents("notes.txt"))  # [["It rained.", "Mr. Hale stayed in."], ["The next day was fine."]]
+    ```
+    """
+    listed = [paths] if isinstance(paths, (str, Path)) else paths
+    files = [file for path in listed for file in text_files(path)]
+    texts = (text for file in files for text in _documents_in(file, field))
+    return _documents(texts, split, notify)
+
+
+def split_documents(
+    documents: Any, field: str = "text", split: bool = True, notify: Callable[[str], None] = notify
+) -> Iterator[list[str]]:
+    r"""Documents as lists of sentences, out of an iterator, a `tf.data.Dataset` or a data set of Hugging Face's.
+
+    Args:
+        documents: strings (or UTF-8 bytes), of which a line is a sentence or a paragraph; lists of such lines; records
+            that hold one of these, as data sets of Hugging Face's library do; or a `tf.data.Dataset` of strings or
+            records, batched or not.
+        field: the key of the text in records.
+        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
+        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
+
+    Returns:
+        An iterator, as that of `read_documents`.
+
+    Raises:
+        TypeError: for one text, a dict or a table; while reading, naming the position of a document that is no text.
+        ValueError: while reading, naming the position of a record without the field.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import split_documents
+
+    list(split_documents(iter(["It rained. We stayed in.\nOn the next day we left.", "Fine."])))
+    # [["It rained.", "We stayed in.", "On the next day we left."], ["Fine."]]
+    list(split_documents([{"title": "Rain", "body": "It rained."}], field="body"))  # [["It rained."]]
+    ```
+    """
+    if is_text(documents):
+        raise TypeError(f"Expected documents, got one string; write [{documents!r:.40}].")
+    check_documents(documents)
+    items = documents.as_numpy_iterator() if hasattr(documents, "as_numpy_iterator") else documents
+    return _documents(_texts_of(items, field), split, notify)
+
+
+def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
+    """Texts that come by themselves, in records or in arrays."""
+    for position, item in enumerate(items):
+        text = _field_of(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
+        yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]
+
+
+def _documents(texts: Iterable[Any], split: bool, notify: Callable[[str], None]) -> Iterator[list[str]]:
+    """Sentences of documents, each a string or a list of lines."""
+    reader, kept = DocumentReader(texts, notify), 0
+    for cleaned in reader:
+        lines = [line.strip() for part in cleaned for line in part.split("\n")]
+        sentences = [s for line in lines for s in split_sentences(line)] if split else list(filter(None, lines))
+        if sentences:
+            kept += 1
+            yield sentences
+    reader.report(kept, "were empty")
+
+
+def text_files(path: str | Path) -> list[Path]:
+    """The files that a file, folder or pattern means.
+
+    Args:
+        path: see `read_documents`.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    found = Path(path)
+    if found.is_dir():
+        files = sorted(file for file in found.rglob("*") if file.is_file() and suffix_of(file) in _SUFFIXES)
+        if not files:
+            raise FileNotFoundError(f"{path} holds no {', '.join(_SUFFIXES)} files, plain or with .gz or .xz.")
+        return files
+    if found.exists():
+        return [found]
+    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
+    if not files:
+        raise FileNotFoundError(f"There is no {path}.")
+    return [file for inner in files for file in text_files(inner)]
+
+
+def _documents_in(path: Path, field: str) -> Iterator[str | Sequence[str]]:
+    """Documents of a file, each a string or a list of lines."""
+    with path.open("rb") as raw:
+        lines = _lines(path, raw)
+        yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
+
+
+def _lines(path: Path, raw: io.BufferedReader) -> Iterator[str]:
+    place = 0
+    try:
+        for line in decompressed(raw):
+            bad = line.find(b"\0")
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                bad = error.start if bad < 0 else min(bad, error.start)
+            if bad >= 0:
+                raise ValueError(
+                    f"{path} is binary, or in another encoding than UTF-8: byte {place + bad:,} of its text is "
+                    f"0x{line[bad]:02x}. Leave it out, or convert it."
+                )
+            yield text.removeprefix("\ufeff") if place == 0 else text
+            place += len(line)
+    except ARCHIVE_ERRORS as error:
+        raise ValueError(f"{path} is a damaged archive: {error}") from None
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Lines between blank lines; of a file without text one document that is empty."""
+    document: list[str] = []
+    found = False
+    for line in lines:
+        if line.strip():
+            document.append(line)
+        elif document:
+            yield document
+            document, found = [], True
+    if document or not found:
+        yield document
+
+
+def _json_texts(path: Path, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
+    for number, row in json_objects(enumerate(lines, 1), str(path)):
+        where = f"{path}, line {number}"
+        text = _field_of(row, field, where)
+        if not (isinstance(text, str) or (isinstance(text, list) and all(isinstance(part, str) for part in text))):
+            raise ValueError(f"{where}: {field!r} must be a string or a list of them, got {json.dumps(text)[:60]}.")
+        yield text
+
+
+def _field_of(record: Mapping[str, Any], field: str, where: str) -> Any:
+    if field not in record:
+        raise ValueError(f"{where} has no {field!r} (`field`).{near_names(field, list(record))}")
+    return "" if record[field] is None else record[field]

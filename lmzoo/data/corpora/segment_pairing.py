@@ -1,0 +1,290 @@
+"""Pairs of segments out of documents: the rows of next-sentence and of sentence-order prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lmzoo.data.corpora.rows import join_rows, room_in_row
+from lmzoo.data.corpora.token_corpus import TokenCorpus
+from lmzoo.data.corpora.tokens import TokenizedDocuments, check_documents, no_record, splits_of, tokenize_documents
+from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.text.packing import truncate_pair
+from lmzoo.text.policy import clean_columns, notify
+
+_TRIES = 10  # to draw another document than the own one
+_BLOCK = 4096  # rows joined at once
+
+
+@dataclass(frozen=True)
+class SegmentPairs(EncodedTexts):
+    """Packed pairs of segments that know whether they belong together.
+
+    Attributes:
+        labels: int32 (n,), 0 for a pair as it stands in its document, 1 for one whose second segment is from another
+            (`"nsp"`), or whose segments are swapped (`"sop"`).
+    """
+
+    labels: np.ndarray = field(default_factory=lambda: np.zeros(0, "int32"))
+
+    def select(self, rows: Any) -> SegmentPairs:
+        """The given pairs, in the given order.
+
+        Args:
+            rows: int array (m,).
+        """
+        return _labelled(super().select(rows), self.labels[np.asarray(rows, "int64")])
+
+
+def segment_pairs(
+    documents: Iterable[Sequence[str]] | TokenCorpus,
+    preprocessor: Preprocessor,
+    objective: str,
+    rng: np.random.Generator,
+    passes: int = 1,
+    short: float = 0.1,
+    notify: Callable[[str], None] = notify,
+) -> SegmentPairs:
+    """Cuts documents into pairs of segments as BERT and ALBERT were pre-trained on (their `create_pretraining_data`).
+
+    Each pass goes through all documents. Of one it takes sentences until they reach the target, which is all that fits
+    into a row or, with probability `short`, a uniformly drawn smaller number of tokens; it is drawn once for a document
+    and pass. They are parted in two between sentences, anywhere.
+
+    * `"nsp"`, next-sentence prediction (Devlin et al., 2019): half of the second segments are replaced by sentences of
+      another document, from a random one on, and the sentences that were replaced come next. Label 1; 0 for the others.
+    * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. Label 1; 0 for the others.
+
+    One sentence alone, which has nothing to be parted from, gets a random second segment and label 1 with either. What
+    does not fit is taken from the longer segment, the second on ties, token by token from its front or back at random.
+    The other document is drawn up to ten times if it is the own one; where there is no other, the own one is taken.
+
+    Sentences without tokens are left out, and so are documents without sentences. One notice says how many of these
+    there were, and how many documents of a single sentence. Memory holds some 40 bytes a pair, besides documents and
+    rows that are not a corpus'.
+
+    Args:
+        documents: documents, each a list of sentences; or a `TokenCorpus`, whose rows are kept in a file (see there).
+        preprocessor: says how long a row is.
+        objective: `"nsp"` or `"sop"`.
+        rng: source of all randomness: the same generator makes the same rows.
+        passes: int, how often to go through the documents; each pass parts and pairs them anew.
+        short: float, share of the passes through a document with a smaller target.
+        notify: what to do with notices; see `Preprocessor.encode`.
+
+    Returns:
+        The pairs of all passes in random order, with their labels.
+
+    Raises:
+        TypeError: for a document that is no list of strings, naming its position.
+        ValueError: for an unknown `objective`, a `sequence_length` with room for less than two tokens, a corpus of
+            another tokenizer, or documents of which none has two sentences, since all labels would be 1.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
+    from lmzoo.data.corpora import segment_pairs
+
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "a", "b", "c"])
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(tokenizer, packing, sequence_length=16)
+    pairs = segment_pairs([["a a", "b"], ["c", "a c"]], preprocessor, "sop", np.random.default_rng(7))
+    pairs.lengths  # [6, 6]
+    pairs.labels  # 1 where the segments are swapped
+    ```
+    """
+    if objective not in ("nsp", "sop"):
+        raise ValueError(f'`objective` must be "nsp" or "sop", got {objective!r}.')
+    budget = room_in_row(preprocessor, pair=True)
+    if isinstance(documents, TokenCorpus):
+        documents.check_tokenizer(preprocessor.tokenizer)
+        folder, parts, given = documents.rows_folder, documents.shards, len(documents)
+    else:
+        cleaned = clean_documents(documents, notify)
+        folder, parts, given = None, [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()], len(cleaned)
+    places = _Places(parts)
+    _report(places, given, objective, notify)
+    order = array("q", rng.permutation(len(places)).astype("int64").tobytes())
+    pairs = _Pairs()
+    for _ in range(passes):
+        for index in range(len(order)):
+            _pair_up(places, order, index, budget, objective, short, rng, pairs)
+    _truncate(pairs, budget, rng)
+    shuffled = rng.permutation(len(pairs)).astype("uint32")
+    flat, splits = join_rows(_blocks(places, preprocessor, pairs, shuffled), folder)
+    start, between, _ = preprocessor.special_ids()
+    boundary = pairs.lengths[shuffled, 0] + np.int32(len(start) + len(between))
+    return SegmentPairs(flat, splits, boundary, labels=pairs.labels[shuffled].astype("int32"))
+
+
+def clean_documents(documents: Any, notify: Callable[[str], None] = notify) -> list[list[str]]:
+    """Documents as lists of valid strings.
+
+    Args:
+        documents: documents, each a list of sentences.
+        notify: what to do with notices; see `Preprocessor.encode`.
+
+    Raises:
+        TypeError: for a document that is no list of strings, naming its position.
+    """
+    check_documents(documents)
+    return clean_columns({f"documents[{i}]": no_record(found, i) for i, found in enumerate(documents)}, notify)
+
+
+def _labelled(texts: EncodedTexts, labels: np.ndarray) -> SegmentPairs:
+    fields = {f.name: getattr(texts, f.name) for f in dataclasses.fields(EncodedTexts)}
+    return SegmentPairs(**fields, labels=labels)
+
+
+class _Places:
+    """Documents in several parts, and where their sentences are if all tokens are counted in turn."""
+
+    def __init__(self, parts: Sequence[TokenizedDocuments]) -> None:
+        self.parts = parts
+        self.documents = splits_of([len(part) for part in parts]).tolist()
+        self.tokens = splits_of([len(part.token_ids) for part in parts]).tolist()
+
+    def __len__(self) -> int:
+        return self.documents[-1]
+
+    def splits(self, document: int) -> list[int]:
+        """Where the sentences of a document begin and end."""
+        part = bisect_right(self.documents, document) - 1
+        return (self.parts[part].sentences(document - self.documents[part]) + self.tokens[part]).tolist()
+
+    def take(self, begin: int, end: int) -> np.ndarray:
+        """Tokens of one document."""
+        part = bisect_right(self.tokens, begin) - 1
+        return self.parts[part].token_ids[begin - self.tokens[part] : end - self.tokens[part]]
+
+
+def _report(places: _Places, given: int, objective: str, notify: Callable[[str], None]) -> None:
+    """Counts documents that hold less than two sentences.
+
+    Raises:
+        ValueError: if all of them do.
+    """
+    alone = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in places.parts)
+    if alone and alone == len(places):
+        raise ValueError(
+            f'None of the documents has two sentences, and so `objective="{objective}"` would know label 1 only: pass '
+            "documents of several sentences, as `lmzoo.data.corpora.split_documents` makes them."
+        )
+    said = []
+    if len(places) < given:
+        said.append(f"{given - len(places)} of {given} documents held no tokens and were left out")
+    if alone:
+        said.append(f"{alone} of {len(places)} documents are one sentence, always paired with a random one")
+    if said:
+        notify("; ".join(said) + ".")
+
+
+class _Pairs:
+    """Where the segments of pairs are, n so far, in 25 bytes each."""
+
+    def __init__(self) -> None:
+        self._begins, self._lengths, self._labels = array("q"), array("i"), array("b")
+
+    def append(self, first: tuple[int, int], second: tuple[int, int], label: int) -> None:
+        """Takes where the two segments begin and end, and the label."""
+        self._begins.extend((first[0], second[0]))
+        self._lengths.extend((first[1] - first[0], second[1] - second[0]))
+        self._labels.append(label)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @property
+    def begins(self) -> np.ndarray:
+        """Int64 (n, 2), of both segments; to be written to, as are `lengths`."""
+        return np.frombuffer(self._begins or b"", "int64").reshape(-1, 2)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Int32 (n, 2)."""
+        return np.frombuffer(self._lengths or b"", "int32").reshape(-1, 2)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Int8 (n,)."""
+        return np.frombuffer(self._labels or b"", "int8")
+
+
+def _pair_up(
+    places: _Places,
+    order: Sequence[int],
+    index: int,
+    budget: int,
+    objective: str,
+    short: float,
+    rng: np.random.Generator,
+    pairs: _Pairs,
+) -> None:
+    """Appends the pairs of a document."""
+    splits = places.splits(order[index])
+    target = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
+    begin, end, last = 0, 0, len(splits) - 1
+    while end < last:
+        end += 1
+        if end < last and splits[end] - splits[begin] < target:
+            continue
+        cut = begin + (int(rng.integers(1, end - begin)) if end - begin > 1 else 1)
+        first, second, label = (splits[begin], splits[cut]), (splits[cut], splits[end]), 0
+        if end - begin == 1 or (objective == "nsp" and rng.random() < 0.5):
+            second, label = _random_segment(places, order, index, target - (first[1] - first[0]), rng), 1
+            end = cut  # what was replaced comes next
+        elif objective == "sop" and rng.random() < 0.5:
+            first, second, label = second, first, 1
+        pairs.append(first, second, label)
+        begin = end
+
+
+def _random_segment(
+    places: _Places, order: Sequence[int], index: int, wanted: int, rng: np.random.Generator
+) -> tuple[int, int]:
+    """Sentences of another document, from a random one on until there are `wanted` tokens or it ends."""
+    for _ in range(_TRIES):
+        other = int(rng.integers(len(order)))
+        if other != index:
+            break
+    splits = places.splits(order[other])
+    begin = int(rng.integers(len(splits) - 1))
+    end = max(begin + 1, bisect_left(splits, splits[begin] + wanted))
+    return splits[begin], splits[min(end, len(splits) - 1)]
+
+
+def _truncate(pairs: _Pairs, budget: int, rng: np.random.Generator) -> None:
+    """Cuts both segments of each pair to fit: all first ones, and then all second ones."""
+    for side in (0, 1):
+        for block in _slices(len(pairs)):
+            begins, lengths = pairs.begins[block], pairs.lengths[block]
+            lost = lengths[:, side] - truncate_pair(lengths[:, 0], lengths[:, 1], budget)[side]
+            begins[:, side] += rng.binomial(lost, 0.5)  # each lost token is one from the front or from the back
+            lengths[:, side] -= lost
+
+
+def _slices(count: int) -> Iterator[slice]:
+    return (slice(begin, begin + _BLOCK) for begin in range(0, count, _BLOCK))
+
+
+def _blocks(
+    places: _Places, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows, special tokens included."""
+    dtype = places.parts[0].token_ids.dtype
+    start, between, end = (np.array(ids, dtype) for ids in preprocessor.special_ids())
+    overhead = preprocessor.packing.overhead(pair=True)
+    for block in _slices(len(order)):
+        begins, lengths = pairs.begins[order[block]], pairs.lengths[order[block]]
+        pieces: list[np.ndarray] = []
+        for (a, b), (c, d) in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
+            pieces += (start, places.take(a, c), between, places.take(b, d), end)
+        yield np.concatenate(pieces), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)

@@ -1,0 +1,112 @@
+"""A tokenised corpus: files that are mapped into memory."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.data.corpora.index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index
+from lmzoo.data.corpora.tokens import TokenizedDocuments
+from lmzoo.text import Tokenizer
+
+
+class TokenCorpus:
+    """Tokenised documents in a folder that `write_corpus` filled; they are mapped into memory, not read.
+
+    `pack_documents`, `pack_sentences` and `segment_pairs` take it in place of documents. The rows that they make of it
+    are in a file, too, which has no name and goes with them.
+
+    Args:
+        folder: the corpus.
+        rows_folder: where the files of rows are; the corpus' own folder by default.
+
+    Attributes:
+        folder: where the corpus is.
+        rows_folder: where the files of rows are.
+        shards: the files, as `lmzoo.data.corpora.tokens.TokenizedDocuments`.
+
+    Raises:
+        FileNotFoundError: if there is no corpus, or a file of it is missing.
+        ValueError: if it is unfinished, of a newer version, or naming a file that is not whole.
+
+    Example:
+
+    ```python
+    from lmzoo.text import WordPieceTokenizer
+    from lmzoo.data.corpora import TokenCorpus, write_corpus
+
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "a", "b"])
+    write_corpus([["a a", "b"], ["a"]], tokenizer, "corpus")
+    corpus = TokenCorpus("corpus")
+    len(corpus), corpus.num_tokens, corpus.tokenizer.vocabulary_size  # 2, 4, 7
+    ```
+    """
+
+    def __init__(self, folder: str | Path, rows_folder: str | Path | None = None) -> None:
+        self.folder = Path(folder)
+        self.rows_folder = self.folder if rows_folder is None else Path(rows_folder)
+        self._index = Index.read(self.folder)
+        if not self._index.complete:
+            raise ValueError(f"{self.folder} is unfinished: go on with `write_corpus` and the same arguments.")
+        self._index.check_files(self.folder)
+        self.shards = [_map(self.folder, self._index.dtype, shard) for shard in self._index.shards]
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return sum(shard["documents"] for shard in self._index.shards)
+
+    @property
+    def num_sentences(self) -> int:
+        """Number of sentences."""
+        return sum(shard["sentences"] for shard in self._index.shards)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens, without special ones."""
+        return sum(shard["tokens"] for shard in self._index.shards)
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the corpus was made with."""
+        stored = self._index.tokenizer
+        # Nothing but a tokenizer is built from the file, whatever it names.
+        found = keras.saving.get_registered_object(stored["name"])
+        if not (isinstance(found, type) and issubclass(found, Tokenizer)):
+            raise ValueError(f"{self.folder / INDEX_FILE} names no tokenizer of lmzoo: {stored['name']!r:.60}.")
+        tokenizer = found.from_config(stored["config"])
+        tokenizer.load_assets(self.folder / TOKENIZER_FOLDER)
+        return tokenizer
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Checks that ids mean to a tokenizer what they mean here.
+
+        Raises:
+            ValueError: if not.
+        """
+        self._index.check_tokenizer(self.folder, tokenizer)
+
+    def verify(self) -> None:
+        """Reads all files and checks their sha256.
+
+        Raises:
+            ValueError: naming a file that was altered.
+        """
+        for shard in self._index.shards:
+            path = self.folder / shard["name"]
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != shard["sha256"]:
+                    raise ValueError(f"{path} was altered: its sha256 is not that of {INDEX_FILE}. {ADVICE}")
+
+
+def _map(folder: Path, dtype: str, shard: dict[str, Any]) -> TokenizedDocuments:
+    raw = np.asarray(np.memmap(folder / shard["name"], "uint8", "r"))
+    documents, sentences = 8 * (shard["documents"] + 1), 8 * (shard["sentences"] + 1)
+    tokens = raw[documents + sentences :].view(dtype)
+    return TokenizedDocuments(
+        tokens, raw[documents : documents + sentences].view("int64"), raw[:documents].view("int64")
+    )

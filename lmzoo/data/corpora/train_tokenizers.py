@@ -1,0 +1,300 @@
+"""Tokenizers learnt from text, by the libraries that people train theirs with."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO, TypeVar
+
+from lmzoo.data.corpora.tokens import DocumentReader, groups_of
+from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from lmzoo.text.bpe import BYTE_TOKENS
+from lmzoo.text.policy import clean_texts, notify
+from lmzoo.text.sentencepiece_text import character_map, clean
+
+_Kind = TypeVar("_Kind", bound=Tokenizer)
+_BATCH = 1024  # texts checked and handed over at once
+_CHARACTERS = 1000  # of WordPiece at most, as in Hugging Face's own scripts
+_ALBERT_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in the published models, ids 5 to 12
+
+
+def train_tokenizer(
+    documents: Iterable[str | Sequence[str]],
+    kind: type[_Kind],
+    vocabulary_size: int,
+    notify: Callable[[str], None] = notify,
+    **options: Any,
+) -> _Kind:
+    """Learns a tokenizer of a kind from documents.
+
+    Args:
+        documents: strings or lists of sentences, of any length.
+        kind: `WordPieceTokenizer`, `BytePairTokenizer` or `SentencePieceTokenizer`; of a family,
+            `families()["albert"].tokenizer`.
+        vocabulary_size: int, tokens including the special ones.
+        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
+        **options: of `train_wordpiece`, `train_byte_pairs` or `train_sentencepiece`.
+
+    Returns:
+        The tokenizer. If the documents support fewer tokens than asked for, one notice says how many there are.
+
+    Raises:
+        TypeError: for a document that is no text, naming its position.
+        ValueError: for another kind, documents without text, or a vocabulary too small for the special tokens and the
+            characters, or bytes, of the text.
+
+    Example:
+
+    ```python
+    from lmzoo.text import BytePairTokenizer
+    from lmzoo.data.corpora import train_tokenizer
+
+    documents = [["A fine film.", "A fine day."], ["A day at the films."]]
+    tokenizer = train_tokenizer(documents, BytePairTokenizer, vocabulary_size=270, verbose=False)
+    tokenizer.vocabulary[:4], tokenizer.mask_id  # ['<s>', '<pad>', '</s>', '<unk>'], 269
+    ```
+    """
+    if kind not in _TRAINERS:
+        names = ", ".join(known.__name__ for known in _TRAINERS)
+        raise ValueError(f"A {getattr(kind, '__name__', repr(kind))} cannot be trained; there are {names}.")
+    reader = DocumentReader(documents, notify)
+    texts = (text for document in reader for text in document)
+    tokenizer = _TRAINERS[kind](texts, vocabulary_size, **options)
+    reader.report(reader.count)
+    report_size(tokenizer.vocabulary_size, vocabulary_size, "tokens", notify)
+    return tokenizer
+
+
+def report_size(found: int, asked: int, what: str, notify: Callable[[str], None]) -> None:
+    """Gives a notice if a vocabulary is smaller than it was to be.
+
+    Args:
+        found: its size.
+        asked: the size that was asked for.
+        what: "tokens" or "words".
+        notify: what to do with the notice.
+    """
+    if found < asked:
+        notify(
+            f"The documents support {found:,} {what}, not the {asked:,} that were asked for: all that are frequent "
+            "enough are in."
+        )
+
+
+def train_wordpiece(
+    texts: Iterable[str], vocabulary_size: int, lowercase: bool = True, min_frequency: int = 2, verbose: bool = True
+) -> WordPieceTokenizer:
+    """Learns a WordPiece vocabulary with Hugging Face's trainer; the same in every run.
+
+    Texts are read once and kept in a temporary file: the trainer goes through them a second time, with the characters
+    in order.
+
+    Args:
+        texts: lines or documents.
+        vocabulary_size: int, tokens including the special ones.
+        lowercase: whether to lower-case and strip accents.
+        min_frequency: int, rarer pieces are not learnt.
+        verbose: whether to show progress.
+
+    Returns:
+        The tokenizer; the special tokens have ids 0 to 4, then come the characters. The 1,000 most frequent ones are
+        taken; only where more are equally frequent does the choice differ from run to run.
+
+    Raises:
+        ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import train_wordpiece
+
+    tokenizer = train_wordpiece(["a fine film, a fine day"], vocabulary_size=60, min_frequency=1, verbose=False)
+    ```
+    """
+    from tokenizers import Tokenizer, models, trainers
+
+    # Cleans and splits as the result will, but reads a special token in the text as text and not as a word to learn.
+    rules = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase=lowercase).backend
+    special = WordPieceTokenizer.special_tokens
+
+    def learn(texts: Iterable[str], size: int, first: Sequence[str], most: int) -> dict[str, int]:
+        learner = Tokenizer(models.WordPiece(unk_token=WordPieceTokenizer.unk_token))
+        learner.normalizer, learner.pre_tokenizer = rules.normalizer, rules.pre_tokenizer
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=size,
+            min_frequency=min_frequency,
+            special_tokens=[*special, *first],
+            limit_alphabet=most,
+            initial_alphabet=[piece for piece in first if len(piece) == 1],
+            show_progress=verbose,
+        )
+        learner.train_from_iterator(texts, trainer)
+        return learner.get_vocab()
+
+    # The trainer numbers the characters as it meets them in a hash table, and decides between equally frequent pairs by
+    # these numbers. So it is told them: once without merges, to see which there are, and once with these given.
+    with tempfile.TemporaryFile("w+", encoding="ascii") as file:
+        alphabet = learn(_copied(_checked(texts), file), 0, (), _CHARACTERS).keys() - special
+        characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
+        file.seek(0)
+        learnt = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
+    _check_size(vocabulary_size, len(learnt), "characters")
+    return WordPieceTokenizer(sorted(learnt, key=learnt.__getitem__), lowercase=lowercase)
+
+
+def _copied(texts: Iterable[str], file: TextIO) -> Iterator[str]:
+    """The texts, each of which is also written as a line of JSON."""
+    for text in texts:
+        file.write(json.dumps(text) + "\n")
+        yield text
+
+
+def train_byte_pairs(
+    texts: Iterable[str], vocabulary_size: int, min_frequency: int = 2, verbose: bool = True
+) -> BytePairTokenizer:
+    """Learns a byte-level BPE vocabulary with Hugging Face's trainer; the same in every run.
+
+    Args:
+        texts: lines or documents.
+        vocabulary_size: int, tokens including the special ones and the 256 bytes.
+        min_frequency: int, rarer pairs are not joined.
+        verbose: whether to show progress.
+
+    Returns:
+        The tokenizer. Special tokens are where RoBERTa has them: `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3, and
+        `<mask>` is the last.
+
+    Raises:
+        ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and the bytes.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import train_byte_pairs
+
+    tokenizer = train_byte_pairs(["a fine film, a fine day"], vocabulary_size=265, verbose=False)
+    ```
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    *first, mask = BytePairTokenizer.special_tokens
+    _check_size(vocabulary_size, len(first) + len(BYTE_TOKENS) + 1, "bytes")
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size - 1,
+        min_frequency=min_frequency,
+        special_tokens=first,
+        initial_alphabet=list(BYTE_TOKENS),
+        show_progress=verbose,
+    )
+    learner.train_from_iterator(_checked(texts), trainer)
+    learnt = learner.get_vocab()
+    merges = json.loads(learner.to_str())["model"]["merges"]
+    return BytePairTokenizer([*sorted(learnt, key=learnt.__getitem__), mask], merges)
+
+
+def train_sentencepiece(
+    texts: Iterable[str],
+    vocabulary_size: int,
+    lowercase: bool = True,
+    keep_accents: bool = False,
+    character_coverage: float = 0.99995,
+    most_texts: int = 10_000_000,
+    verbose: bool = True,
+) -> SentencePieceTokenizer:
+    """Learns a unigram SentencePiece model (Kudo, 2018) as ALBERT's was, with the library's own trainer.
+
+    Texts are cleaned by ALBERT's rules first. The settings are those that the published models hold. The result is the
+    same in every run, unless there are more than `most_texts`.
+
+    Args:
+        texts: sentences. The trainer keeps them in memory, and leaves out those of over 65,536 bytes.
+        vocabulary_size: int, tokens including the special ones.
+        lowercase: whether to lower-case.
+        keep_accents: whether to keep accents.
+        character_coverage: float, share of the text's characters that become pieces; rarer ones are unknown.
+        most_texts: int, of more texts it learns from so many; it draws others in every run.
+        verbose: whether to show the trainer's log.
+
+    Returns:
+        The tokenizer. Special tokens are where ALBERT has them: `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]` are 0
+        to 4, then come `( ) " - . – £ €`.
+
+    Raises:
+        ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import train_sentencepiece
+
+    tokenizer = train_sentencepiece(["a fine film", "a fine day at the films"], vocabulary_size=40, verbose=False)
+    ```
+    """
+    from sentencepiece import SentencePieceTrainer
+
+    characters, checked, written = character_map(lowercase, keep_accents), _checked(texts), io.BytesIO()
+    pad, unknown, *control = SentencePieceTokenizer.special_tokens
+    failed: list[Exception] = []  # while texts were read; the library makes an error of its own of it
+
+    def cleaned() -> Iterator[str]:
+        try:
+            yield from (clean(text, characters) for text in checked)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=cleaned(),
+            model_writer=written,
+            model_type="unigram",
+            vocab_size=vocabulary_size,
+            hard_vocab_limit=False,
+            character_coverage=character_coverage,
+            input_sentence_size=most_texts,
+            max_sentence_length=1 << 16,
+            pad_id=0,
+            pad_piece=pad,
+            unk_id=1,
+            unk_piece=unknown,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=control,
+            user_defined_symbols=list(_ALBERT_SYMBOLS),
+            minloglevel=0 if verbose else 2,
+        )
+    except RuntimeError as error:
+        if failed:
+            raise failed[0] from None
+        raise ValueError(f"SentencePiece cannot learn {vocabulary_size:,} tokens from these texts: {error}") from None
+    return SentencePieceTokenizer(written.getvalue(), lowercase, keep_accents)
+
+
+_TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
+    WordPieceTokenizer: train_wordpiece,
+    BytePairTokenizer: train_byte_pairs,
+    SentencePieceTokenizer: train_sentencepiece,
+}
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """Valid texts that are not empty.
+
+    Raises:
+        ValueError: at once, if there are none.
+    """
+    cleaned = (text for group in groups_of(texts, _BATCH) for text in clean_texts(group) if text.strip())
+    first = next(cleaned, None)
+    if first is None:
+        raise ValueError("There is no text to learn a vocabulary from.")
+    return itertools.chain([first], cleaned)
+
+
+def _check_size(asked: int, least: int, what: str) -> None:
+    if asked < least:
+        raise ValueError(f"`vocabulary_size` is {asked}, but the special tokens and the {what} alone are {least}.")

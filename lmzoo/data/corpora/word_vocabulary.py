@@ -1,0 +1,104 @@
+"""Words of documents: reading them, and learning a vocabulary from them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+import keras
+
+from lmzoo.data.corpora.tokens import check_documents, no_record
+from lmzoo.data.corpora.train_tokenizers import report_size
+from lmzoo.text.policy import clean_columns, notify, once_only
+from lmzoo.text.word_level import WordTokenizer
+from lmzoo.text.words import words_of
+
+Document = Sequence[str | Sequence[str]]
+
+
+def train_words(
+    documents: Iterable[Document],
+    vocabulary_size: int,
+    min_frequency: int = 1,
+    verbose: bool = True,
+    notify: Callable[[str], None] = notify,
+) -> WordTokenizer:
+    """The most frequent words of documents, for the softmax of a `BidirectionalLM`.
+
+    Args:
+        documents: documents, each a list of sentences: strings, which `lmzoo.text.words.split_words` splits, or lists
+            of words.
+        vocabulary_size: int, words at most, `<S>`, `</S>` and `<UNK>` included.
+        min_frequency: int, rarer words are not learnt.
+        verbose: whether to show progress, if it takes more than a second.
+        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
+
+    Returns:
+        The tokenizer: first the three special words, then the others, most frequent first, equally frequent ones by
+        their characters. A word that begins or ends with a space is left out, since no file of words can hold it. If
+        the documents hold fewer words than asked for, one notice says how many there are.
+
+    Raises:
+        TypeError: for a document that is no list of sentences, naming its position.
+        ValueError: for a `vocabulary_size` without room for a word.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import train_words
+
+    tokenizer = train_words([["a fine film", "a film"], [["New York"]]], vocabulary_size=6)
+    tokenizer.vocabulary  # ["<S>", "</S>", "<UNK>", "a", "film", "New York"]
+    ```
+    """
+    special = WordTokenizer.special_tokens
+    if vocabulary_size <= len(special):
+        raise ValueError(f"`vocabulary_size` must be above {len(special)}, the special words: {vocabulary_size}.")
+    counts: Counter[str] = Counter()
+    for sentence in sentences_of(with_progress(documents, verbose), once_only(notify)):
+        counts.update(sentence)
+    words = [w for w, n in counts.items() if n >= min_frequency and w not in special and w == w.strip() != ""]
+    words.sort(key=lambda word: (-counts[word], word))
+    tokenizer = WordTokenizer([*special, *words[: vocabulary_size - len(special)]])
+    report_size(len(tokenizer.vocabulary), vocabulary_size, "words", notify)
+    return tokenizer
+
+
+def sentences_of(
+    documents: Iterable[Document], notify: Callable[[str], None] = notify, order: Sequence[int] | None = None
+) -> Iterator[list[str]]:
+    """The words of each sentence of documents, one sentence after the other; those without words are left out.
+
+    Args:
+        documents: as for `train_words`.
+        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
+        order: the positions of documents in a sequence of them, to be read in this order.
+
+    Raises:
+        TypeError: as `train_words`.
+    """
+    check_documents(documents)
+    numbered = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
+    for i, document in numbered:
+        for sentence in clean_columns({f"documents[{i}]": no_record(document, i)}, notify, words=True)[0]:
+            if words := words_of(sentence) if isinstance(sentence, str) else sentence:
+                yield words
+
+
+def with_progress(documents: Iterable[Any], verbose: bool = True) -> Iterable[Any]:
+    """`documents`, with a bar of those that were read once they take more than a second."""
+    check_documents(documents)
+    return _shown(documents) if verbose else documents
+
+
+def _shown(documents: Iterable[Any]) -> Iterator[Any]:
+    total = len(documents) if isinstance(documents, Sized) else None
+    bar, start, count = keras.utils.Progbar(total, unit_name="document"), time.monotonic(), 0
+    for count, document in enumerate(documents, 1):
+        yield document
+        if time.monotonic() - start > 1:
+            bar.update(count, finalize=False)
+    if time.monotonic() - start > 1:
+        bar.update(count, finalize=True)

@@ -1,0 +1,64 @@
+"""SQuAD's JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lmzoo.data.readers.files import Source, name_of, read_text
+
+
+def read_squad(
+    path: Source, labelled: bool = True
+) -> tuple[tuple[list[str], list[str]], list[list[dict[str, Any]]] | None]:
+    """Questions, contexts and answers of a file in the form of SQuAD 1.1 or 2.0.
+
+    Args:
+        path: a file, or an open one in binary mode; it may be compressed by gzip or xz.
+        labelled: False for a file that may lack the answers.
+
+    Returns:
+        `(questions, contexts), answers`, what `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
+        question are a list of `{"text": str, "answer_start": int}`, empty if it has none. `answers` is None if they
+        are not read.
+
+    Raises:
+        ValueError: if the file is of another form, or holds no question.
+
+    Example:
+
+    ```python
+    import json
+    from pathlib import Path
+    from lmzoo.data.readers import read_squad
+
+    question = {"id": "1", "question": "Who met Bob?", "answers": [{"text": "Ada", "answer_start": 0}]}
+    paragraph = {"context": "Ada met Bob.", "qas": [question]}
+    Path("train.json").write_text(json.dumps({"data": [{"title": "", "paragraphs": [paragraph]}]}))
+    (questions, contexts), answers = read_squad("train.json")
+    ```
+    """
+    text, name = read_text(path), name_of(path)
+    try:
+        articles = json.loads(text)["data"]
+        rows: list[Any] = [
+            (entry["question"], paragraph["context"], _answers(entry) if labelled else None)
+            for article in articles
+            for paragraph in article["paragraphs"]
+            for entry in paragraph["qas"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} is not in the form of SQuAD, data[] → paragraphs[] → context, qas[] → question, answers[]: "
+            f"{type(error).__name__}: {error}"
+        ) from None
+    if not rows:
+        raise ValueError(f"{name} holds no questions.")
+    questions, contexts, answers = ([row[i] for row in rows] for i in range(3))
+    return (questions, contexts), answers if labelled else None
+
+
+def _answers(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    if entry.get("is_impossible"):
+        return []
+    return [{"text": answer["text"], "answer_start": answer["answer_start"]} for answer in entry["answers"]]

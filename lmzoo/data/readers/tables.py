@@ -1,0 +1,275 @@
+"""Tables: CSV, TSV, JSON lines, lines of text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lmzoo.data.readers.files import (
+    Source,
+    check_label,
+    json_objects,
+    name_of,
+    near_names,
+    numbered_lines,
+    read_text,
+    suffix_of,
+)
+
+FORMATS = ("csv", "tsv", "jsonl", "txt", "labelled")
+_SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "txt"}
+
+Column = int | str
+
+
+def read_table(
+    path: Source,
+    text: Column = "text",
+    pair: Column | None = None,
+    label: Column | None = None,
+    label_type: Callable[[str], Any] = str,
+    labels: Sequence[str] | None = None,
+    header: bool = True,
+    format: str | None = None,
+    encoding: str = "utf-8",
+    separator: str | None = None,
+) -> tuple[list[str] | tuple[list[str], list[str]], list[Any] | None]:
+    r"""Texts, or pairs of texts, and labels from the columns of a table.
+
+    The formats are:
+
+    * `"csv"`: by commas, and cells in double quotes may hold commas, line breaks and doubled quotes.
+    * `"tsv"`: by tabs, and quotes mean nothing, as in GLUE's files.
+    * `"jsonl"`: an object to a line; its keys are the columns.
+    * `"txt"`: a text to a line, the column `text`.
+    * `"labelled"`: a label, a space and a text to a line, the columns `label` and `text`.
+
+    Args:
+        path: a file, or an open one in binary mode; it may be compressed by gzip or xz.
+        text: name of the column with the texts, or its number, from 0 on, negative ones from the end.
+        pair: that of the second texts of pairs; None for single texts.
+        label: that of the labels; None for none.
+        label_type: what a label is turned into: `str`, `int`, `float` or another function of a string.
+        labels: those that there may be, as the file has them; None for any.
+        header: whether the first line of CSV and TSV names the columns. Without, they only have numbers.
+        format: one of the above; by default the file's suffix says it.
+        encoding: of the file.
+        separator: what stands between the labels of a text that may have any number of them; in JSON lines they may
+            also be a list. None for one label each.
+
+    Returns:
+        `x, y` as `fit` takes them: a list of texts, or `(firsts, seconds)`, and a list of labels, with `separator` of
+        lists of labels, or None.
+
+    Raises:
+        ValueError: naming the file, and the line where there is one: a column that is not there, a row of other than
+            the header's number of cells, bytes in another encoding, a label that is missing or none of `labels`, an
+            empty file.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+    from lmzoo.data.readers import read_table
+
+    Path("reviews.csv").write_text('id,review,stars\n1,"Good, really.",5\n2,Dull.,1\n')
+    read_table("reviews.csv", text="review", label="stars")  # ["Good, really.", "Dull."], ["5", "1"]
+    read_table("reviews.csv", text=1, label=-1, label_type=float)[1]  # [5.0, 1.0]
+    ```
+    """
+    table = open_table(path, header, format, encoding)
+    firsts = table.texts(text)
+    x = firsts if pair is None else (firsts, table.texts(pair))
+    return x, None if label is None else table.labels(label, label_type, labels, separator)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a file.
+
+    Attributes:
+        path: what to call the file in messages.
+        format: one of `FORMATS`.
+        names: of the columns; None if they have numbers only.
+        rows: lists of cells, or dicts for JSON lines.
+        lines: the line at which each row begins.
+    """
+
+    path: str
+    format: str
+    names: list[str] | None
+    rows: list[Any]
+    lines: list[int]
+
+    def where(self, row: int) -> str:
+        """File and line of a row."""
+        return f"{self.path}, line {self.lines[row]}"
+
+    def column(self, column: Column) -> list[Any]:
+        """The cells of a column.
+
+        Raises:
+            ValueError: if there is no such column.
+        """
+        if self.format == "jsonl":
+            for i, row in enumerate(self.rows):
+                if column not in row:
+                    raise ValueError(f"{self.where(i)} has no {column!r}.{near_names(str(column), list(row))}")
+            return [row[column] for row in self.rows]
+        place = self._place(column)
+        return [row[place] for row in self.rows]
+
+    def _place(self, column: Column) -> int:
+        width = len(self.rows[0])
+        if isinstance(column, int):
+            if not -width <= column < width:
+                raise ValueError(f"{self.path} has {width} columns, numbered from 0: {column} is none of them.")
+            return column
+        if self.names is None:
+            raise ValueError(f"{self.path} is read without a header: name columns by number, 0 to {width - 1}.")
+        if column not in self.names:
+            no_header = " If its first line is no header, say so (`header`)." if self.format in ("csv", "tsv") else ""
+            raise ValueError(
+                f"{self.path}, read as {self.format}, has no column {column!r}."
+                f"{near_names(column, self.names)}{no_header}"
+            )
+        if self.names.count(column) > 1:
+            raise ValueError(f"{self.path} has several columns {column!r}: give the number of one, from 0 on.")
+        return self.names.index(column)
+
+    def texts(self, column: Column) -> list[str]:
+        """The cells of a column, each checked to be text.
+
+        Raises:
+            ValueError: if there is no such column, or naming the line where it holds no text.
+        """
+        cells = self.column(column)
+        for i, cell in enumerate(cells):
+            if not isinstance(cell, str):
+                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {json.dumps(cell)[:60]}.")
+        return cells
+
+    def labels(
+        self,
+        column: Column,
+        label_type: Callable[[str], Any] = str,
+        labels: Sequence[str] | None = None,
+        separator: str | None = None,
+    ) -> list[Any]:
+        """The cells of a column as labels; see `read_table`.
+
+        Raises:
+            ValueError: if there is no such column, or naming the line where a label is missing or none.
+        """
+        cells = self.column(column)
+        if isinstance(column, int) and self.names is not None and _is_label(self.names[column], cells, label_type):
+            raise ValueError(
+                f"{self.path}: the first line should name the columns, but holds a label, {self.names[column]!r}. If "
+                "it is an example, say so (`header`)."
+            )
+        if separator is None:
+            return [self._label(i, column, cell, label_type, labels) for i, cell in enumerate(cells)]
+        return [
+            [self._label(i, column, part, label_type, labels) for part in _parts(cell, separator)]
+            for i, cell in enumerate(cells)
+        ]
+
+    def _label(
+        self, row: int, column: Column, cell: Any, label_type: Callable[[str], Any], labels: Sequence[str] | None
+    ) -> Any:
+        if isinstance(cell, (dict, list)):
+            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {json.dumps(cell)[:60]}.")
+        label = cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell)
+        check_label(label, labels, self.where(row))
+        try:
+            return label_type(label)
+        except ValueError:
+            name = getattr(label_type, "__name__", "label")
+            raise ValueError(f"{self.where(row)}: the label {label!r} is no {name}.") from None
+
+
+def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
+    """Whether the name of a column is one of its labels, or a number where labels are numbers."""
+    if label_type is str:
+        return name in cells
+    try:
+        label_type(name)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _parts(cell: Any, separator: str) -> list[Any]:
+    """The labels in a cell."""
+    if isinstance(cell, str):
+        return [part.strip() for part in cell.split(separator)] if cell.strip() else []
+    return cell if isinstance(cell, list) else [] if cell is None else [cell]
+
+
+def open_table(path: Source, header: bool = True, format: str | None = None, encoding: str = "utf-8") -> Table:
+    """Reads the rows of a file; see `read_table`.
+
+    Raises:
+        ValueError: naming the file, and the line where there is one.
+    """
+    name, format = name_of(path), format or _SUFFIXES.get(suffix_of(path))
+    if format not in FORMATS:
+        wrong = f"There is no format {format!r}." if format else f"The name of {name} does not tell its format."
+        raise ValueError(f"{wrong} Say which one it is (`format`): {', '.join(FORMATS)}.")
+    text = read_text(path, encoding)
+    numbered: list[tuple[int, Any]] = list(_READERS[format](text, name))
+    names: list[str] | None = {"txt": ["text"], "labelled": ["label", "text"]}.get(format)
+    if numbered and header and format in ("csv", "tsv"):
+        names = numbered.pop(0)[1]
+    if not numbered:
+        raise ValueError(f"{name} holds no examples.")
+    if format != "jsonl":
+        width = len(names or numbered[0][1])
+        for line, row in numbered:
+            if len(row) != width:
+                raise ValueError(f"{name}, line {line}, read as {format}, has {len(row)} cells, the first has {width}.")
+    return Table(name, format, names, [row for _, row in numbered], [line for line, _ in numbered])
+
+
+def _read_csv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    limit = csv.field_size_limit(len(text) + 1)  # a document may be longer than the module's 128 KiB
+    line = 1
+    try:
+        for row in reader:
+            if row:
+                yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{name}, line {line}: the quotes are wrong: {error}.") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _read_tsv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    return ((number, line.split("\t")) for number, line in numbered_lines(text) if line)
+
+
+def _read_jsonl(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    return json_objects(numbered_lines(text), name)
+
+
+def _read_txt(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    return ((number, [line]) for number, line in numbered_lines(text))
+
+
+def _read_labelled(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    return ((number, line.split(" ", 1)) for number, line in numbered_lines(text) if line)
+
+
+_READERS: dict[str, Callable[[str, str], Iterator[tuple[int, Any]]]] = {
+    "csv": _read_csv,
+    "tsv": _read_tsv,
+    "jsonl": _read_jsonl,
+    "txt": _read_txt,
+    "labelled": _read_labelled,
+}

@@ -1,8 +1,0 @@
-"""Files of examples in the forms that data sets come in, as lists that `fit` takes."""
-
-from lmzoo.readers.choices import read_choices
-from lmzoo.readers.conll import read_conll
-from lmzoo.readers.squad import read_squad
-from lmzoo.readers.tables import read_table
-
-__all__ = ["read_choices", "read_conll", "read_squad", "read_table"]

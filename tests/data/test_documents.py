@@ -1,0 +1,208 @@
+"""Documents out of files and streams: what is read, what is counted, what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pytest
+
+from lmzoo.data.corpora import (
+    pack_documents,
+    pack_sentences,
+    read_documents,
+    segment_pairs,
+    split_documents,
+    train_tokenizer,
+    train_words,
+    write_corpus,
+)
+from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
+
+TEXT = "\ufeffIt rained. We stayed in.\r\nSo did they.\n\n\n \nFine.\n"
+PACK = Preprocessor(WordPieceTokenizer.of_words(["fine", "."], 11), Packing("[CLS]", "[SEP]", ("[SEP]",), True), 16)
+DOCUMENTS = [["It rained.", "We stayed in.", "So did they."], ["Fine."]]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write_
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
+def test_text(write, pack):
+    path = write("a.txt", pack(TEXT.encode()))
+    assert list(read_documents(path)) == DOCUMENTS
+    lines = [["It rained. We stayed in.", "So did they."], ["Fine."]]
+    assert list(read_documents(str(path), split=False)) == lines
+
+
+def test_json_lines(write):
+    rows = [{"body": "It rained. We stayed in.\n\nSo did they."}, {"body": ["Fine."]}, {"body": None}, {"body": " \n"}]
+    path = write("a.jsonl.gz", gzip.compress("\n\n".join(map(json.dumps, rows)).encode()))
+    with pytest.warns(TextNotice, match="^2 of 4 documents were empty and were left out") as notices:
+        assert list(read_documents(path, field="body")) == DOCUMENTS
+    assert len(notices) == 1
+
+
+def test_folders_patterns_and_lists(write, tmp_path):
+    for name in ("b.txt", "a/z.txt.xz", "a/c.jsonl", "README.md", "a/index.tsv.xz"):
+        content = json.dumps({"text": name}) if "jsonl" in name else name
+        write(name, lzma.compress(content.encode()) if name.endswith(".xz") else content)
+
+    def read(*names):
+        paths = [tmp_path / name for name in names]
+        return [document[0] for document in read_documents(paths if len(paths) > 1 else paths[0])]
+
+    assert read("") == ["a/c.jsonl", "a/z.txt.xz", "b.txt"]
+    assert read("*.txt") == ["b.txt"]
+    assert read("**/*.txt*") == ["a/z.txt.xz", "b.txt"]
+    assert read("b.txt", "a", "README.md") == ["b.txt", "a/c.jsonl", "a/z.txt.xz", "README.md"]
+    assert read("*") == ["README.md", "a/c.jsonl", "a/z.txt.xz", "b.txt"]
+
+
+def test_a_file_is_read_as_it_is_asked_for(write):
+    """The first document is there before the second file is looked at."""
+    found = read_documents([write("a.txt", "Fine.\n\nBad.\n"), write("b.txt", b"\0")])
+    assert [next(found), next(found)] == [["Fine."], ["Bad."]]
+    with pytest.raises(ValueError, match=r"b\.txt is binary"):
+        next(found)
+
+
+def test_files_without_text_are_counted(write, tmp_path):
+    write("a.txt", ""), write("b.txt", "\n \n\n"), write("c.txt", "\n\nFine.\n\n")
+    notices = []
+    assert list(read_documents(tmp_path, notify=notices.append)) == [["Fine."]]
+    assert notices == ["2 of 3 documents were empty and were left out."]
+
+
+BINARY = [
+    (b"caf\xe9\n", 3, "e9"),
+    (b"one line\nand \x00more\xff\n", 13, "00"),
+    (b"a\n" * 9 + b"b\xff\x00", 19, "ff"),
+    (gzip.compress(b"text\nPK\x03\x04\0\0", mtime=0), 9, "00"),
+]
+
+
+@pytest.mark.parametrize(("content", "byte", "value"), BINARY)
+def test_binary_files(write, content, byte, value):
+    message = rf"a\.txt is binary, or in another encoding than UTF-8: byte {byte} of its text is 0x{value}"
+    with pytest.raises(ValueError, match=message):
+        list(read_documents(write("a.txt", content)))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_archives_cut_in_half(write, pack):
+    data = pack(TEXT.encode() * 99)
+    with pytest.raises(ValueError, match=r"a\.txt\.gz is a damaged archive"):
+        list(read_documents(write("a.txt.gz", data[: len(data) // 2])))
+
+
+ERRORS = [
+    ("not json", "line 2 is not JSON"),
+    ("[3]", r"line 2 is no JSON object"),
+    ('{"txet": "a"}', r"line 2 has no 'text' \(`field`\).* Did you mean 'txet'"),
+    ('{"text": ["a", 7]}', r"line 2: 'text' must be a string or a list of them, got \[\"a\", 7\]"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), ERRORS)
+def test_wrong_json_lines(write, line, message):
+    with pytest.raises(ValueError, match=rf"a\.jsonl, {message}"):
+        list(read_documents(write("a.jsonl", f'{{"text": "Fine."}}\n{line}\n')))
+
+
+def test_nothing_to_read(write, tmp_path):
+    write("a.csv", "text\n")
+    for path, message in (("", r"holds no \.txt"), ("b.txt", r"There is no .*b\.txt"), ("*.txt", "There is no")):
+        with pytest.raises(FileNotFoundError, match=message):
+            read_documents(tmp_path / path)
+
+
+def test_streams():
+    texts = ["It rained. We stayed in.\nSo did they.", "Fine."]
+    assert list(split_documents(iter(texts))) == DOCUMENTS
+    assert list(split_documents([texts[0].split("\n"), texts[1].encode()])) == DOCUMENTS
+    assert list(split_documents(np.array(texts))) == DOCUMENTS
+    assert next(split_documents(texts, split=False)) == ["It rained. We stayed in.", "So did they."]
+
+
+def test_datasets():
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(
+        [" ", TEXT[1:], "Fine.", "Caf\udcc3.".encode(errors="surrogateescape")]
+    )
+    for batched in (dataset, dataset.batch(3)):
+        notices = []
+        found = list(split_documents(batched, notify=notices.append))
+        assert found == [DOCUMENTS[0] + ["Fine."], ["Fine."], ["Caf\ufffd."]]
+        assert [notice[:11] for notice in notices] == ["1 of 4 docu", "1 documents"]
+
+
+def test_records():
+    rows = [{"title": "A", "body": "It rained. We stayed in.\nSo did they."}, {"title": "B", "body": None}]
+    notices = []
+    found = list(split_documents(iter([*rows, {"body": ["Fine."]}]), field="body", notify=notices.append))
+    assert found == DOCUMENTS
+    assert notices == ["1 of 3 documents were empty and were left out."]
+    assert list(split_documents([{"text": "Fine."}])) == [["Fine."]]
+    with pytest.raises(ValueError, match=r"documents\[1\] has no 'text' \(`field`\).* Did you mean 'txet'"):
+        list(split_documents([{"text": "a"}, {"txet": "b"}]))
+
+
+def test_datasets_of_records():
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices({"text": ["Fine.", "It rained. We stayed in."], "label": [0, 1]})
+    for batched in (dataset, dataset.batch(2)):
+        assert list(split_documents(batched)) == [["Fine."], ["It rained.", "We stayed in."]]
+
+
+class Table:
+    columns = ("text",)
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+TAKERS = [
+    lambda documents: write_corpus(documents, PACK.tokenizer, "never"),
+    lambda documents: pack_documents(documents, PACK),
+    lambda documents: pack_sentences(documents, PACK),
+    lambda documents: segment_pairs(documents, PACK, "nsp", np.random.default_rng(3)),
+    lambda documents: train_tokenizer(documents, WordPieceTokenizer, 99, verbose=False),
+    lambda documents: train_words(documents, 99),
+]
+
+
+@pytest.mark.parametrize("take", TAKERS)
+def test_names_are_not_read_as_text(take, tmp_path, monkeypatch):
+    """Going through a record gives the names of its fields, and so does going through a table."""
+    monkeypatch.chdir(tmp_path)
+    message = r"`documents\[1\]` is a record of 'text', 'label', not a text: `lmzoo\.data\.corpora\.split_documents"
+    with pytest.raises(TypeError, match=message):
+        take([["Fine."], {"text": "Fine.", "label": 1}])
+    for table in ({"text": ["Fine."]}, Table(), "Fine."):
+        with pytest.raises(TypeError, match="Expected a list of documents, each a list of sentences; got"):
+            take(table)
+
+
+def test_what_is_no_document():
+    for table in ({"text": ["Fine."]}, Table()):
+        with pytest.raises(TypeError, match="Expected a list of documents"):
+            split_documents(table)
+    with pytest.raises(TypeError, match=r"got one string; write \['a text'\]"):
+        split_documents("a text")
+    with pytest.raises(TypeError, match=r"`documents\[1\]\[1\]` must be a string, got 7"):
+        list(split_documents([["a"], ["b", 7]]))
+    with pytest.raises(TypeError, match=r"`documents\[1\]` must be a list of strings, got 7"):
+        list(split_documents(["a", 7]))

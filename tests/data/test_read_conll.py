@@ -1,0 +1,119 @@
+"""CoNLL's columns: small files written here, what is said of wrong ones, and real data sets."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmzoo.data.readers import read_conll
+
+CONLL = """-DOCSTART- -X- -X- O
+
+EU NNP  B-NP B-ORG
+rejects VBZ B-VP O
+
+-DOCSTART- -X- -X- O
+\t
+Peter\u00a0B NNP B-NP I-PER
+"""
+CONLLU = """# sent_id = 1
+# text = #one didn't
+1\t#one\tone\tNUM\tCD\t_\t2\tobj\t_\t_
+2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdid\tdo\tAUX\tVBD\t_\t0\troot\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t2\tadvmod\t_\t_
+3.1\tgo\tgo\tVERB\tVB\t_\t_\t_\t_\t_
+
+# sent_id = 2
+1\t10 000\t10000\tNUM\tCD\t_\t0\troot\t_\t_
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_(text, name="train.conll"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8", newline="")
+        return path
+
+    return write_
+
+
+def test_conll(write):
+    words = [["EU", "rejects"], ["Peter\u00a0B"]]
+    assert read_conll(write(CONLL)) == (words, [["B-ORG", "O"], ["I-PER"]])
+    assert read_conll(write(CONLL), label=1)[1] == [["NNP", "VBZ"], ["NNP"]]
+    assert read_conll(write(CONLL), word=-4, labelled=False) == (words, None)
+    assert read_conll(write(CONLL.replace("\n", "\r\n"))) == read_conll(write(CONLL))
+
+
+def test_tabs_keep_spaces_and_empty_words(write):
+    path = write("#tag\tO\nNew York\tB-LOC\n\tO\n\U0001f494 \tO\n", "a.conll")
+    assert read_conll(path) == ([["#tag", "New York", "", "\U0001f494"]], [["O", "B-LOC", "O", "O"]])
+
+
+def test_words_alone(write):
+    assert read_conll(write("Ada\ncame\n\nHi\n"), labelled=False) == ([["Ada", "came"], ["Hi"]], None)
+
+
+def test_conllu(write):
+    path = write(CONLLU, "en.conllu")
+    words = [["#one", "did", "n't"], ["10 000"]]
+    assert read_conll(path) == (words, [["NUM", "AUX", "PART"], ["NUM"]])
+    assert read_conll(path, "LEMMA", "xpos") == (
+        [["one", "do", "not"], ["10000"]],
+        [["CD", "VBD", "RB"], ["CD"]],
+    )
+    assert read_conll(path, label=-3)[1] == [["obj", "root", "advmod"], ["root"]]
+    assert read_conll(write(CONLLU), conllu=True)[0] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("a O\nb\n", {}, "train.conll, line 2 has 1 columns, others have 2"),
+        ("a\tO\nb\t\n", {}, "train.conll, line 2: the label is missing"),
+        (
+            "a O\n\nb B-X\n",
+            {"labels": ["O", "B-Y"]},
+            "train.conll, line 3: the label 'B-X' is unknown. Did you mean 'B-Y'",
+        ),
+        ("a O\n", {"label": 2}, "train.conll has 2 columns, numbered from 0: 2 is none of them"),
+        ("a O\n", {"word": -3}, "numbered from 0: -3 is none of them"),
+        ("a\nb\n", {}, "column -1 of 1 is that of the words, and has no labels"),
+        ("a O\n", {"label": "upos"}, "have no names but in CoNLL-U: number them, got 'upos'"),
+        (CONLLU, {"label": "upo", "conllu": True}, "CoNLL-U has no column 'upo'. Did you mean 'upos'"),
+        ("# text = a\n1\ta\n", {"conllu": True}, "line 2 has 2 columns, others have 10"),
+        ("\n\n-DOCSTART- O\n", {}, "train.conll holds no words"),
+    ],
+)
+def test_errors(write, text, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        read_conll(write(text), **arguments)
+
+
+def test_undecodable_bytes(tmp_path):
+    (tmp_path / "a.conll").write_bytes(b"a O\n\xff O\n")
+    with pytest.raises(ValueError, match=r"a\.conll, line 2: the byte 0xff is not utf-8"):
+        read_conll(tmp_path / "a.conll")
+
+
+@pytest.mark.parametrize(
+    ("file", "count", "classes"),
+    [
+        ("ner_btc/a.conll", 1000, 7),
+        ("ner_btc/b.conll", 2000, 7),
+        ("ner_btc/e.conll", 200, 7),
+        ("ner_btc/g.conll", 2138, 7),
+        ("ner_btc/h.conll", 2001, 7),
+        ("ner_wikigold/wikigold.conll.open.txt", 1377, 5),
+        ("ner_wnut17/emerging.dev.conll", 1009, 13),
+        ("ner_wnut17/wnut17train.conll", 3394, 13),
+        ("pos_ewt/en_ewt-ud-dev.conllu.gz", 2001, 17),
+        ("pos_ewt/en_ewt-ud-train.conllu.gz", 12544, 17),
+    ],
+)
+def test_real_files(shared, file, count, classes):
+    texts, labels = read_conll(shared(f"data/{file}"))
+    assert len(texts) == len(labels) == count
+    assert [len(words) for words in texts] == [len(tags) for tags in labels]
+    assert len({tag for tags in labels for tag in tags}) == classes

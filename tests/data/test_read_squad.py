@@ -1,0 +1,71 @@
+"""SQuAD's JSON: both versions, wrong files, real data sets."""
+
+from __future__ import annotations
+
+import json
+import lzma
+
+import pytest
+
+from lmzoo.data.readers import read_squad
+
+QUESTIONS = [
+    {"id": "1", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}, {"text": "da", "answer_start": 1}]},
+    {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
+    {"id": "3", "question": "How?", "answers": [{"text": "Bob", "answer_start": 8}], "is_impossible": True},
+]
+
+
+def squad(questions):
+    paragraphs = [{"context": "Ada met Bob.", "qas": questions}]
+    return json.dumps({"version": "2.0", "data": [{"title": "t", "paragraphs": paragraphs}]})
+
+
+def test_answers_and_none(tmp_path):
+    path = tmp_path / "dev.json"
+    path.write_text(squad(QUESTIONS))
+    (questions, contexts), answers = read_squad(path)
+    assert questions == ["Who?", "Why?", "How?"]
+    assert contexts == ["Ada met Bob."] * 3
+    assert answers == [QUESTIONS[0]["answers"], [], []]
+    path.write_bytes(lzma.compress(squad(QUESTIONS).encode()))
+    assert read_squad(path) == ((questions, contexts), answers)
+
+
+def test_without_answers(tmp_path):
+    path = tmp_path / "test.json"
+    path.write_text(squad([{"id": "1", "question": "Who?"}]))
+    assert read_squad(path, labelled=False) == ((["Who?"], ["Ada met Bob."]), None)
+    with pytest.raises(ValueError, match=r"test\.json is not in the form of SQuAD.*KeyError: 'answers'"):
+        read_squad(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not in the form of SQuAD"),
+        ("[1]", "is not in the form of SQuAD"),
+        ('{"data": []}', r"dev\.json holds no questions"),
+    ],
+)
+def test_errors(tmp_path, text, message):
+    path = tmp_path / "dev.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_squad(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "count", "without"),
+    [
+        ("amazon_reviews_v1.0", 9885, False),
+        ("new_wiki_v1.0", 7938, False),
+        ("dev-v1.1.open", 6269, False),
+        ("dev-v2.0.open", 5295, True),
+        ("train-v1.1.first12", 4370, False),
+    ],
+)
+def test_real_files(shared, file, count, without):
+    (questions, contexts), answers = read_squad(shared(f"data/squad/{file}.json.gz"))
+    assert len(questions) == len(contexts) == len(answers) == count
+    assert (not all(answers)) == without

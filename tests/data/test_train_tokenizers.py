@@ -1,0 +1,105 @@
+"""Tokenizers learnt from documents: special tokens, sizes, what they make of text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmzoo.data.corpora import train_tokenizer
+from lmzoo.text import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    TextNotice,
+    WordPieceTokenizer,
+)
+
+KINDS = [WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer]
+SIZES = {WordPieceTokenizer: 89, BytePairTokenizer: 311, SentencePieceTokenizer: 89}
+SYLLABLES = "ba ce di fo gu lé ma ni po ru sa te vi xo zu".split()  # noqa: SIM905
+WORDS = [a + b + c for a in SYLLABLES for b in SYLLABLES[::4] for c in ("", "n", "st")]
+
+
+def documents(count=113, seed=3):
+    rng = np.random.default_rng(seed)
+    return [[" ".join(rng.choice(WORDS, rng.integers(3, 11))) + "." for _ in range(3)] for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_the_size_that_was_asked_for(kind):
+    found = [train_tokenizer(iter(documents()), kind, SIZES[kind], verbose=False) for _ in range(2)]
+    tokenizer = found[0]
+    assert type(tokenizer) is kind
+    assert tokenizer.vocabulary_size == len(set(tokenizer.vocabulary)) == SIZES[kind]
+    assert tokenizer.detokenize(tokenizer.tokenize(["fogu mapo"])[0]).replace(" ", "") == "fogumapo"
+    pieces = len(tokenizer.tokenize([" fogu mapost"])[0])
+    assert 2 <= pieces < len("fogu mapost") - 1, "pieces were learnt"
+    assert found[1].vocabulary == tokenizer.vocabulary, "the same in every run"
+
+
+def test_special_tokens_are_where_the_families_have_them():
+    wordpiece, byte_pairs, sentencepiece = (
+        train_tokenizer(documents(), kind, SIZES[kind], verbose=False) for kind in KINDS
+    )
+    assert wordpiece.vocabulary[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert byte_pairs.vocabulary[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert byte_pairs.mask_id == SIZES[BytePairTokenizer] - 1
+    assert sentencepiece.vocabulary[:13] == [
+        *("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+        *("(", ")", '"', "-", ".", "–", "£", "€"),
+    ]
+    text = ["a quiet <mask> [MASK]"]
+    for tokenizer in (wordpiece, byte_pairs, sentencepiece):
+        assert tokenizer.tokenize(text)[0].count(tokenizer.mask_id) == 1
+
+
+def test_texts_are_cleaned_by_the_familys_rules():
+    text = ["Léba", "LÉBA"]
+    for kind in (WordPieceTokenizer, SentencePieceTokenizer):
+        plain = train_tokenizer(documents(), kind, SIZES[kind], verbose=False)
+        assert plain.tokenize(text)[0] == plain.tokenize(text)[1] == plain.tokenize(["leba"])[0]
+        assert not any("é" in token for token in plain.vocabulary)
+        cased = train_tokenizer([["Café film"] * 9], kind, 29, verbose=False, notify=lambda _: None, lowercase=False)
+        assert any("C" in token for token in cased.vocabulary)
+    kept = train_tokenizer(documents(), SentencePieceTokenizer, 89, verbose=False, keep_accents=True)
+    assert any("é" in token for token in kept.vocabulary)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_than_the_corpus_supports(kind):
+    with pytest.warns(TextNotice, match=r"support (\d+) tokens, not the 9,973 that were asked for") as notices:
+        tokenizer = train_tokenizer(["a fine film", ["a fine day"]], kind, 9973, verbose=False)
+    assert f" {tokenizer.vocabulary_size} tokens" in str(notices[0].message)
+    assert len(notices) == 1
+
+
+@pytest.mark.parametrize(("kind", "least"), [(WordPieceTokenizer, 27), (BytePairTokenizer, 261)])
+def test_too_small(kind, least):
+    texts = [["a fine film", "a fine day at the films"]]
+    with pytest.raises(ValueError, match=rf"is {least - 1}, but the special tokens and the \w+ alone are {least}\."):
+        train_tokenizer(texts, kind, least - 1, verbose=False)
+    assert train_tokenizer(texts, kind, least, verbose=False).vocabulary_size == least
+
+
+def test_too_small_for_sentencepiece():
+    with pytest.raises(ValueError, match=r"cannot learn 17 tokens from these texts: .*17 vs 26"):
+        train_tokenizer([["a fine film", "a fine day at the films"]], SentencePieceTokenizer, 17, verbose=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_text_and_text_that_fails(kind):
+    for empty in ([], [[], [""]], ["", " \n"]):
+        with pytest.raises(ValueError, match="There is no text to learn a vocabulary from"):
+            train_tokenizer(empty, kind, 307, verbose=False)
+
+    def failing():
+        yield from documents(700)
+        raise ValueError("a.txt is binary")
+
+    with pytest.raises(ValueError, match=r"^a\.txt is binary"):
+        train_tokenizer(failing(), kind, 307, verbose=False)
+
+
+def test_other_kinds():
+    with pytest.raises(ValueError, match="A CharacterTokenizer cannot be trained; there are WordPieceTokenizer, Byte"):
+        train_tokenizer(["a"], CharacterTokenizer, 307)
