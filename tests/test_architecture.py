@@ -35,7 +35,7 @@ ALLOWED = {
     "layers": {"layers"},
     "text": {"text"},
     "data": {"data", *BASE},
-    "training": {"training", "data", "checkpoints.safetensors_files", *BASE},
+    "training": {"training", "data", "checkpoints.formats", *BASE},
     "models": {"models", "checkpoints", "presets", *BASE},
     "checkpoints": {"checkpoints", "models.family", *BASE},
     "presets": {"presets", "checkpoints", "models.family", *BASE},

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.hdf5_files import Hdf5File
+from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.models.family import families

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.engine import Format, Plan, canonical_names, plan, weights_of
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.models.family import Family
 from lmzoo.text import Preprocessor

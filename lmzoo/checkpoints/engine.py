@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from lmzoo.checkpoints.config import ConfigTable
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 
 Shape = tuple[int, ...]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.checkpoints.torch_files import TorchFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
 from lmzoo.models.family import families
 

@@ -10,10 +10,10 @@ from typing import Any
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Format, Row, Table, tensorflow_modules
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
 from lmzoo.checkpoints.model_garden import ModelGardenCheckpoint
-from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
-from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.models.family import families

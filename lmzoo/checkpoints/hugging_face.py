@@ -10,9 +10,9 @@ from typing import Any
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import Format, Row, torch_modules
-from lmzoo.checkpoints.safetensors_files import SafetensorsFiles
-from lmzoo.checkpoints.tensors import TensorFile
-from lmzoo.checkpoints.torch_files import TorchFile
+from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
 from lmzoo.models.family import Family, families

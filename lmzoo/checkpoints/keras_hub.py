@@ -12,10 +12,10 @@ import numpy as np
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import Format, Row, Transform
-from lmzoo.checkpoints.hdf5_files import Hdf5File
-from lmzoo.checkpoints.heads import JoinedHeads, split_heads
+from lmzoo.checkpoints.formats.hdf5 import Hdf5File
+from lmzoo.checkpoints.formats.split_heads import JoinedHeads, split_heads
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, HeadFile, head_in, head_tables
-from lmzoo.checkpoints.tensors import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
 from lmzoo.models.family import families

@@ -10,7 +10,7 @@ import numpy as np
 
 from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import Row, Table
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import TASK_FILE, read_json
 from lmzoo.models.family import Family

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config import ConfigTable
-from lmzoo.checkpoints.files import check_inside
+from lmzoo.checkpoints.formats.sharded import check_inside
 from lmzoo.checkpoints.sentencepiece_rules import with_clean_up
 from lmzoo.checkpoints.vocabularies import naming
 from lmzoo.errors import PresetError

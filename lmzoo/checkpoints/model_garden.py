@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.checkpoints.heads import JoinedHeads
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.split_heads import JoinedHeads
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
 _EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # the first layers

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.files import file_beside
+from lmzoo.checkpoints.formats.sharded import file_beside
 from lmzoo.checkpoints.tokenizer_pipelines import (
     PIPELINE_FILE,
     USER_DEFINED,

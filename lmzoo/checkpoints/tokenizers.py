@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.files import file_beside
+from lmzoo.checkpoints.formats.sharded import file_beside
 from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from lmzoo.checkpoints.sentencepiece_rules import clean_up_in
 from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE

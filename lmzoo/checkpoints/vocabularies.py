@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.files import file_beside
+from lmzoo.checkpoints.formats.sharded import file_beside
 from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE, class_of, model_proto, sentencepiece_model
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.files.preset_files import read_json

@@ -12,12 +12,12 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.engine import Format, tensors_of, weights_of
-from lmzoo.checkpoints.hdf5_files import write_hdf5
+from lmzoo.checkpoints.formats.hdf5 import write_hdf5
+from lmzoo.checkpoints.formats.safetensors import write_safetensors
+from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.hugging_face import TASKS, with_base
 from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
-from lmzoo.checkpoints.safetensors_files import write_safetensors
-from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
 from lmzoo.checkpoints.tokenizers import write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.checkpoints.safetensors_files import SafetensorsFiles, write_safetensors
+from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.manifest import verify_manifest, write_manifest
@@ -62,7 +62,7 @@ class Snapshots:
 
         Args:
             step: int, at least 0.
-            arrays: pairs of a name and an array; see `lmzoo.checkpoints.safetensors_files.write_safetensors`.
+            arrays: pairs of a name and an array; see `lmzoo.checkpoints.formats.safetensors.write_safetensors`.
             position: a JSON object.
 
         Raises:

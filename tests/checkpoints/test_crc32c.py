@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.crc32c import crc32c, masked_crc32c
+from lmzoo.checkpoints.formats.crc32c import crc32c, masked_crc32c
 
 COUNTING = np.arange(32, dtype=np.uint8)
 

@@ -29,7 +29,7 @@ def vectors(backbone):
 
 def write(directory, backbone, head) -> None:
     """A checkpoint as training leaves it: moments of every weight, and the step."""
-    from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
+    from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 
     save_checkpoint(backbone, directory, to="tf1")
     tensors = {**named_weights(backbone), **head}

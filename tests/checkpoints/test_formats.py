@@ -111,7 +111,7 @@ def test_tensorflow_checkpoints_have_no_names_of_labels(backbone_of, tmp_path):
 
 def test_optimizer_slots_and_other_heads_are_left_out(backbone_of, tmp_path):
     tf = pytest.importorskip("tensorflow")
-    from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
+    from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 
     backbone = backbone_of("bert")
     save_checkpoint(backbone, tmp_path, to="tf1")
@@ -141,7 +141,7 @@ GARDEN = {
 def test_tensorflow_2(output, backbone_of, tmp_path):
     """The Model Garden's names: layers by number, the embeddings first and the pooler last, heads as an axis."""
     tf = pytest.importorskip("tensorflow")
-    from lmzoo.checkpoints.tensorflow_checkpoint import write_tensorflow_checkpoint
+    from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 
     backbone = backbone_of("bert")
     save_checkpoint(backbone, tmp_path, to="tf1")

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.hdf5_files import Hdf5File, write_hdf5
+from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.presets import PresetError
 
 DTYPES = [

@@ -13,7 +13,7 @@ import pytest
 from safetensors import deserialize
 from safetensors import numpy as library
 
-from lmzoo.checkpoints.safetensors_files import SafetensorsFiles, write_safetensors
+from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.presets import PresetError
 
 DTYPES = {

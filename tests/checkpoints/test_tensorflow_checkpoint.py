@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint, write_tensorflow_checkpoint
+from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
 from lmzoo.errors import PresetError
 
 NUMBERS = np.random.default_rng(17)
@@ -223,7 +223,7 @@ sys.modules["tensorflow"] = None
 for name in ("lmzoo", "lmzoo.checkpoints", "lmzoo.presets"):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [name.replace(".", "/")]
-from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint, write_tensorflow_checkpoint
+from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
 value = TensorFlowCheckpoint({str(prefix)!r}).read("kernel")
 print(value.dtype, value.shape, value.tobytes().hex())
 try:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
-from lmzoo.checkpoints.crc32c import masked_crc32c
-from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint, write_tensorflow_checkpoint
+from lmzoo.checkpoints.formats.crc32c import masked_crc32c
+from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
 from lmzoo.errors import PresetError
 
 VALUES = np.arange(6, dtype="float32")

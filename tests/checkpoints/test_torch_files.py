@@ -17,8 +17,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints import torch_files
-from lmzoo.checkpoints.torch_files import TorchFile
+from lmzoo.checkpoints.formats import torch as torch_files
+from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.presets import PresetError
 
 torch = pytest.importorskip("torch")

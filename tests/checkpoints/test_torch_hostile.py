@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from lmzoo.checkpoints import torch_files
-from lmzoo.checkpoints.torch_files import TorchFile
+from lmzoo.checkpoints.formats import torch as torch_files
+from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.presets import PresetError
 
 

@@ -7,7 +7,7 @@ import json
 import h5py
 import pytest
 
-from lmzoo.checkpoints.safetensors_files import SafetensorsFiles, write_safetensors
+from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.checkpoints.verifying import verify
 from lmzoo.checkpoints.writing import save_checkpoint
 from lmzoo.models import MaskedLM, TextClassifier

@@ -224,7 +224,7 @@ FAULTS = (
     ),
     Fault(
         "query and key are mixed up where fairseq stores them as one tensor",
-        "checkpoints/torch_files.py",
+        "checkpoints/formats/torch.py",
         'for part, third in zip("qkv", tensor.chunk(3), strict=True):',
         'for part, third in zip("kqv", tensor.chunk(3), strict=True):',
     ),

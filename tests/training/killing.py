@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def import_snapshots(root: Path):
-    for name in ("lmzoo", "lmzoo.training", "lmzoo.files", "lmzoo.checkpoints"):
+    for name in ("lmzoo", "lmzoo.training", "lmzoo.files", "lmzoo.checkpoints", "lmzoo.checkpoints.formats"):
         package = types.ModuleType(name)
         package.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package

@@ -15,8 +15,8 @@ import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from lmzoo.checkpoints.files import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -35,8 +35,8 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 class SafetensorsFiles(TensorFile):
     """The tensors of a safetensors file, or of a directory with `model.safetensors` or its parts and their index.
 
-    The files that an index names must be in its directory; see `lmzoo.checkpoints.files.file_beside` for which links
-    are followed.
+    The files that an index names must be in its directory; `file_beside` in `lmzoo.checkpoints.formats.sharded` says
+    which links are followed.
 
     Args:
         path: a `*.safetensors` file, or a directory.
@@ -50,7 +50,7 @@ class SafetensorsFiles(TensorFile):
     ```python
     import numpy as np
 
-    from lmzoo.checkpoints.safetensors_files import SafetensorsFiles, write_safetensors
+    from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 
     write_safetensors("model.safetensors", [("bias", np.ones(3, "float32"))])
     SafetensorsFiles("model.safetensors").read("bias")  # array([1., 1., 1.], dtype=float32)

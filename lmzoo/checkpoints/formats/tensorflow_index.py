@@ -16,8 +16,8 @@ from pathlib import Path
 import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
 
-from lmzoo.checkpoints.crc32c import masked_crc32c
-from lmzoo.checkpoints.files import check_is_weights
+from lmzoo.checkpoints.formats.crc32c import masked_crc32c
+from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.errors import PresetError
 
 # BERT-large with its optimizer's state is 1,200 tensors of some 40 bytes each in the index. More would take long.

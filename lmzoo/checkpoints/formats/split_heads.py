@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 
 # From a tensor's name to the axis of its heads, which that of their columns follows; None if it has none.

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.checkpoints.crc32c import masked_crc32c
-from lmzoo.checkpoints.files import check_is_weights, file_beside
-from lmzoo.checkpoints.tensorflow_index import NOT_NUMBERS, Entry, read_index
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.crc32c import masked_crc32c
+from lmzoo.checkpoints.formats.sharded import check_is_weights, file_beside
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensorflow_index import NOT_NUMBERS, Entry, read_index
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -41,7 +41,7 @@ class TensorFlowCheckpoint(TensorFile):
     ```python
     import numpy as np
 
-    from lmzoo.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint, write_tensorflow_checkpoint
+    from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
 
     write_tensorflow_checkpoint("model.ckpt", [("dense/bias", np.zeros(3, "float32"))])
     checkpoint = TensorFlowCheckpoint("model.ckpt")

@@ -13,8 +13,8 @@ from typing import IO, Any
 import ml_dtypes
 import numpy as np
 
-from lmzoo.checkpoints.files import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 
 _NAMES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt")
@@ -55,7 +55,7 @@ class TorchFile(TensorFile):
     Example:
 
     ```python notest
-    from lmzoo.checkpoints.torch_files import TorchFile
+    from lmzoo.checkpoints.formats.torch import TorchFile
 
     model = TorchFile("roberta.base/model.pt")
     model.extra["args"]["encoder_layers"]  # 12

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.checkpoints.files import check_is_weights
-from lmzoo.checkpoints.tensors import TensorFile
+from lmzoo.checkpoints.formats.sharded import check_is_weights
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -33,7 +33,7 @@ class Hdf5File(TensorFile):
     ```python
     import numpy as np
 
-    from lmzoo.checkpoints.hdf5_files import Hdf5File, write_hdf5
+    from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 
     write_hdf5("weights.hdf5", [("CNN_proj/b_proj", np.ones(3, "float32"))])
     Hdf5File("weights.hdf5").read("CNN_proj/b_proj")  # array([1., 1., 1.], dtype=float32)

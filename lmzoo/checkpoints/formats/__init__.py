@@ -1,0 +1,1 @@
+"""File formats of weights: tensors by name, whatever library wrote them."""
