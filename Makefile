@@ -20,7 +20,7 @@ MARKS ?= not slow
 
 # TensorFlow and Keras keep graphs of what was compiled: new processes for each part give the memory back.
 TF_PART_1 := tests/conformance
-TF_PART_2 := tests/models tests/layers tests/checkpoints
+TF_PART_2 := tests/models tests/layers tests/checkpoints tests/conversion
 TF_PART_3 := tests/tasks tests/pretraining tests/compat
 TF_PART_4 := $(filter-out $(TF_PART_1) $(TF_PART_2) $(TF_PART_3) tests/reference tests/mutants tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))

@@ -3,6 +3,19 @@
 __version__ = "0.1.0"
 
 from lmzoo import data, layers, models, text, training
+from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.presets.catalog import PresetInfo, list_presets
 
-__all__ = ["PresetInfo", "__version__", "data", "layers", "list_presets", "models", "text", "training"]
+__all__ = [
+    "PresetInfo",
+    "__version__",
+    "convert",
+    "data",
+    "layers",
+    "list_presets",
+    "models",
+    "save_checkpoint",
+    "text",
+    "training",
+    "verify",
+]

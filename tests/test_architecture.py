@@ -40,6 +40,7 @@ ALLOWED = {
     "checkpoints": {"checkpoints", "models.family", *BASE},
     "presets": {"presets", "checkpoints", "models.family", *BASE},
     "tasks": {"tasks", "models", "presets", "training", "data", *BASE},
+    "conversion": {"conversion", "checkpoints", "presets", "models", "tasks", *BASE},
     "serving": {"serving", "tasks", "models", "presets", *BASE},
     "analysis": {"analysis", "tasks", "models", *BASE},
     "pretraining": {"pretraining", "tasks", "models", "presets", "training", "data", *BASE},

@@ -81,7 +81,7 @@ def convert(
     """
     with messages():
         import lmzoo.models  # noqa: F401 - registers the families
-        from lmzoo.checkpoints.converting import convert
+        from lmzoo.conversion import convert
 
         convert(source, target, to.value, overwrite)
         Console(stderr=True).print(f"written to {target}", highlight=False)
@@ -92,7 +92,7 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
     """List what is in a checkpoint or preset, and check all of it: files, configuration, tensors, tokenizer."""
     with messages():
         import lmzoo.models  # noqa: F401 - registers the families
-        from lmzoo.checkpoints.verifying import verify
+        from lmzoo.conversion import verify
 
         found = verify(source)
         console = Console()

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
-from lmzoo.checkpoints.recognise import find_checkpoint
+from lmzoo.checkpoints.detect import find_checkpoint
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import write_manifest

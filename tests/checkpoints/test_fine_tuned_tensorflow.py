@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.verifying import verify
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import save_checkpoint, verify
 from lmzoo.models import QuestionAnswerer, TextClassifier, TextRegressor
 from lmzoo.presets import PresetError
 from tests.checkpoints.model_files import load

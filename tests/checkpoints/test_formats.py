@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.engine import TRANSPOSED
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import save_checkpoint
 from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, RobertaBackbone, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError
@@ -326,7 +326,7 @@ def test_a_failed_write_leaves_what_was_there(backbone_of, tmp_path, monkeypatch
     def fail(*_):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("lmzoo.checkpoints.writing.write_safetensors", fail)
+    monkeypatch.setattr("lmzoo.conversion.checkpoint_writer.write_safetensors", fail)
     with pytest.raises(OSError, match="full"):
         save_checkpoint(tiny_backbone(families()["bert"], num_layers=1), tmp_path / "it", to="hf")
     assert (tmp_path / "it/model.safetensors").read_bytes() == before

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import save_checkpoint
 from lmzoo.models import MaskedLM, QuestionAnswerer, TextClassifier
 from lmzoo.presets import PresetError
 from tests.checkpoints.model_files import (

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import save_checkpoint
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError

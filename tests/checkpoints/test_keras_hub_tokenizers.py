@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.converting import convert
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import convert, save_checkpoint
 from lmzoo.models import TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError

@@ -7,8 +7,7 @@ import shutil
 
 import pytest
 
-from lmzoo.checkpoints.converting import convert
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import convert, save_checkpoint
 from lmzoo.models import TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError

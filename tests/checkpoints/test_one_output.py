@@ -7,9 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.converting import convert
-from lmzoo.checkpoints.verifying import verify
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.models import Backbone, MultipleChoice, TextClassifier, TextRegressor
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError

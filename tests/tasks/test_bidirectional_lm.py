@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import save_checkpoint
 from lmzoo.data.corpora import DocumentStreams, train_words
 from lmzoo.models import BidirectionalLM, ElmoBackbone, TextClassifier
 from lmzoo.models.elmo import FAMILY

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
-from lmzoo.checkpoints.converting import build
+from lmzoo.conversion.converting import build
 from lmzoo.files.manifest import verify_manifest
+from lmzoo.presets.loading import open_source
 
 
 def verify(source: str | Path) -> dict[str, str]:
@@ -27,13 +28,11 @@ def verify(source: str | Path) -> dict[str, str]:
     Example:
 
     ```python
-    from lmzoo.checkpoints.verifying import verify
+    import lmzoo
 
-    verify("bert_nano_en_uncased")["tokenizer"]  # 'WordPieceTokenizer, 8,000 tokens'
+    lmzoo.verify("bert_nano_en_uncased")["tokenizer"]  # 'WordPieceTokenizer, 8,000 tokens'
     ```
     """
-    from lmzoo.presets.loading import open_source
-
     opened = open_source(source)
     model, preprocessor = build(opened)
     backbone = getattr(model, "backbone", model)

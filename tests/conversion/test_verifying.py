@@ -8,8 +8,7 @@ import h5py
 import pytest
 
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
-from lmzoo.checkpoints.verifying import verify
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo.conversion import save_checkpoint, verify
 from lmzoo.models import MaskedLM, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.presets import PresetError

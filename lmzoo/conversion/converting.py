@@ -6,9 +6,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.writing import save_checkpoint
+from lmzoo import tasks
+from lmzoo.conversion.checkpoint_writer import save_checkpoint
 from lmzoo.errors import MissingTokenizerError
 from lmzoo.layers.initializers import skip_initial_values
+from lmzoo.presets.loading import open_source
 
 
 def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite: bool = False) -> None:
@@ -17,14 +19,12 @@ def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite
     Args:
         source: whatever `from_preset` takes.
         target: the directory to write.
-        to: see `lmzoo.checkpoints.writing.save_checkpoint`.
+        to: see `lmzoo.save_checkpoint`.
         overwrite: whether an existing directory may be replaced.
 
     Raises:
         ValueError: for a source that cannot be loaded, or a format that cannot hold the model.
     """
-    from lmzoo.presets.loading import open_source
-
     opened = open_source(source)
     model, preprocessor = build(opened)
     opened.load(model)
@@ -43,8 +43,6 @@ def build(opened: Any) -> tuple[Any, Any]:
         The task whose head is stored, or the backbone if there is none that can be loaded; and the preprocessor, or
         None without tokenizer files.
     """
-    from lmzoo import tasks
-
     try:
         preprocessor = opened.preprocessor()
     except MissingTokenizerError:

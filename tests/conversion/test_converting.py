@@ -7,10 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 import lmzoo
-from lmzoo.checkpoints.converting import convert
-from lmzoo.checkpoints.verifying import verify
-from lmzoo.checkpoints.writing import save_checkpoint
 from lmzoo.cli.main import app
+from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
 from lmzoo.models.family import families
 from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts

@@ -23,6 +23,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, write_json
 from lmzoo.models.family import family_of
+from lmzoo.presets.loading import save_preset
 
 _TOKENIZER_FILES = {
     "added_tokens.json", "merges.txt", "special_tokens_map.json", "spiece.model", "tokenizer.json",
@@ -50,16 +51,13 @@ def save_checkpoint(
 
     ```python
     import lmzoo
-    from lmzoo.checkpoints.writing import save_checkpoint
 
     model = lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased")
-    save_checkpoint(model, "bert_nano", to="hf")  # transformers.AutoModelForMaskedLM.from_pretrained("bert_nano")
+    lmzoo.save_checkpoint(model, "bert_nano", to="hf")  # transformers.AutoModelForMaskedLM.from_pretrained("bert_nano")
     ```
     """
     preprocessor = preprocessor or getattr(model, "preprocessor", None)
     if to == "keras":
-        from lmzoo.presets.loading import save_preset
-
         save_preset(model, directory, overwrite, preprocessor)
         return
     if to not in _WRITERS:
