@@ -175,7 +175,7 @@ def text_signatures(task: Task) -> tuple[Any, dict[str, Any]]:
     """What `Task.signatures` returns for tasks on texts and pairs."""
     import tensorflow as tf
 
-    from lmzoo.text.graph import graph_packer
+    from lmzoo.text.graphs import graph_packer
 
     pack = graph_packer(task.preprocessor)
 

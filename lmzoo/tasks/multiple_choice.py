@@ -209,7 +209,7 @@ class MultipleChoice(Task):
         import tensorflow as tf
 
         from lmzoo.serving.export import signature, strings, tokens_signature
-        from lmzoo.text.graph import graph_packer
+        from lmzoo.text.graphs import graph_packer
 
         pack = graph_packer(self.preprocessor)
 

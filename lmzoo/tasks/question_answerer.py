@@ -11,13 +11,13 @@ import numpy as np
 
 from lmzoo.layers import SpanHead
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.answer_decoding import Answer, null_scores, rank_answers, softmax, with_null
 from lmzoo.tasks.feeding import as_array
 from lmzoo.tasks.inputs import split_segments
 from lmzoo.tasks.outputs import check_top_k
 from lmzoo.tasks.squad import answer_score, best_null_threshold, find_answers, read_golds
 from lmzoo.tasks.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
+from lmzoo.text.answers import Answer, null_scores, rank_answers, softmax, with_null
 from lmzoo.text.policy import notify
 from lmzoo.text.windows import encode_windows
 from lmzoo.training.answers import SpanAccuracy, SpanCrossentropy
@@ -302,9 +302,9 @@ class QuestionAnswerer(Task):
         """
         import tensorflow as tf
 
-        from lmzoo.serving.answers import AnswerGraph, in_chunks
         from lmzoo.serving.export import signature, strings, tokens_signature
-        from lmzoo.text.windows_graph import WindowGraph
+        from lmzoo.text.graphs.answers import AnswerGraph, in_chunks
+        from lmzoo.text.graphs.windows import WindowGraph
 
         pack = WindowGraph(self.preprocessor, self.doc_stride, self.max_question_length)
         best = AnswerGraph(self.n_best, self.max_answer_length, self.null_score_threshold)

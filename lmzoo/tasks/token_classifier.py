@@ -349,8 +349,8 @@ class TokenClassifier(Task):
         import tensorflow as tf
 
         from lmzoo.serving.export import signature, strings, tokens_signature
-        from lmzoo.serving.spans import SpanGraph
-        from lmzoo.text.graph import WordPackerGraph
+        from lmzoo.text.graphs.preprocessor import WordPackerGraph
+        from lmzoo.text.graphs.spans import SpanGraph
 
         pack, join = WordPackerGraph(self.preprocessor), SpanGraph(self.class_names, marks_spans(self.labels))
 

@@ -6,16 +6,13 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
 
 from lmzoo.text.policy import clean_texts
 from lmzoo.text.tokenizer import Piece, RustTokenizer, in_order
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
 _HEADER = "#version: 0.2"  # the first line of published files
@@ -162,12 +159,6 @@ class BytePairTokenizer(RustTokenizer):
         first word and a punctuation mark after a letter do not show: the latter counts as part of the word before it.
         """
         return np.array([token.startswith(_SPACE) or token in self.special_tokens for token in self._tokens])
-
-    def in_graph(self) -> tf.Module:
-        """See `lmzoo.text.graph.graph_tokenizer`."""
-        from lmzoo.text.bpe_graph import BytePairGraph
-
-        return BytePairGraph(self)
 
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
 
 from lmzoo.text.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 # Symbols of a row of characters: 1 to 256 are the bytes of UTF-8, 0 is no word at all.
 FIRST_BYTE, START_OF_SENTENCE, END_OF_SENTENCE, START_OF_WORD, END_OF_WORD, NO_BYTE = 1, 257, 258, 259, 260, 261
@@ -115,12 +112,6 @@ class CharacterTokenizer(WordLevelTokenizer):
     def features(self, ids: Any, mask: Any) -> dict[str, Any]:
         """The backbone's inputs, `character_ids` (b, t, W); what is no word is 0 throughout, which is mask enough."""
         return {"character_ids": ids}
-
-    def in_graph(self) -> tf.Module:
-        """See `lmzoo.text.graph.graph_tokenizer`: symbols (n, None, W) instead of words."""
-        from lmzoo.text.characters_graph import CharacterGraph
-
-        return CharacterGraph(self)
 
     def save_assets(self, directory: str | Path) -> None:
         """Writes nothing: there is no vocabulary."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -13,9 +13,6 @@ import numpy as np
 from lmzoo.text.policy import clean_texts
 from lmzoo.text.sentencepiece_text import Aligned, align, character_map, clean, every_character
 from lmzoo.text.tokenizer import Piece, Tokenizer
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 MODEL_FILE = "vocabulary.spm"
 _MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's name, Hugging Face's name
@@ -220,12 +217,6 @@ class SentencePieceTokenizer(Tokenizer):
     def word_starts(self) -> np.ndarray:
         """See `Tokenizer.word_starts`: all but pieces of the letters a to z alone, as for ALBERT's masking."""
         return np.array([re.fullmatch("[A-Za-z]+", token) is None for token in self._tokens])
-
-    def in_graph(self) -> tf.Module:
-        """See `lmzoo.text.graph.graph_tokenizer`."""
-        from lmzoo.text.sentencepiece_graph import SentencePieceGraph
-
-        return SentencePieceGraph(self)
 
     # === Files ===
 

@@ -7,14 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from lmzoo.text.policy import clean_texts
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 
 class Piece(NamedTuple):
@@ -189,10 +186,6 @@ class Tokenizer(ABC):
             mask: int32 (b, t), 1 at real tokens.
         """
         return {"token_ids": ids, "padding_mask": mask}
-
-    @abstractmethod
-    def in_graph(self) -> tf.Module:
-        """The tokenizer as TensorFlow ops; see `lmzoo.text.graph.graph_tokenizer`."""
 
     # === Files ===
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -13,9 +13,6 @@ import numpy as np
 from lmzoo.text.policy import clean_columns
 from lmzoo.text.tokenizer import Piece, Tokenizer
 from lmzoo.text.words import place_words, words_of
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 VOCABULARY_FILE = "vocabulary.txt"
@@ -149,12 +146,6 @@ class WordTokenizer(WordLevelTokenizer):
     def features(self, ids: Any, mask: Any) -> dict[str, Any]:
         """The backbone's inputs, `token_ids` (b, t), 0 at padding, which is mask enough."""
         return {"token_ids": ids}
-
-    def in_graph(self) -> tf.Module:
-        """See `lmzoo.text.graph.graph_tokenizer`."""
-        from lmzoo.text.characters_graph import WordGraph
-
-        return WordGraph(self)
 
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.txt`, one word a line, into `directory`."""

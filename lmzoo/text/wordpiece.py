@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
 
 from lmzoo.text.tokenizer import RustTokenizer
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 VOCABULARY_FILE = "vocabulary.txt"
 
@@ -103,12 +100,6 @@ class WordPieceTokenizer(RustTokenizer):
     def word_starts(self) -> np.ndarray:
         """See `Tokenizer.word_starts`."""
         return np.array([not token.startswith(self.continuation_prefix) for token in self._tokens])
-
-    def in_graph(self) -> tf.Module:
-        """See `lmzoo.text.graph.graph_tokenizer`."""
-        from lmzoo.text.wordpiece_graph import WordPieceGraph
-
-        return WordPieceGraph(self)
 
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.txt`, one token a line, into `directory`."""

@@ -1,7 +1,8 @@
 """Raw text into words, with the places that they came from: a rule in the manner of the Penn Treebank.
 
 The published ELMo models read text that had been split like that. The rule looks at a character's neighbours only, so
-that `lmzoo.text.characters_graph` can say it in TensorFlow ops; the two share the kinds of characters of this file.
+that `lmzoo.text.graphs.word_splitting` can say it in TensorFlow ops; the two share the kinds of characters of this
+file.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ FAULTS = (
     # === Text ===
     Fault(
         "places of words in exported models count the space that is put in front of each text",
-        "text/words_graph.py",
+        "text/graphs/word_splitting.py",
         "start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without",
         "start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows)  # (m,), without",
     ),
@@ -310,20 +310,20 @@ FAULTS = (
     ),
     Fault(
         "the threshold for no answer is always zero",
-        "tasks/answer_decoding.py",
+        "text/answers.py",
         "place = sum(null - answer.score <= threshold for answer in answers)",
         "place = sum(null - answer.score <= 0 for answer in answers)",
     ),
     Fault(
         "answers are ranked from the worst one on",
-        "tasks/answer_decoding.py",
+        "text/answers.py",
         "order = np.lexsort((-score, example))",
         "order = np.lexsort((score, example))",
     ),
     # === Serving ===
     Fault(
         "an exported model takes answers from windows that cut off their context",
-        "serving/answers.py",
+        "text/graphs/answers.py",
         "starts = most & (place >= 0) & (place < words)  # (w, t)",
         "starts = (place >= 0) & (place < words)  # (w, t)",
     ),

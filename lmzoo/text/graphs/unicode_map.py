@@ -49,7 +49,7 @@ def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0
     Example:
 
     ```python
-    from lmzoo.text.unicode_map import character_map
+    from lmzoo.text.graphs.unicode_map import character_map
 
     table = character_map(lowercase=True, strip_accents=None)
     run = table.starts.searchsorted(ord("É"), side="right") - 1

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lmzoo.text.graph import PackingGraph, head
+from lmzoo.text.graphs.preprocessor import PackingGraph, head
 from lmzoo.text.preprocessor import Preprocessor
 
 

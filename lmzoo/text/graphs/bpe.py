@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
-from lmzoo.text.graph_ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.graphs.ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.graphs.tokenizer import graph_tokenizer
 
 # Kinds of characters. OUTSIDE: in no word, as the edges of texts and the whitespace that a mask takes with it.
 OUTSIDE, SPECIAL, WHITESPACE, OTHER, LETTER, NUMBER = range(6)
@@ -30,7 +31,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     Example:
 
     ```python
-    from lmzoo.text.bpe_graph import LETTER, character_kinds
+    from lmzoo.text.graphs.bpe import LETTER, character_kinds
 
     starts, kinds = character_kinds()
     kinds[starts.searchsorted(ord("é"), side="right") - 1] == LETTER  # True
@@ -60,7 +61,7 @@ def _split(codes: np.ndarray) -> np.ndarray:
 
 
 class BytePairGraph(tf.Module):
-    """See `lmzoo.text.graph.graph_tokenizer`. Needs TensorFlow's own ops only."""
+    """See `lmzoo.text.graphs.graph_tokenizer`. Needs TensorFlow's own ops only."""
 
     def __init__(self, tokenizer: BytePairTokenizer) -> None:
         super().__init__()
@@ -232,3 +233,6 @@ def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     long = apostrophe & tf.reduce_any(pairs, axis=0)
     begins &= ~shift(short | long, 1, False)
     return spaces | begins | shift(short, 2, False) | shift(long, 3, False)
+
+
+graph_tokenizer.register(BytePairTokenizer, BytePairGraph)

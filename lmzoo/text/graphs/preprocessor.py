@@ -1,45 +1,13 @@
-"""Tokenising and packing inside a TensorFlow graph, with the ids of the Python path.
-
-Importing this module, or a tokenizer's own `..._graph`, imports tensorflow and tensorflow_text; nothing else in
-`lmzoo.text` does.
-"""
+"""Packing inside a TensorFlow graph, with the ids of the Python path."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
+from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.preprocessor import Preprocessor
-from lmzoo.text.tokenizer import Tokenizer
 from lmzoo.text.word_level import WordLevelTokenizer
-from lmzoo.text.words_graph import split_words
-
-
-def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
-    """The tokenizer as TensorFlow ops: its ids equal `tokenizer.tokenize`'s for every string.
-
-    Args:
-        tokenizer: a tokenizer that has its vocabulary.
-
-    Returns:
-        A module: call it on a `tf.string` tensor (n,) for a `tf.RaggedTensor` (n, None) of int32 ids. It works eagerly
-        and in a `tf.function`; the vocabulary becomes part of a SavedModel.
-
-    Raises:
-        TypeError: for anything but a tokenizer of `lmzoo.text`.
-
-    Example:
-
-    ```python
-    from lmzoo.text import WordPieceTokenizer
-    from lmzoo.text.graph import graph_tokenizer
-
-    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "run", "##ning", "!"])
-    graph_tokenizer(tokenizer)(["Running!", ""]).to_list()  # [[5, 6, 7], []]
-    ```
-    """
-    if not isinstance(tokenizer, Tokenizer):
-        raise TypeError(f"Only a tokenizer of lmzoo.text can run in a graph, got {type(tokenizer).__name__}.")
-    return tokenizer.in_graph()
 
 
 def graph_packer(preprocessor: Preprocessor) -> tf.Module:
@@ -57,7 +25,7 @@ def graph_packer(preprocessor: Preprocessor) -> tf.Module:
 
     ```python
     from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
-    from lmzoo.text.graph import graph_packer
+    from lmzoo.text.graphs import graph_packer
 
     tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "good", "film"])
     packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)

@@ -14,8 +14,9 @@ from lmzoo.text.characters import (
     START_OF_WORD,
     CharacterTokenizer,
 )
+from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.word_level import WordTokenizer
-from lmzoo.text.words_graph import split_words
 
 
 class _WordsInGraph(tf.Module):
@@ -40,7 +41,7 @@ class _WordsInGraph(tf.Module):
 
 
 class CharacterGraph(_WordsInGraph):
-    """A `CharacterTokenizer` in a graph; see `lmzoo.text.graph.graph_tokenizer`."""
+    """A `CharacterTokenizer` in a graph; see `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: CharacterTokenizer) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class CharacterGraph(_WordsInGraph):
 
 
 class WordGraph(_WordsInGraph):
-    """A `WordTokenizer` in a graph; see `lmzoo.text.graph.graph_tokenizer`."""
+    """A `WordTokenizer` in a graph; see `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: WordTokenizer) -> None:
         super().__init__()
@@ -75,3 +76,7 @@ class WordGraph(_WordsInGraph):
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
         """Ids, int32 (m,), of words, `tf.string` (m,)."""
         return self._table.lookup(words)
+
+
+graph_tokenizer.register(CharacterTokenizer, CharacterGraph)
+graph_tokenizer.register(WordTokenizer, WordGraph)

@@ -18,7 +18,7 @@ pytest.importorskip("tensorflow_text")
 
 from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer  # noqa: E402
-from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, SAYINGS, sizes, symbol, varied_texts  # noqa: E402
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)

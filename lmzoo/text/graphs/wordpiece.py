@@ -7,15 +7,16 @@ import re
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.graph_ops import ends_in_bytes, shift
-from lmzoo.text.unicode_map import BLOCKER, NOTHING, RANK_UNIT, character_map
+from lmzoo.text.graphs.ops import ends_in_bytes, shift
+from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, RANK_UNIT, character_map
 from lmzoo.text.wordpiece import WordPieceTokenizer
 
 _SPACE = 0x20
 
 
 class WordPieceGraph(tf.Module):
-    """See `lmzoo.text.graph.graph_tokenizer`."""
+    """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
         super().__init__()
@@ -134,3 +135,6 @@ def _sort_marks(codes: tf.RaggedTensor) -> tf.RaggedTensor:
     group = tf.cumsum(tf.cast(rank == 0, tf.int64))  # a character with the marks after it
     order = tf.argsort(group * RANK_UNIT + tf.cast(rank, tf.int64), stable=True)
     return codes.with_values(tf.gather(codes.values, order) % RANK_UNIT)
+
+
+graph_tokenizer.register(WordPieceTokenizer, WordPieceGraph)

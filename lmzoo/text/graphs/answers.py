@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.tasks.answer_decoding import is_mark
-from lmzoo.text.graph_ops import ends_in_bytes
-from lmzoo.text.windows_graph import Windows
+from lmzoo.text.answers import is_mark
+from lmzoo.text.graphs.ops import ends_in_bytes
+from lmzoo.text.graphs.windows import Windows
 
 _BLANKS = np.array([code for code in range(sys.maxunicode + 1) if chr(code).isspace()], "int32")
 
 
 class AnswerGraph:
-    """`lmzoo.tasks.answer_decoding` as TensorFlow ops: the best answer to each question.
+    """`lmzoo.text.answers` as TensorFlow ops: the best answer to each question.
 
     n examples, w windows, t positions, a possible answers.
 

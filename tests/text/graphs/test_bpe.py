@@ -19,7 +19,7 @@ tf = pytest.importorskip("tensorflow")
 from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
 from lmzoo.text.bpe import BYTE_TOKENS  # noqa: E402
-from lmzoo.text.bpe_graph import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
+from lmzoo.text.graphs.bpe import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
 from tests.text.trained import train_byte_pairs  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, symbol, varied_texts  # noqa: E402
 from tests.text.varied import SAYINGS as COMMON  # noqa: E402
@@ -174,7 +174,7 @@ def test_packing_equals_the_python_path(tokenizer: BytePairTokenizer) -> None:
     packing = Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False)
     preprocessor = Preprocessor(tokenizer, packing, sequence_length=11)
     pytest.importorskip("tensorflow_text")
-    from lmzoo.text.graph import graph_packer
+    from lmzoo.text.graphs import graph_packer
 
     texts = ["a <mask> film", "", "it's " * 9]
     for arguments in [(texts,), (texts, texts[::-1])]:

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.graph_ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.graphs.ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.graphs.tokenizer import graph_tokenizer
 from lmzoo.text.sentencepiece import SPACE, SentencePieceTokenizer
 from lmzoo.text.sentencepiece_text import QUOTES, character_map
 
@@ -39,7 +40,7 @@ class _Parts(NamedTuple):
 
 
 class SentencePieceGraph(tf.Module):
-    """See `lmzoo.text.graph.graph_tokenizer`."""
+    """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__()
@@ -198,3 +199,6 @@ def _without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
 def _padded(values: tf.Tensor) -> tf.Tensor:
     """Values (c,) with one more, so that one may look behind the last."""
     return tf.pad(values, [[0, 1]])
+
+
+graph_tokenizer.register(SentencePieceTokenizer, SentencePieceGraph)

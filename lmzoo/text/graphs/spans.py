@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graph_ops import shift
+from lmzoo.text.graphs.ops import shift
 from lmzoo.text.spans import OUTSIDE, split_label
 
 

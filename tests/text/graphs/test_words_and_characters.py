@@ -19,7 +19,7 @@ tf = pytest.importorskip("tensorflow")
 
 from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
-from lmzoo.text.graph import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.words import words_of  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, varied_texts  # noqa: E402
 

@@ -1,0 +1,7 @@
+"""What `lmzoo.text` does, as TensorFlow ops. Only these modules import tensorflow and tensorflow_text."""
+
+from lmzoo.text.graphs import bpe, sentencepiece, wordpiece, words_and_characters  # noqa: F401 - register themselves
+from lmzoo.text.graphs.preprocessor import graph_packer
+from lmzoo.text.graphs.tokenizer import graph_tokenizer
+
+__all__ = ["graph_packer", "graph_tokenizer"]

@@ -1,0 +1,40 @@
+"""Tokenizing inside a TensorFlow graph, with the ids of the Python path."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from lmzoo.text.tokenizer import Tokenizer
+
+
+@functools.singledispatch
+def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
+    """The tokenizer as TensorFlow ops: its ids equal `tokenizer.tokenize`'s for every string.
+
+    Args:
+        tokenizer: a tokenizer that has its vocabulary.
+
+    Returns:
+        A module: call it on a `tf.string` tensor (n,) for a `tf.RaggedTensor` (n, None) of int32 ids. It works eagerly
+        and in a `tf.function`; the vocabulary becomes part of a SavedModel.
+
+    Raises:
+        TypeError: for anything but a tokenizer of `lmzoo.text`, or of a class that was registered:
+            `graph_tokenizer.register(tokenizer_class, graph_class)`.
+
+    Example:
+
+    ```python
+    from lmzoo.text import WordPieceTokenizer
+    from lmzoo.text.graphs import graph_tokenizer
+
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "run", "##ning", "!"])
+    graph_tokenizer(tokenizer)(["Running!", ""]).to_list()  # [[5, 6, 7], []]
+    ```
+    """
+    raise TypeError(
+        f"Only a tokenizer of lmzoo.text can run in a graph, got {type(tokenizer).__name__}. Of another class "
+        "`graph_tokenizer.register(tokenizer_class, graph_class)` says how."
+    )
