@@ -31,7 +31,7 @@ def lmzoo_classifier(
 ) -> Any:
     """`lmzoo.models.TextClassifier`, compiled with its defaults."""
     import lmzoo
-    from lmzoo.models.family import families
+    from lmzoo.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 
     backbone = lmzoo.models.BertBackbone(

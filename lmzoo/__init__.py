@@ -1,10 +1,9 @@
 """lmzoo: a Keras 3 model zoo for the road from ELMo to BERT, RoBERTa and ALBERT."""
 
-__version__ = "0.1.0"
-
 from lmzoo import data, layers, models, text, training
 from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.presets.catalog import PresetInfo, list_presets
+from lmzoo.version import __version__
 
 __all__ = [
     "PresetInfo",

@@ -27,56 +27,66 @@ PACKAGE = ROOT / "lmzoo"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("models/*/__init__.py"))
 
-# part of the package -> parts that its modules may import while they are being imported
-BASE = {"errors", "files", "layers", "text"}
-ALLOWED = {
-    "errors.py": set(),
-    "files": {"files", "errors"},
-    "layers": {"layers"},
-    "text": {"text"},
-    "data": {"data", *BASE},
-    "training": {"training", "data", "checkpoints.formats", *BASE},
-    "models": {"models", "checkpoints", "presets", *BASE},
-    "checkpoints": {"checkpoints", "models.family", *BASE},
-    "presets": {"presets", "checkpoints", "models.family", *BASE},
-    "tasks": {"tasks", "models", "presets", "training", "data", *BASE},
-    "conversion": {"conversion", "checkpoints", "presets", "models", "tasks", *BASE},
-    "serving": {"serving", "tasks", "models", "presets", *BASE},
-    "analysis": {"analysis", "tasks", "models", *BASE},
-    "pretraining": {"pretraining", "tasks", "models", "presets", "training", "data", *BASE},
-    "compat": {"compat", "analysis", "tasks", "models", "checkpoints", "presets", "training", "data", *BASE},
-}
-# The public face of the package, and what sits on top of everything, may import anything.
-EXEMPT = {"__init__.py", "__main__.py", "models/__init__.py"}
-TOP = {"testing", "cli"}
-# Python files that a family's folder may hold (layers.py only for families with layers of their own).
-FAMILY_FILES = {"__init__.py", "backbone.py", "text.py", "checkpoints.py", "layers.py"}
+# From the ground up: a module imports what stands on its own line or on one above it, in functions and for types, too.
+FLOORS = (
+    {"errors", "version"},
+    {"files"},
+    {"layers", "text"},
+    {"data"},
+    {"family"},
+    {"checkpoints"},
+    {"presets", "training"},
+    {"serving"},
+    {"models"},
+    {"tasks"},
+    {"conversion", "pretraining"},
+    {"compat", "testing"},
+    {"cli"},
+)
+# The public faces of the package and of its models show what stands above them, too.
+FACES = {"__init__.py", "models/__init__.py"}
+# Python files that a family's folder may hold (config.py and layers.py only where they are long).
+FAMILY_FILES = {"__init__.py", "backbone.py", "config.py", "text.py", "checkpoints.py", "layers.py"}
 
 
-def imports_at_load(path: Path) -> Iterator[str]:
-    """Names of the lmzoo modules that importing `path` imports, relative to the package: "text.packing"."""
-    pending: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
-    package = ["lmzoo", *path.relative_to(PACKAGE).parent.parts]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue  # runs later, if at all
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            continue  # never runs
+def module_name(path: Path) -> str:
+    """`lmzoo/text/packing.py` as "lmzoo.text.packing"."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(path): path for path in SOURCES}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules of lmzoo that a file imports: at its top, in functions and for types."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name.removeprefix("lmzoo.") for alias in node.names if alias.name.startswith("lmzoo."))
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            source = ".".join([*base, *([node.module] if node.module else [])])
-            if source == "lmzoo":
-                yield from (alias.name for alias in node.names)
-            elif source.startswith("lmzoo."):
-                yield from (f"{source.removeprefix('lmzoo.')}.{alias.name}" for alias in node.names)
-        pending.extend(ast.iter_child_nodes(node))
+            assert not node.level, f"{relative(path)} imports by a relative name"
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {found for name in names if (found := module_of(name)) and found != module_name(path)}
 
 
-def is_within(name: str, part: str) -> bool:
-    return name == part or name.startswith(part + ".")
+def module_of(name: str) -> str:
+    """The module that a dotted name is, or that it is defined in; an empty string if it is none of lmzoo's."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def floor_of(name: str) -> int:
+    """How high a module stands; -1 if it has no place yet. A face stands with the highest that it shows."""
+    part = name.split(".")[1] if "." in name else ""
+    if part in ("", "__main__"):
+        return len(FLOORS)
+    return next((floor for floor, parts in enumerate(FLOORS) if part in parts), -1)
+
+
+def family_in(name: str) -> str:
+    """The part of a module's name that may be a family's: "bert" of "lmzoo.models.bert.backbone"."""
+    return (name.removeprefix("lmzoo.models.") if name.startswith("lmzoo.models.") else "").partition(".")[0]
 
 
 def code_lines(path: Path) -> dict[int, str]:
@@ -114,15 +124,20 @@ def relative(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-BELOW = [path for path in SOURCES if relative(path) not in EXEMPT and path.relative_to(PACKAGE).parts[0] not in TOP]
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_imports_point_down(path: Path) -> None:
+    own = floor_of(module_name(path))
+    assert own >= 0, f"{relative(path)} has no place in FLOORS yet"
+    for name in imports_of(path) if relative(path) not in FACES else ():
+        assert floor_of(name) <= own, f"{relative(path)} imports {name}, which stands above it"
 
 
-@pytest.mark.parametrize("path", BELOW, ids=relative)
-def test_imports_point_one_way(path: Path) -> None:
-    part = path.relative_to(PACKAGE).parts[0]
-    assert part in ALLOWED, f"lmzoo/{part} has no place in the order of layers yet: add it to ALLOWED"
-    for name in imports_at_load(path):
-        assert any(is_within(name, allowed) for allowed in ALLOWED[part]), f"{relative(path)} imports lmzoo.{name}"
+def test_no_circles() -> None:
+    imports = {name: imports_of(path) for name, path in MODULES.items()}
+    while free := [name for name, imported in imports.items() if not imported & imports.keys()]:
+        for name in free:
+            del imports[name]
+    assert imports == {}, "these import one another, or what does"
 
 
 @pytest.mark.parametrize("folder", FAMILY_FOLDERS, ids=lambda folder: folder.name)
@@ -132,9 +147,7 @@ def test_family_folder(folder: Path) -> None:
     assert sum(len(code_lines(path)) for path in files) <= 350
     others = {other.name for other in FAMILY_FOLDERS} - {folder.name}
     for path in files:
-        crossed = [
-            name for name in imports_at_load(path) if name.split(".")[:1] == ["models"] and name.split(".")[1] in others
-        ]
+        crossed = [name for name in imports_of(path) if family_in(name) in others]
         assert not crossed, (
             f"{relative(path)} imports another family: {crossed}. What two families use goes to layers/."
         )
@@ -156,12 +169,9 @@ def test_only_the_facade_knows_families_by_name() -> None:
     families = {folder.name for folder in FAMILY_FOLDERS}
     assert families
     for path in SOURCES:
-        if path not in BELOW or path.parent in FAMILY_FOLDERS:
-            continue
-        named = [
-            name for name in imports_at_load(path) if name.startswith("models.") and name.split(".")[1] in families
-        ]
-        assert not named, f"{relative(path)} imports {named}: use the Family record"
+        if relative(path) not in FACES and path.parent not in FAMILY_FOLDERS:
+            named = [name for name in imports_of(path) if family_in(name) in families]
+            assert not named, f"{relative(path)} imports {named}: use the Family record"
 
 
 def test_file_sizes() -> None:

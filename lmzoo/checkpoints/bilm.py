@@ -9,8 +9,8 @@ from typing import Any
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.errors import PresetError
+from lmzoo.family import families
 from lmzoo.files.preset_files import read_json
-from lmzoo.models.family import families
 
 
 def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:

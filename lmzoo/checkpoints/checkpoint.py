@@ -13,7 +13,7 @@ import keras
 from lmzoo.checkpoints.engine import Format, Plan, canonical_names, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
-from lmzoo.models.family import Family
+from lmzoo.family import Family
 from lmzoo.text import Preprocessor
 
 

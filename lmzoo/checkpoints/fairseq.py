@@ -10,7 +10,7 @@ from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
-from lmzoo.models.family import families
+from lmzoo.family import families
 
 _WEIGHTS_FILE = "model.pt"
 _WORD_TABLE = "sentence_encoder.embed_tokens.weight"

@@ -15,8 +15,8 @@ from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
 from lmzoo.checkpoints.model_garden import ModelGardenCheckpoint
 from lmzoo.errors import PresetError
+from lmzoo.family import families
 from lmzoo.files.preset_files import read_json
-from lmzoo.models.family import families
 
 CLASSIFIER = {
     "classifier/logits/kernel": Row("output_weights", TRANSPOSED),

@@ -14,8 +14,8 @@ from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
+from lmzoo.family import Family, families
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
-from lmzoo.models.family import Family, families
 
 ACTIVATIONS = {
     "gelu": "gelu",

@@ -17,8 +17,8 @@ from lmzoo.checkpoints.formats.split_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, HeadFile, head_in, head_tables
 from lmzoo.errors import PresetError
+from lmzoo.family import families
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
-from lmzoo.models.family import families
 
 _PREFIX = "keras_hub>"
 _KEYS = (

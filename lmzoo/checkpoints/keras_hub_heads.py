@@ -12,8 +12,8 @@ from lmzoo.checkpoints.config import ConfigTable
 from lmzoo.checkpoints.engine import Row, Table
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
+from lmzoo.family import Family
 from lmzoo.files.preset_files import TASK_FILE, read_json
-from lmzoo.models.family import Family
 
 _HEAD = "head/"  # before the names of the head's tensors; both files number their layers alike
 _TASKS = ("TextClassifier", "MaskedLM")

@@ -20,9 +20,9 @@ from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers import write_tokenizer
 from lmzoo.errors import PresetError
+from lmzoo.family import family_of
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, write_json
-from lmzoo.models.family import family_of
 from lmzoo.presets.loading import save_preset
 
 _TOKENIZER_FILES = {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
 
+from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
+from lmzoo.layers.sublayers import sublayers
 from lmzoo.models.checking import check_ids
 from lmzoo.models.docstrings import with_arguments
-from lmzoo.models.family import family_of
 from lmzoo.presets.catalog import list_presets
 from lmzoo.presets.loading import load_backbone, save_preset
 
@@ -244,16 +244,3 @@ class Backbone(keras.Model):
             return list_presets()
         name = family_of(cls).name
         return {key: info for key, info in list_presets().items() if info.family == name}
-
-
-def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """All layers below `layer`, parents first."""
-    if isinstance(layer, keras.Model):
-        inside = layer.layers
-    else:  # Keras keeps lists of its own, whose names begin with "_".
-        values = [value for name, value in vars(layer).items() if not name.startswith("_")]
-        inside = [child for value in values for child in (value if isinstance(value, list) else [value])]
-    for child in inside:
-        if isinstance(child, keras.layers.Layer):
-            yield child
-            yield from sublayers(child)

@@ -7,7 +7,7 @@ import datetime
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,14 +21,11 @@ from lmzoo.presets.catalog import open_preset
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.errors import MissingTokenizerError
 from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PREPROCESSOR_FILE, PRESET_ENTRIES, TASK_FILE, TASK_WEIGHTS_FILE, TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, read_json, write_json
+from lmzoo.family import family_of
 from lmzoo.text import Preprocessor, Tokenizer
+from lmzoo.version import __version__
 
-if TYPE_CHECKING:
-    from lmzoo.models.backbone import Backbone
-    from lmzoo.tasks.task import Task
-
-
-def load_backbone(preset: str | Path, cls: type[Backbone], load_weights: bool = True, **overrides: Any) -> Backbone:
+def load_backbone(preset: str | Path, cls: type[keras.Model], load_weights: bool = True, **overrides: Any) -> keras.Model:
     """The backbone of a preset; see `Backbone.from_preset`."""
     source = open_source(preset)
     backbone = _build(source, preset, cls, load_weights, overrides)
@@ -44,8 +41,8 @@ def open_source(preset: str | Path) -> _KerasPreset | Checkpoint:
 
 
 def _build(
-    source: _KerasPreset | Checkpoint, preset: Any, cls: type[Backbone], load_weights: bool, overrides: dict[str, Any]
-) -> Backbone:
+    source: _KerasPreset | Checkpoint, preset: Any, cls: type[keras.Model], load_weights: bool, overrides: dict[str, Any]
+) -> keras.Model:
     found = source.backbone_class
     if not issubclass(found, cls):
         raise ValueError(
@@ -76,13 +73,13 @@ class _KerasPreset:
             raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
         return found
 
-    def build(self, overrides: dict[str, Any]) -> Backbone:
+    def build(self, overrides: dict[str, Any]) -> keras.Model:
         wanted = keras.config.dtype_policy()
         if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
             overrides = {**overrides, "dtype": wanted}
         return self.backbone_class.from_config({**self.config["config"], **overrides})
 
-    def load(self, model: Backbone | Task) -> None:
+    def load(self, model: keras.Model) -> None:
         path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
         _check_weight_count(backbone, path)
         backbone.load_weights(path)
@@ -99,7 +96,7 @@ class _KerasPreset:
     def _task(self) -> dict[str, Any]:
         return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
 
-    def head_of(self, cls: type[Task]) -> dict[str, Any] | None:
+    def head_of(self, cls: type[keras.Model]) -> dict[str, Any] | None:
         """The constructor's arguments of the task, if it is the one that is stored, or a part of it."""
         stored = self._task
         if stored.get("registered_name") == keras.saving.get_registered_name(cls):
@@ -130,7 +127,7 @@ class _KerasPreset:
         return preprocessor
 
 
-def _backbone_of(model: Any) -> Backbone:
+def _backbone_of(model: Any) -> keras.Model:
     return getattr(model, "backbone", model)
 
 
@@ -138,7 +135,7 @@ def _is_float32(dtype: Any) -> bool:
     return getattr(keras.dtype_policies.get(dtype), "name", None) == "float32"
 
 
-def _check_weight_count(backbone: Backbone, path: Path) -> None:
+def _check_weight_count(backbone: keras.Model, path: Path) -> None:
     """Keras would load a part of a file, or fail in its middle, without saying that the architectures differ."""
     import h5py
 
@@ -159,18 +156,17 @@ _PRETRAINED = (None, "BidirectionalLM", "MaskedLM", "Pretrainer")  # heads that 
 
 def load_task(
     preset: str | Path,
-    cls: type[Task],
+    cls: type[keras.Model],
+    backbone_class: type[keras.Model],
     load_weights: bool,
     backbone_overrides: dict[str, Any],
     sequence_length: int | None,
     preprocessor: Any,
     **task_kwargs: Any,
-) -> Task:
+) -> keras.Model:
     """A task on the backbone of a preset, with the stored head if it fits; see `Task.from_preset`."""
-    from lmzoo.models.backbone import Backbone
-
     source = open_source(preset)
-    backbone = _build(source, preset, Backbone, load_weights, backbone_overrides)
+    backbone = _build(source, preset, backbone_class, load_weights, backbone_overrides)
     if preprocessor is None:
         preprocessor = source.preprocessor()
     if sequence_length is not None:
@@ -205,7 +201,7 @@ def load_task(
     return task
 
 
-def _check_kind(stored: str | None, cls: type[Task], preset: Any) -> None:
+def _check_kind(stored: str | None, cls: type[keras.Model], preset: Any) -> None:
     """Numbers and classes are easily taken for each other: other libraries have one class for both."""
     if (cls.__name__, stored) not in (("TextClassifier", "TextRegressor"), ("TextRegressor", "TextClassifier")):
         return
@@ -229,7 +225,7 @@ def _new_classes(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
 
 
 def save_preset(
-    model: Backbone | Task,
+    model: keras.Model,
     directory: str | Path,
     overwrite: bool = True,
     preprocessor: Preprocessor | None = None,
@@ -262,10 +258,7 @@ def save_preset(
         write_manifest(target)
 
 
-def _write_backbone(backbone: Backbone, target: Path, metadata: dict[str, Any]) -> None:
-    import lmzoo
-    from lmzoo.models.family import family_of
-
+def _write_backbone(backbone: keras.Model, target: Path, metadata: dict[str, Any]) -> None:
     write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
     backbone.save_weights(target / MODEL_WEIGHTS_FILE)
     write_json(
@@ -275,20 +268,20 @@ def _write_backbone(backbone: Backbone, target: Path, metadata: dict[str, Any]) 
             "family": family_of(backbone).name,
             "parameter_count": backbone.count_params(),
             "keras_version": keras.__version__,
-            "lmzoo_version": lmzoo.__version__,
+            "lmzoo_version": __version__,
             "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
             **metadata,
         },
     )
 
 
-def _head_weights(task: Task) -> dict[str, Any]:
+def _head_weights(task: keras.Model) -> dict[str, Any]:
     """The weights that are not the backbone's, by path."""
     backbone = {id(v) for v in task.backbone.variables}
     return {v.path: v for v in task.weights if id(v) not in backbone}
 
 
-def _write_head(task: Task, path: Path) -> None:
+def _write_head(task: keras.Model, path: Path) -> None:
     import h5py
 
     with h5py.File(path, "w") as file:
@@ -296,7 +289,7 @@ def _write_head(task: Task, path: Path) -> None:
             file[name] = keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
 
 
-def _read_head(task: Task, path: Path, leaving_out: str | None) -> None:
+def _read_head(task: keras.Model, path: Path, leaving_out: str | None) -> None:
     import h5py
 
     weights = _head_weights(task)

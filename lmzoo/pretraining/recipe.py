@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import lmzoo.models  # noqa: F401 - registers the families
+from lmzoo.family import Family, families
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
-from lmzoo.models.family import Family, families
 from lmzoo.training import LAMB, AdamW
 
 # Layers and width, with heads of 64 and feed-forward layers of four times the width (Turc et al., 2019).

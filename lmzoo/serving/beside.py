@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lmzoo.serving.served_model import ServedModel
 from lmzoo.serving.warmup import example_requests
-
-if TYPE_CHECKING:
-    from lmzoo.tasks.task import Task
+from lmzoo.version import __version__
 
 # The stock image serves /models/model unless told otherwise: neither the model's name nor its place stands here.
 _README = """\
@@ -41,7 +40,7 @@ _WINDOWS = (
 )
 
 
-def write_beside(task: Task, meta_graph: Any, folder: Path) -> None:
+def write_beside(task: ServedModel, meta_graph: Any, folder: Path) -> None:
     """Writes README.md and, for a task with classes, labels.txt: the classes' names in their order, one a line.
 
     Args:
@@ -49,8 +48,6 @@ def write_beside(task: Task, meta_graph: Any, folder: Path) -> None:
         meta_graph: the `MetaGraphDef` of the SavedModel.
         folder: of the SavedModel.
     """
-    import lmzoo
-
     signatures = {name: s for name, s in sorted(meta_graph.signature_def.items()) if s.inputs}
     first = next(example_requests(task, signatures["serving_default"]))
     row = {name: values[0] for name, values in first.items()}
@@ -58,7 +55,7 @@ def write_beside(task: Task, meta_graph: Any, folder: Path) -> None:
         task=type(task).__name__,
         family=task.family.name,
         parameters=task.count_params(),
-        version=lmzoo.__version__,
+        version=__version__,
         outputs=", ".join(f"`{name}`" for name in task.served_outputs),
         limit=(_WINDOWS if "question" in first else _CUT).format(task.preprocessor.sequence_length),
         request=json.dumps({"instances": [{name: v if isinstance(v, str) else v.tolist() for name, v in row.items()}]}),

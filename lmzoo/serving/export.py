@@ -12,14 +12,17 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
 from lmzoo.files.atomic import atomic_directory, atomic_file
-
-if TYPE_CHECKING:
-    from lmzoo.tasks.task import Task
+from lmzoo.layers.attention import SelfAttention, joined_projections
+from lmzoo.layers.sublayers import sublayers
+from lmzoo.serving.beside import write_beside
+from lmzoo.serving.ops import check_ops
+from lmzoo.serving.served_model import ServedModel
+from lmzoo.serving.warmup import write_warmup
 
 _SAVED_MODEL = (
     "saved_model.pb",
@@ -56,7 +59,7 @@ def file_format(path: str | Path) -> str | None:
     return FILES.get(suffix)
 
 
-def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
+def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> None:
     """Writes `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`.
 
     Args:
@@ -94,15 +97,9 @@ def export_task(task: Task, path: str | Path, verbose: bool = True) -> None:
         print(f"Exported {type(task).__name__} to {path}: strings in, {', '.join(task.served_outputs)} out.")
 
 
-def _write(task: Task, target: Path) -> None:
+def _write(task: ServedModel, target: Path) -> None:
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
-
-    from lmzoo.layers.attention import SelfAttention, joined_projections
-    from lmzoo.models.backbone import sublayers
-    from lmzoo.serving.beside import write_beside
-    from lmzoo.serving.ops import check_ops
-    from lmzoo.serving.warmup import write_warmup
 
     pack, signatures = task.signatures()
     module = tf.Module()
@@ -118,7 +115,7 @@ def _write(task: Task, target: Path) -> None:
     write_beside(task, meta_graph, target)
 
 
-def _write_file(task: Task, file: Path) -> None:
+def _write_file(task: ServedModel, file: Path) -> None:
     format = file_format(file)
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
         raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
@@ -171,7 +168,7 @@ def signature(function: Callable[..., Any], inputs: list[Any]) -> Any:
     return tf.function(function, input_signature=inputs, autograph=False)
 
 
-def text_signatures(task: Task) -> tuple[Any, dict[str, Any]]:
+def text_signatures(task: ServedModel) -> tuple[Any, dict[str, Any]]:
     """What `Task.signatures` returns for tasks on texts and pairs."""
     import tensorflow as tf
 
@@ -191,7 +188,7 @@ def text_signatures(task: Task) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def tokens_signature(task: Task) -> Any:
+def tokens_signature(task: ServedModel) -> Any:
     """The function of token features that answers as `Task.serve` does."""
     import tensorflow as tf
 
@@ -213,7 +210,7 @@ def tokens_signature(task: Task) -> Any:
     return signature(from_tokens, [specs])
 
 
-def _write_with_tensorflow(task: Task, target: Path) -> None:
+def _write_with_tensorflow(task: ServedModel, target: Path) -> None:
     """Exports in a process of its own, since a process has one backend; `target` is a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
         file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * bool(file_format(target)))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from lmzoo.tasks.task import Task
+from lmzoo.serving.served_model import ServedModel
 
 # TensorFlow Serving looks for this name.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
@@ -27,7 +26,7 @@ def string_signatures(meta_graph: Any) -> dict[str, Any]:
     }
 
 
-def example_requests(task: Task, signature: Any) -> Iterator[dict[str, np.ndarray]]:
+def example_requests(task: ServedModel, signature: Any) -> Iterator[dict[str, np.ndarray]]:
     """Requests to a signature: a short text, one that fills a row, and a batch of both.
 
     The graph pads to a batch's longest row, and so these are the smallest shape, the widest, and one between.
@@ -51,7 +50,7 @@ def example_requests(task: Task, signature: Any) -> Iterator[dict[str, np.ndarra
         yield request
 
 
-def write_warmup(task: Task, meta_graph: Any, folder: Path) -> None:
+def write_warmup(task: ServedModel, meta_graph: Any, folder: Path) -> None:
     """Writes requests that TensorFlow Serving runs after loading a model and before it takes requests.
 
     Args:

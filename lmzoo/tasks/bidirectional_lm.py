@@ -10,10 +10,10 @@ import numpy as np
 from keras import ops
 
 from lmzoo.data.corpora.word_streams import DocumentStreams, EncodedDocuments, Step
+from lmzoo.family import Family
 from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.streams import StreamedBiLM
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import Family
 from lmzoo.tasks.documents import are_documents, features_of_steps, split_documents
 from lmzoo.tasks.task import Task
 from lmzoo.text import Encoded, Preprocessor, WordTokenizer

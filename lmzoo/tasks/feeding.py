@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import keras
 import numpy as np
@@ -18,14 +18,55 @@ from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, stream
 from lmzoo.text.policy import notify, once_only
 
-if TYPE_CHECKING:
-    from lmzoo.tasks.task import Task
-
 BATCH_SIZE = 32
 
 
+class ReadsExamples(Protocol):
+    """What a model says about its examples; `lmzoo.models.Task` documents each of them."""
+
+    backbone: Any
+    preprocessor: Any
+    needs_labels: bool
+    per_token: ClassVar[bool]
+    labels_words: ClassVar[bool]
+
+    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+        """See `Task.encode_inputs`."""
+
+    def encode_examples(
+        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+    ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
+        """See `Task.encode_examples`."""
+
+    def encode_labels(self, y: Any) -> np.ndarray | None:
+        """See `Task.encode_labels`."""
+
+    def encode_weights(self, sample_weight: Any, y: np.ndarray | None) -> np.ndarray | None:
+        """See `Task.encode_weights`."""
+
+    def make_batch(
+        self,
+        encoded: Any,
+        rows: np.ndarray,
+        width: int,
+        y: np.ndarray | None,
+        sample_weight: np.ndarray | None,
+        rng: np.random.Generator,
+    ) -> tuple[Any, ...]:
+        """See `Task.make_batch`."""
+
+    def features(self, encoded: Any, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """See `Task.features`."""
+
+    def extra_features(self, encoded: Any) -> dict[str, np.ndarray]:
+        """See `Task.extra_features`."""
+
+    def backbone_inputs(self, features: Any) -> Any:
+        """See `Task.backbone_inputs`."""
+
+
 def training_input(
-    task: Task,
+    task: ReadsExamples,
     x: Any,
     y: Any = None,
     sample_weight: Any = None,
@@ -65,7 +106,7 @@ def training_input(
     return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, order, seed), None, None
 
 
-def check_features(task: Task, x: Any) -> None:
+def check_features(task: ReadsExamples, x: Any) -> None:
     """Checks `x`, which is not text, before Keras gets it; what it would draw batches from is not looked into.
 
     Raises:
@@ -92,7 +133,7 @@ def check_features(task: Task, x: Any) -> None:
 
 
 def predict_encoded(
-    task: Task,
+    task: ReadsExamples,
     predict: Callable[..., Any],
     encoded: Encoded,
     batch_size: int,
@@ -162,7 +203,7 @@ def _part(make_batch: Callable[..., Any], rows: np.ndarray, chosen: np.ndarray, 
     return make_batch(rows[chosen], width)
 
 
-def prediction_stream(task: Task, dataset: Any, batch_size: int) -> Any:
+def prediction_stream(task: ReadsExamples, dataset: Any, batch_size: int) -> Any:
     """A `tf.data.Dataset` of strings, labelled or not, as one of features."""
 
     def encode(x: Any, y: Any, weight: Any, notify: Callable[[str], None]) -> tuple[Any, ...]:
@@ -174,7 +215,7 @@ def prediction_stream(task: Task, dataset: Any, batch_size: int) -> Any:
     return _stream(task, dataset, batch_size, encode, batch, (0,))
 
 
-def texts_of_stream(task: Task, dataset: Any) -> Any:
+def texts_of_stream(task: ReadsExamples, dataset: Any) -> Any:
     """All texts, or pairs of texts, of a `tf.data.Dataset` of strings, labelled or not."""
     elements = list(_batched(task, dataset, BATCH_SIZE).as_numpy_iterator())
     inputs = [element[0] if isinstance(element, tuple) else element for element in elements]
@@ -187,11 +228,11 @@ def _rows(part: Any) -> Any:
     return part.to_list() if hasattr(part, "to_list") else list(part)  # ragged ones cannot be gone through
 
 
-def _batched(task: Task, dataset: Any, batch_size: int) -> Any:
+def _batched(task: ReadsExamples, dataset: Any, batch_size: int) -> Any:
     return dataset if in_batches(dataset, task.labels_words) else dataset.ragged_batch(batch_size)
 
 
-def _labelled_stream(task: Task, dataset: Any, batch_size: int, seed: tuple[int, ...], redraw: bool) -> Any:
+def _labelled_stream(task: ReadsExamples, dataset: Any, batch_size: int, seed: tuple[int, ...], redraw: bool) -> Any:
     def encode(x: Any, y: Any, weight: Any, notify: Callable[[str], None]) -> tuple[Any, ...]:
         if y is None and task.needs_labels:
             raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
@@ -203,7 +244,7 @@ def _labelled_stream(task: Task, dataset: Any, batch_size: int, seed: tuple[int,
     return _stream(task, dataset, batch_size, encode, batch, seed, redraw)
 
 
-def _features_of(task: Task, encoded: Encoded) -> Callable[..., tuple[Any, ...]]:
+def _features_of(task: ReadsExamples, encoded: Encoded) -> Callable[..., tuple[Any, ...]]:
     extra = task.extra_features(encoded)
 
     def make_batch(rows: np.ndarray, width: int, rng: Any = None) -> tuple[Any, ...]:
@@ -214,7 +255,7 @@ def _features_of(task: Task, encoded: Encoded) -> Callable[..., tuple[Any, ...]]
 
 
 def _stream(
-    task: Task,
+    task: ReadsExamples,
     dataset: Any,
     batch_size: int,
     encode: Callable[..., tuple[Any, ...]],

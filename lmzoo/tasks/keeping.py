@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Self
 import keras
 
 from lmzoo.files.atomic import atomic_file
+from lmzoo.models.backbone import Backbone
 from lmzoo.presets.loading import load_task, save_preset
+from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.text import Preprocessor
 
 
@@ -66,8 +68,6 @@ class KeptModel(keras.Model):
             ImportError: if a package that writes the format is not installed.
             ValueError: if the task has no preprocessor or serves nothing, or if it cannot be written as such a file.
         """
-        from lmzoo.serving.export import export_task
-
         export_task(self, path, verbose)
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +81,6 @@ class KeptModel(keras.Model):
             A `tf.Module` that holds the tables which the functions use, and the functions by the names of their
             signatures: `tf.function`s of named tensors that return a dict of tensors.
         """
-        from lmzoo.serving.export import text_signatures
-
         return text_signatures(self)
 
     def save_assets(self, directory: str) -> None:
@@ -158,6 +156,7 @@ class KeptModel(keras.Model):
         return load_task(
             preset,
             cls,
+            Backbone,
             load_weights=load_weights,
             backbone_overrides=overrides,
             sequence_length=sequence_length,

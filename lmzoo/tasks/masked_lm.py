@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.family import Family
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import Family
 from lmzoo.tasks.inputs import split_segments
 from lmzoo.tasks.masked_tokens import MaskedTokens
 from lmzoo.tasks.outputs import check_top_k, log_softmax

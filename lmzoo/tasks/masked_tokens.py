@@ -9,9 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.family import family_of
 from lmzoo.layers import MaskedLMHead
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import family_of
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.masks import maskable
 

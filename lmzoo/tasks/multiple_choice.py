@@ -12,6 +12,7 @@ import numpy as np
 
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.models.backbone import Backbone
+from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.tasks.outputs import check_top_k
 from lmzoo.tasks.task import Task
 from lmzoo.tasks.text_vector import TextVector
@@ -208,7 +209,6 @@ class MultipleChoice(Task):
         """
         import tensorflow as tf
 
-        from lmzoo.serving.export import signature, strings, tokens_signature
         from lmzoo.text.graphs import graph_packer
 
         pack = graph_packer(self.preprocessor)

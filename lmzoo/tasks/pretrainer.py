@@ -11,9 +11,9 @@ from keras import ops
 
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, clean_documents, segment_pairs
 from lmzoo.data.corpora.sequences import pack_sentences
+from lmzoo.family import Family, family_of
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import Family, family_of
 from lmzoo.tasks.feeding import as_array
 from lmzoo.tasks.masked_tokens import MaskedTokens
 from lmzoo.tasks.task import Task

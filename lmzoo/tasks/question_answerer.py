@@ -11,6 +11,7 @@ import numpy as np
 
 from lmzoo.layers import SpanHead
 from lmzoo.models.backbone import Backbone
+from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.tasks.feeding import as_array
 from lmzoo.tasks.inputs import split_segments
 from lmzoo.tasks.outputs import check_top_k
@@ -302,7 +303,6 @@ class QuestionAnswerer(Task):
         """
         import tensorflow as tf
 
-        from lmzoo.serving.export import signature, strings, tokens_signature
         from lmzoo.text.graphs.answers import AnswerGraph, in_chunks
         from lmzoo.text.graphs.windows import WindowGraph
 

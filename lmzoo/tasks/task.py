@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
+from lmzoo.family import Family, family_of
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import Family, family_of
 from lmzoo.tasks.compiling import CompiledModel
 from lmzoo.tasks.feeding import (
     BATCH_SIZE,

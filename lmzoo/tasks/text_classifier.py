@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.models.backbone import Backbone
+from lmzoo.serving.export import class_answers
 from lmzoo.tasks.labels import check_classes, encode_classes, encode_label_sets
 from lmzoo.tasks.outputs import check_top_k, log_softmax, sigmoid
 from lmzoo.tasks.task import Task
@@ -153,8 +154,6 @@ class TextClassifier(Task):
         With `multi_label` the first two are (B, C): all classes, the most probable first, for the client to cut at a
         threshold.
         """
-        from lmzoo.serving.export import class_answers
-
         return class_answers(self(features, training=False), self.class_names, self.multi_label)
 
     def get_config(self) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.family import family_of
 from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import family_of
 from lmzoo.tasks.feeding import as_array
 from lmzoo.tasks.inputs import split_segments
 from lmzoo.tasks.labels import encode_numbers

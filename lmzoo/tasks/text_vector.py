@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lmzoo.family import family_of
 from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import family_of
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from lmzoo.layers import ClassificationHead
 from lmzoo.models.backbone import Backbone
+from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.tasks.feeding import as_array
 from lmzoo.tasks.labels import check_classes, encode_classes
 from lmzoo.tasks.outputs import log_softmax
@@ -339,8 +340,6 @@ class TokenClassifier(Task):
 
     def serve(self, features: dict[str, Any]) -> dict[str, Any]:
         """The exported model's answers to tokens: `labels` string, `scores` (B, T), `probabilities` (B, T, C)."""
-        from lmzoo.serving.export import class_answers
-
         found = class_answers(self(features, training=False), self.class_names)
         return {"labels": found["label"], "scores": found["score"], "probabilities": found["probabilities"]}
 
@@ -348,7 +347,6 @@ class TokenClassifier(Task):
         """See `KeptModel.signatures`: `tag` with `aggregation="first"`; rows with fewer spans end in "", 0 and -1."""
         import tensorflow as tf
 
-        from lmzoo.serving.export import signature, strings, tokens_signature
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
         from lmzoo.text.graphs.spans import SpanGraph
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.feeding import expected_retracing, predict_encoded
+from lmzoo.tasks.feeding import ReadsExamples, expected_retracing, predict_encoded
 from lmzoo.text.alignment import pieces_of_words
 from lmzoo.text.policy import clean_columns, notify
 from lmzoo.text.words import place_words
-
-if TYPE_CHECKING:
-    from lmzoo.tasks.task import Task
 
 _VALUES = 1 << 26  # floats of the tokens' vectors at once: 256 MiB
 
@@ -123,7 +120,7 @@ class LayerModels:
 
 
 def embed_words(
-    task: Task, models: LayerModels, texts: Sequence[Any], layers: Any, batch_size: int
+    task: ReadsExamples, models: LayerModels, texts: Sequence[Any], layers: Any, batch_size: int
 ) -> list[WordVectors]:
     """The words' vectors of each text; see `lmzoo.models.TextEmbedder.embed`."""
     mix, said = LayerMix.parse(layers, models.count), list[str]()

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.family import Family
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import Family
 from lmzoo.tasks import Task
 from lmzoo.testing.other_backend import ask_other_backend, compiles_each_operation, train_and_predict
 from lmzoo.testing.served import assert_answers_agree, assert_same

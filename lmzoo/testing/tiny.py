@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.family import Family
 from lmzoo.models.backbone import Backbone
-from lmzoo.models.family import Family
 from lmzoo.tasks import (
     BidirectionalLM,
     MultipleChoice,

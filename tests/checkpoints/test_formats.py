@@ -13,8 +13,8 @@ import pytest
 
 from lmzoo.checkpoints.engine import TRANSPOSED
 from lmzoo.conversion import save_checkpoint
+from lmzoo.family import families
 from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, RobertaBackbone, TextClassifier
-from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.reference.elmo import product_paths, to_product

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lmzoo.conversion import save_checkpoint
+from lmzoo.family import families
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
-from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_preprocessor
 from tests.checkpoints.model_files import load

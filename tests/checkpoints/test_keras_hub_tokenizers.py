@@ -11,8 +11,8 @@ import pytest
 
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.conversion import convert, save_checkpoint
+from lmzoo.family import families
 from lmzoo.models import TextClassifier
-from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, WordPieceTokenizer

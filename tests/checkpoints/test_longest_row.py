@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from lmzoo.conversion import convert, save_checkpoint
+from lmzoo.family import families
 from lmzoo.models import TextClassifier
-from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextNotice

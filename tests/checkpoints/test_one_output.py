@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lmzoo.conversion import convert, save_checkpoint, verify
+from lmzoo.family import families
 from lmzoo.models import Backbone, MultipleChoice, TextClassifier, TextRegressor
-from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_task
 from tests.checkpoints.model_files import assert_same_state, configure, load, peer, read_there, rewrite

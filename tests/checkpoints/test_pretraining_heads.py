@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lmzoo.conversion import convert, save_checkpoint, verify
+from lmzoo.family import families
 from lmzoo.models import MaskedLM, Pretrainer
-from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.presets.loading import open_source
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task

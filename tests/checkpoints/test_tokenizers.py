@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.tokenizers import read_tokenizer, write_tokenizer
-from lmzoo.models.family import families
+from lmzoo.family import families
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterTokenizer,

@@ -7,7 +7,7 @@ import pytest
 
 import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo import tasks
-from lmzoo.models.family import families
+from lmzoo.family import families
 from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_training
 
 FAMILIES = list(families().values())

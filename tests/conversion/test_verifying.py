@@ -9,8 +9,8 @@ import pytest
 
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.conversion import save_checkpoint, verify
+from lmzoo.family import families
 from lmzoo.models import MaskedLM, TextClassifier
-from lmzoo.models.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_task
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from lmzoo.models import TextClassifier
-from lmzoo.models.family import families
+from lmzoo.family import families
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lmzoo.models.family import families
+from lmzoo.family import families
 from lmzoo.presets import catalog
 
 PUBLISHED = catalog._published()

@@ -20,7 +20,7 @@ import lmzoo
 from lmzoo.cli.main import app
 from lmzoo.data.corpora import word_documents
 from lmzoo.data.corpora.word_documents import StoredDocuments
-from lmzoo.models.family import families
+from lmzoo.family import families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
 from lmzoo.pretraining.encoders import some_rows

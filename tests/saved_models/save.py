@@ -16,7 +16,7 @@ import numpy as np
 
 import lmzoo
 from lmzoo import tasks
-from lmzoo.models.family import Family, families
+from lmzoo.family import Family, families
 from lmzoo.testing import shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
 HERE = Path(__file__).resolve().parent

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lmzoo import models
-from lmzoo.models.family import families
+from lmzoo.family import families
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*/*.zip"))
 TOLERANCE = 1e-5  # between backends and machines

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from lmzoo.family import Family
 from lmzoo.models import TokenClassifier
-from lmzoo.models.family import Family
 from lmzoo.testing import tiny_task, tiny_texts
 from tests.serving.varied import ask, on_families, varied_text
 

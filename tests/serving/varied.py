@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import pytest
 
+from lmzoo.family import families
 from lmzoo.models import BertBackbone, TextClassifier
-from lmzoo.models.family import families
 from lmzoo.tasks import Task
 from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
 

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.family import families
 from lmzoo.layers import BiLSTMEncoder
 from lmzoo.models import TextClassifier
-from lmzoo.models.family import families
 from lmzoo.testing import tiny_task, tiny_texts
 from lmzoo.text import batch_to_ids
 

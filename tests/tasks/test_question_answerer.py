@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.family import families
 from lmzoo.models import QuestionAnswerer
-from lmzoo.models.family import families
 from lmzoo.tasks.squad import squad_metrics
 from lmzoo.testing import tiny_preprocessor, tiny_task
 from lmzoo.text import EncodedWindows, TextNotice

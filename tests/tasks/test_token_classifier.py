@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import lmzoo.models  # noqa: F401 - registers the families
+from lmzoo.family import families
 from lmzoo.models import TokenClassifier
-from lmzoo.models.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextNotice
 from lmzoo.training.span_metrics import IGNORED

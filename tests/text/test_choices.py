@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.models.family import families
+from lmzoo.family import families
 from lmzoo.testing import tiny_preprocessor
 from lmzoo.text import EncodedChoices, TextNotice
 from lmzoo.text.choices import encode_choices, split_choices

@@ -1,8 +1,8 @@
 """The ALBERT family."""
 
+from lmzoo.family import Family, register_family
 from lmzoo.models.albert.backbone import AlbertBackbone, AlbertConfig
 from lmzoo.models.albert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
-from lmzoo.models.family import Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.sentencepiece import SentencePieceTokenizer
 

@@ -1,8 +1,8 @@
 """The BERT family."""
 
+from lmzoo.family import Family, register_family
 from lmzoo.models.bert.backbone import BertBackbone, BertConfig
 from lmzoo.models.bert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
-from lmzoo.models.family import Family, register_family
 from lmzoo.text.wordpiece import WordPieceTokenizer
 
 FAMILY = register_family(

@@ -1,8 +1,8 @@
 """The DistilBERT family."""
 
+from lmzoo.family import Family, register_family
 from lmzoo.models.distilbert.backbone import DistilBertBackbone, DistilBertConfig
 from lmzoo.models.distilbert.checkpoints import HUGGING_FACE, KERAS_HUB
-from lmzoo.models.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.wordpiece import WordPieceTokenizer
 

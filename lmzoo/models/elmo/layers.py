@@ -6,7 +6,7 @@ D width of an LSTM's memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from keras import ops
@@ -15,12 +15,8 @@ from lmzoo.layers import Dropout, GatherPositions
 from lmzoo.layers.characters import CharacterEncoder, zero_first
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
+from lmzoo.models.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.text.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
-
-if TYPE_CHECKING:
-    from lmzoo.models.elmo.backbone import ElmoConfig
-
-MARKER_LENGTH = 3  # characters of a sentence marker: it is a word of one symbol
 
 
 class BiLM(keras.layers.Layer):

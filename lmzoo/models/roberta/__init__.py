@@ -1,6 +1,6 @@
 """The RoBERTa family."""
 
-from lmzoo.models.family import Family, register_family
+from lmzoo.family import Family, register_family
 from lmzoo.models.roberta.backbone import RobertaBackbone, RobertaConfig
 from lmzoo.models.roberta.checkpoints import FAIRSEQ, HUGGING_FACE, KERAS_HUB
 from lmzoo.text.bpe import BytePairTokenizer

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import keras
 
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from lmzoo.models.backbone import Backbone
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Family:
     """
 
     name: str
-    backbone: type[Backbone]
+    backbone: type[keras.Model]
     tokenizer: type[Tokenizer]
     tiny: Any
     packing: Packing = field(default_factory=lambda: Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True))
@@ -60,7 +59,7 @@ def families() -> dict[str, Family]:
     return dict(_FAMILIES)
 
 
-def family_of(backbone: Backbone | type[Backbone]) -> Family:
+def family_of(backbone: keras.Model | type[keras.Model]) -> Family:
     """The family that a backbone, or its class, belongs to.
 
     Raises:
