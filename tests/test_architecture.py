@@ -36,7 +36,7 @@ FLOORS = (
     {"family"},
     {"checkpoints"},
     {"presets", "training"},
-    {"serving"},
+    {"evaluation", "serving"},
     {"models"},
     {"tasks"},
     {"conversion", "pretraining"},

@@ -52,7 +52,7 @@ class Kind:
         name: what it is called there.
         task: name of its class in `lmzoo.models`.
         read: reads its examples.
-        report: name of the function of `lmzoo.cli.reports` that `evaluate` calls.
+        report: name of the function of `lmzoo.evaluation.reports` that `evaluate` calls.
         names: from labels, of examples or of their words, to the names in them; None if labels have no names.
         arguments: from labels to the constructor's arguments that depend on them.
         fits: whether a model of the class is of this kind.
@@ -381,7 +381,7 @@ def _head_of(preset: str) -> Any:
 
 def _assess(kind: Kind, task: Any, x: Any, y: Any, batch_size: int) -> tuple[dict[str, float], Tables]:
     """Loss, metrics and the scores of the task's kind, and tables of more."""
-    from lmzoo.cli import reports
+    from lmzoo.evaluation import reports
 
     if not task.compiled:
         task.compile()

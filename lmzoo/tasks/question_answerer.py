@@ -9,13 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.evaluation.squad import answer_score, best_null_threshold, find_answers, read_golds
 from lmzoo.layers import SpanHead
 from lmzoo.models.backbone import Backbone
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.tasks.feeding import as_array
 from lmzoo.tasks.inputs import split_segments
 from lmzoo.tasks.outputs import check_top_k
-from lmzoo.tasks.squad import answer_score, best_null_threshold, find_answers, read_golds
 from lmzoo.tasks.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answers import Answer, null_scores, rank_answers, softmax, with_null

@@ -373,7 +373,7 @@ FAULTS = (
     ),
     Fault(
         "precision and recall of classes are mixed up in reports",
-        "cli/reports.py",
+        "evaluation/reports.py",
         "right, there, said = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)",
         "right, there, said = np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)",
     ),

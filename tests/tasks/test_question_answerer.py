@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.evaluation import squad_metrics
 from lmzoo.family import families
 from lmzoo.models import QuestionAnswerer
-from lmzoo.tasks.squad import squad_metrics
 from lmzoo.testing import tiny_preprocessor, tiny_task
 from lmzoo.text import EncodedWindows, TextNotice
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.tasks.squad import squad_metrics
+from lmzoo.evaluation.squad import squad_metrics
 from lmzoo.text.spans import OUTSIDE, marks_spans, spans_of
 from lmzoo.training import spearman
 

@@ -188,7 +188,7 @@ def squad_metrics(predictions: Sequence[Any], golds: Any) -> dict[str, float]:
     Example:
 
     ```python
-    from lmzoo.tasks.squad import squad_metrics
+    from lmzoo.evaluation import squad_metrics
 
     squad_metrics(["the Broncos"], [{"text": ["Denver Broncos", "Broncos"]}])
     # {"exact_match": 100.0, "f1": 100.0, "total": 1}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
-from lmzoo.cli.reports import (
+from lmzoo.evaluation.reports import (
     compare_classes,
     report_answers,
     report_choices,

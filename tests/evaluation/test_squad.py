@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo.data.readers import read_squad
-from lmzoo.tasks.squad import (
+from lmzoo.evaluation.squad import (
     Gold,
     best_null_threshold,
     find_answer,
