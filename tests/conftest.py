@@ -22,7 +22,7 @@ os.environ.setdefault(
 import keras
 import pytest
 
-from lmzoo.tasks.compiling import CompiledModel
+from lmzoo.tasks.base.compiling import CompiledModel
 
 ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()

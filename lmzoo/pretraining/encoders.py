@@ -24,7 +24,7 @@ from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
 from lmzoo.pretraining.run import Run
 from lmzoo.pretraining.texts import Documents
 from lmzoo.tasks import Pretrainer, Task
-from lmzoo.tasks.feeding import training_input
+from lmzoo.tasks.base.data_adapter import training_input
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
 from lmzoo.training import WarmUp
 from lmzoo.training.throughput import Throughput

@@ -1,11 +1,11 @@
 """One class per task, for every family."""
 
+from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.bidirectional_lm import BidirectionalLM
 from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.multiple_choice import MultipleChoice
 from lmzoo.tasks.pretrainer import Pretrainer
 from lmzoo.tasks.question_answerer import QuestionAnswerer
-from lmzoo.tasks.task import Task
 from lmzoo.tasks.text_classifier import TextClassifier
 from lmzoo.tasks.text_embedder import TextEmbedder
 from lmzoo.tasks.text_regressor import TextRegressor

@@ -14,8 +14,8 @@ from lmzoo.family import Family
 from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.streams import StreamedBiLM
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.documents import are_documents, features_of_steps, split_documents
-from lmzoo.tasks.task import Task
+from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.language_model_inputs import are_documents, features_of_steps, split_documents
 from lmzoo.text import Encoded, Preprocessor, WordTokenizer
 from lmzoo.text.batching import keras_input
 from lmzoo.text.policy import notify

@@ -9,10 +9,10 @@ import numpy as np
 
 from lmzoo.family import Family
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.inputs import split_segments
-from lmzoo.tasks.masked_tokens import MaskedTokens
-from lmzoo.tasks.outputs import check_top_k, log_softmax
-from lmzoo.tasks.task import Task
+from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
+from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax
+from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.masks import find_masks, mask_positions, maskable
 from lmzoo.text.policy import clean_columns

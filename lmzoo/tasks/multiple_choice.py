@@ -13,9 +13,9 @@ import numpy as np
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.models.backbone import Backbone
 from lmzoo.serving.export import signature, strings, tokens_signature
-from lmzoo.tasks.outputs import check_top_k
-from lmzoo.tasks.task import Task
-from lmzoo.tasks.text_vector import TextVector
+from lmzoo.tasks.base.encoders import TextVector
+from lmzoo.tasks.base.numpy_outputs import check_top_k
+from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.choices import encode_choices, split_choices
 from lmzoo.text.policy import notify

@@ -14,9 +14,9 @@ from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.family import Family, family_of
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.feeding import as_array
-from lmzoo.tasks.masked_tokens import MaskedTokens
-from lmzoo.tasks.task import Task
+from lmzoo.tasks.base.data_adapter import as_array
+from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
+from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.masks import mask_positions
 from lmzoo.text.policy import notify

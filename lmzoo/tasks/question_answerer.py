@@ -13,10 +13,10 @@ from lmzoo.evaluation.squad import answer_score, best_null_threshold, find_answe
 from lmzoo.layers import SpanHead
 from lmzoo.models.backbone import Backbone
 from lmzoo.serving.export import signature, strings, tokens_signature
-from lmzoo.tasks.feeding import as_array
-from lmzoo.tasks.inputs import split_segments
-from lmzoo.tasks.outputs import check_top_k
-from lmzoo.tasks.task import Task
+from lmzoo.tasks.base.data_adapter import as_array
+from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.tasks.base.numpy_outputs import check_top_k
+from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answers import Answer, null_scores, rank_answers, softmax, with_null
 from lmzoo.text.policy import notify

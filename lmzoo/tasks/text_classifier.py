@@ -11,10 +11,10 @@ import numpy as np
 
 from lmzoo.models.backbone import Backbone
 from lmzoo.serving.export import class_answers
-from lmzoo.tasks.labels import check_classes, encode_classes, encode_label_sets
-from lmzoo.tasks.outputs import check_top_k, log_softmax, sigmoid
-from lmzoo.tasks.task import Task
-from lmzoo.tasks.text_vector import TextVector
+from lmzoo.tasks.base.encoders import TextVector
+from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
+from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax, sigmoid
+from lmzoo.tasks.base.task import Task
 from lmzoo.text import Preprocessor
 from lmzoo.training import MicroF1
 

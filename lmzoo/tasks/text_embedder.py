@@ -14,10 +14,10 @@ from keras import ops
 from lmzoo.family import family_of
 from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.feeding import as_array
-from lmzoo.tasks.inputs import split_segments
-from lmzoo.tasks.labels import encode_numbers
-from lmzoo.tasks.task import Task
+from lmzoo.tasks.base.data_adapter import as_array
+from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.tasks.base.labels import encode_numbers
+from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.word_vectors import LayerModels, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.policy import clean_columns, notify

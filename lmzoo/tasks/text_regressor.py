@@ -9,9 +9,9 @@ import keras
 import numpy as np
 
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.labels import encode_numbers
-from lmzoo.tasks.task import Task
-from lmzoo.tasks.text_vector import TextVector
+from lmzoo.tasks.base.encoders import TextVector
+from lmzoo.tasks.base.labels import encode_numbers
+from lmzoo.tasks.base.task import Task
 from lmzoo.text import Preprocessor
 from lmzoo.training import PearsonCorrelation
 

@@ -13,11 +13,11 @@ import numpy as np
 from lmzoo.layers import ClassificationHead
 from lmzoo.models.backbone import Backbone
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
-from lmzoo.tasks.feeding import as_array
-from lmzoo.tasks.labels import check_classes, encode_classes
-from lmzoo.tasks.outputs import log_softmax
-from lmzoo.tasks.task import Task
-from lmzoo.tasks.text_vector import TokenVectors
+from lmzoo.tasks.base.data_adapter import as_array
+from lmzoo.tasks.base.encoders import TokenVectors
+from lmzoo.tasks.base.labels import check_classes, encode_classes
+from lmzoo.tasks.base.numpy_outputs import log_softmax
+from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.policy import is_text, notify
 from lmzoo.text.spans import OUTSIDE, allowed_transitions, best_path, marks_spans, spans_of

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.feeding import ReadsExamples, expected_retracing, predict_encoded
+from lmzoo.tasks.base.data_adapter import ReadsExamples, expected_retracing, predict_encoded
 from lmzoo.text.alignment import pieces_of_words
 from lmzoo.text.policy import clean_columns, notify
 from lmzoo.text.words import place_words

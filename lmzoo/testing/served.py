@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from lmzoo.tasks.task import Task
+    from lmzoo.tasks.base.task import Task
 
 TOLERANCE = 1e-5
 

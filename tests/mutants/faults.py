@@ -268,19 +268,19 @@ FAULTS = (
     # === Tasks ===
     Fault(
         "predictions come in the order of the texts' lengths",
-        "tasks/feeding.py",
+        "tasks/base/data_adapter.py",
         "result[order] = output",
         "result[:] = output[: len(result)]",
     ),
     Fault(
         "a label one above the last class passes",
-        "tasks/labels.py",
+        "tasks/base/labels.py",
         "wrong = np.flatnonzero((array < 0) | (array >= num_classes))",
         "wrong = np.flatnonzero((array < 0) | (array > num_classes))",
     ),
     Fault(
         "weights of classes are ignored",
-        "tasks/task.py",
+        "tasks/base/task.py",
         "class_weight=class_weight,",
         "class_weight=None,",
     ),
@@ -380,7 +380,7 @@ FAULTS = (
     # === What files bring back ===
     Fault(
         "a loaded .keras file has an optimizer without its state",
-        "tasks/compiling.py",
+        "tasks/base/compiling.py",
         'built = config.pop("optimizer_built", False)',
         'built = config.pop("optimizer_built", False) and False',
     ),

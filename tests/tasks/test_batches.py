@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.tasks.feeding import training_input
+from lmzoo.tasks.base.data_adapter import training_input
 
 
 @pytest.fixture

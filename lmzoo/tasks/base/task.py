@@ -11,8 +11,8 @@ import numpy as np
 
 from lmzoo.family import Family, family_of
 from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.compiling import CompiledModel
-from lmzoo.tasks.feeding import (
+from lmzoo.tasks.base.compiling import CompiledModel
+from lmzoo.tasks.base.data_adapter import (
     BATCH_SIZE,
     as_array,
     check_features,
@@ -24,7 +24,7 @@ from lmzoo.tasks.feeding import (
     texts_of_stream,
     training_input,
 )
-from lmzoo.tasks.inputs import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
+from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.batching import Batches, keras_input
 from lmzoo.text.policy import notify

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.data.corpora.word_streams import Step
-from lmzoo.tasks.inputs import is_text_stream
+from lmzoo.tasks.base.input_kinds import is_text_stream
 from lmzoo.text import Encoded, Tokenizer, WordTokenizer
 from lmzoo.text.characters import NO_BYTE
 
