@@ -29,7 +29,7 @@ from pathlib import Path
 from benchmarks.common import console
 from lmzoo.data.corpora import train_words
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
-from lmzoo.text.word_level import SENTENCE_END, SENTENCE_START, UNKNOWN
+from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START, UNKNOWN
 
 Gram = tuple[str, ...]
 

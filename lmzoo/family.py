@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
-from lmzoo.text.tokenizer import Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from lmzoo.checkpoints.tokenizer_pipelines import model_proto
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
-from lmzoo.text.sentencepiece_text import QUOTES, CharacterMap, character_map
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map
 
 # How the rules are called in the model: what they do would be hard to tell from them.
 _NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"

@@ -12,8 +12,8 @@ from typing import Any
 
 from lmzoo.errors import PresetError
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
-from lmzoo.text.sentencepiece import SPACE
-from lmzoo.text.sentencepiece_text import QUOTES
+from lmzoo.text.tokenizers.sentencepiece import SPACE
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
 
 PIPELINE_FILE = "tokenizer.json"
 _NORMAL, _UNKNOWN, _CONTROL, USER_DEFINED = 1, 2, 3, 4  # types of SentencePiece's pieces

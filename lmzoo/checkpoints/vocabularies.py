@@ -14,7 +14,7 @@ from lmzoo.checkpoints.tokenizer_pipelines import PIPELINE_FILE, class_of, model
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
-from lmzoo.text.tokenizer import in_order
+from lmzoo.text.tokenizers.tokenizer import in_order
 
 # Files that make a vocabulary together, the one to name in messages first.
 _FILES: Mapping[type[Tokenizer], tuple[tuple[str, ...], ...]] = {

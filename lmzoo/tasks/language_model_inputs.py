@@ -12,7 +12,7 @@ import numpy as np
 from lmzoo.data.corpora.word_streams import Step
 from lmzoo.tasks.base.input_kinds import is_text_stream
 from lmzoo.text import Encoded, Tokenizer, WordTokenizer
-from lmzoo.text.characters import NO_BYTE
+from lmzoo.text.tokenizers.characters import NO_BYTE
 
 _COLUMNS = 16  # characters of a batch's words are cut to a multiple of it: few shapes to compile for
 

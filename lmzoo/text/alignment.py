@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lmzoo.text.tokenizer import Piece
+from lmzoo.text.tokenizers.tokenizer import Piece
 
 
 def pieces_of_words(words: Sequence[tuple[str, int, int]], pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lmzoo.text.packing import EncodedTexts
-from lmzoo.text.tokenizer import Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 
 def maskable(tokenizer: Tokenizer, ids: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lmzoo.text.packing import EncodedTexts, EncodedWords, Packing, truncate_pair
 from lmzoo.text.policy import clean_columns, notify
-from lmzoo.text.tokenizer import Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Tokenizer
 from lmzoo.text.words import place_words
 
 

@@ -13,7 +13,7 @@ import pytest
 from lmzoo.checkpoints.sentencepiece_rules import clean_up_in, with_clean_up
 from lmzoo.presets import PresetError
 from lmzoo.text import SentencePieceTokenizer
-from lmzoo.text.sentencepiece_text import character_map, clean
+from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
 from tests.text.trained import train_albert
 from tests.text.varied import varied_texts
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import BytePairTokenizer, Piece, TextNotice
-from lmzoo.text.bpe import BYTE_TOKENS
+from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from tests.text.trained import train_byte_pairs
 from tests.text.varied import SOME
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from lmzoo.text import CharacterTokenizer, Packing, Piece, Preprocessor, TextNotice, WordTokenizer, batch_to_ids
-from lmzoo.text.characters import MARKERS, NUM_SYMBOLS
-from lmzoo.text.wordpiece import WordPieceTokenizer
+from lmzoo.text.tokenizers.characters import MARKERS, NUM_SYMBOLS
+from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
 ODD_WORDS = [

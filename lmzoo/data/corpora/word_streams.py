@@ -17,7 +17,7 @@ from lmzoo.data.corpora.word_vocabulary import Document, sentences_of, with_prog
 from lmzoo.text import Encoded
 from lmzoo.text.batching import Batches
 from lmzoo.text.policy import notify, once_only
-from lmzoo.text.word_level import SENTENCE_END, SENTENCE_START
+from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START
 
 _NO_WORDS = "There are no examples: the documents hold no words."
 

@@ -12,7 +12,7 @@ import keras
 from lmzoo.data.corpora.tokens import check_documents, no_record
 from lmzoo.data.corpora.train_tokenizers import report_size
 from lmzoo.text.policy import clean_columns, notify, once_only
-from lmzoo.text.word_level import WordTokenizer
+from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.words import words_of
 
 Document = Sequence[str | Sequence[str]]

@@ -4,7 +4,7 @@ from lmzoo.family import Family, register_family
 from lmzoo.models.albert.backbone import AlbertBackbone, AlbertConfig
 from lmzoo.models.albert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
 from lmzoo.text.masking import Masking
-from lmzoo.text.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 
 FAMILY = register_family(
     Family(

@@ -3,7 +3,7 @@
 from lmzoo.family import Family, register_family
 from lmzoo.models.bert.backbone import BertBackbone, BertConfig
 from lmzoo.models.bert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
-from lmzoo.text.wordpiece import WordPieceTokenizer
+from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 FAMILY = register_family(
     Family(

@@ -4,7 +4,7 @@ from lmzoo.family import Family, register_family
 from lmzoo.models.distilbert.backbone import DistilBertBackbone, DistilBertConfig
 from lmzoo.models.distilbert.checkpoints import HUGGING_FACE, KERAS_HUB
 from lmzoo.text.packing import Packing
-from lmzoo.text.wordpiece import WordPieceTokenizer
+from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 FAMILY = register_family(
     Family(

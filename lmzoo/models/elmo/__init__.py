@@ -4,8 +4,8 @@ from lmzoo.family import Family, register_family
 from lmzoo.models.elmo.backbone import ElmoBackbone
 from lmzoo.models.elmo.checkpoints import BILM, BILM_OF_TOKENS
 from lmzoo.models.elmo.config import ElmoConfig
-from lmzoo.text.characters import CharacterTokenizer
 from lmzoo.text.packing import Packing
+from lmzoo.text.tokenizers.characters import CharacterTokenizer
 
 FAMILY = register_family(
     Family(

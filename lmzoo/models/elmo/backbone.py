@@ -13,7 +13,7 @@ from lmzoo.models.backbone import Backbone
 from lmzoo.models.checking import check_like, known_values
 from lmzoo.models.elmo.config import ElmoConfig
 from lmzoo.models.elmo.layers import MARKER_LENGTH, BiLM
-from lmzoo.text.characters import NUM_SYMBOLS
+from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

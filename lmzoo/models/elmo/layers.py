@@ -16,7 +16,7 @@ from lmzoo.layers.characters import CharacterEncoder, zero_first
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
 from lmzoo.models.elmo.config import MARKER_LENGTH, ElmoConfig
-from lmzoo.text.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
+from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
 
 class BiLM(keras.layers.Layer):

@@ -3,9 +3,9 @@
 from lmzoo.family import Family, register_family
 from lmzoo.models.roberta.backbone import RobertaBackbone, RobertaConfig
 from lmzoo.models.roberta.checkpoints import FAIRSEQ, HUGGING_FACE, KERAS_HUB
-from lmzoo.text.bpe import BytePairTokenizer
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
+from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 
 FAMILY = register_family(
     Family(

@@ -7,7 +7,7 @@ import tensorflow as tf
 from lmzoo.text.graphs.tokenizer import graph_tokenizer
 from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.preprocessor import Preprocessor
-from lmzoo.text.word_level import WordLevelTokenizer
+from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
 
 
 def graph_packer(preprocessor: Preprocessor) -> tf.Module:

@@ -12,8 +12,8 @@ import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.ops import SpecialTokenGraph, ends_in_bytes, shift
 from lmzoo.text.graphs.tokenizer import graph_tokenizer
-from lmzoo.text.sentencepiece import SPACE, SentencePieceTokenizer
-from lmzoo.text.sentencepiece_text import QUOTES, character_map
+from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, character_map
 
 _EDGE = 0x110000  # in front of every text: more than any code point
 _BLANK = ord(" ")
@@ -128,7 +128,7 @@ class SentencePieceGraph(tf.Module):
         return _Parts(row, sign, begin, end, letters, place)
 
     def _clean(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Characters mapped, white space squeezed; see `lmzoo.text.sentencepiece_text.clean`."""
+        """Characters mapped, white space squeezed; see `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
         source, entry = self._characters(codes)
         changed = tf.gather(self._characters.values[:, 0], tf.maximum(entry, 0))
         codes = tf.where(entry >= 0, changed, tf.gather(codes, source))

@@ -6,7 +6,7 @@ import functools
 
 import tensorflow as tf
 
-from lmzoo.text.tokenizer import Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 
 @functools.singledispatch

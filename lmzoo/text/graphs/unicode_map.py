@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmzoo.text.wordpiece import WordPieceTokenizer
+from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 RANK_UNIT = 1 << 21  # more than any code point: what a combining mark's value grows by for each rank
 NOTHING = -1

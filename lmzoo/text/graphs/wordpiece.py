@@ -10,7 +10,7 @@ import tensorflow_text as tf_text
 from lmzoo.text.graphs.ops import ends_in_bytes, shift
 from lmzoo.text.graphs.tokenizer import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, RANK_UNIT, character_map
-from lmzoo.text.wordpiece import WordPieceTokenizer
+from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 _SPACE = 0x20
 

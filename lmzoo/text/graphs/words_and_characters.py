@@ -6,7 +6,9 @@ from abc import abstractmethod
 
 import tensorflow as tf
 
-from lmzoo.text.characters import (
+from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.word_splitting import split_words
+from lmzoo.text.tokenizers.characters import (
     END_OF_WORD,
     FIRST_BYTE,
     MARKERS,
@@ -14,9 +16,7 @@ from lmzoo.text.characters import (
     START_OF_WORD,
     CharacterTokenizer,
 )
-from lmzoo.text.graphs.tokenizer import graph_tokenizer
-from lmzoo.text.graphs.word_splitting import split_words
-from lmzoo.text.word_level import WordTokenizer
+from lmzoo.text.tokenizers.word_level import WordTokenizer
 
 
 class _WordsInGraph(tf.Module):

@@ -18,8 +18,8 @@ tf = pytest.importorskip("tensorflow")
 
 from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
-from lmzoo.text.bpe import BYTE_TOKENS  # noqa: E402
 from lmzoo.text.graphs.bpe import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
+from lmzoo.text.tokenizers.bpe import BYTE_TOKENS  # noqa: E402
 from tests.text.trained import train_byte_pairs  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, symbol, varied_texts  # noqa: E402
 from tests.text.varied import SAYINGS as COMMON  # noqa: E402

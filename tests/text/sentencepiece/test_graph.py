@@ -20,7 +20,7 @@ pytest.importorskip("tensorflow_text")
 from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextNotice  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
-from lmzoo.text.sentencepiece_text import character_map, clean  # noqa: E402
+from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT  # noqa: E402
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lmzoo.text import Piece, SentencePieceTokenizer
-from lmzoo.text.sentencepiece_text import align, character_map, clean
+from lmzoo.text.tokenizers.sentencepiece_text import align, character_map, clean
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
 OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import SentencePieceTokenizer, TextNotice
-from lmzoo.text.sentencepiece_text import character_map
+from lmzoo.text.tokenizers.sentencepiece_text import character_map
 from tests.text.trained import comparable_to_transformers
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)

@@ -74,7 +74,7 @@ def clean(text: str, characters: CharacterMap) -> str:
     Example:
 
     ```python
-    from lmzoo.text.sentencepiece_text import character_map, clean
+    from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
 
     clean("  A ``naïve''  ﬁlm", character_map(lowercase=True, keep_accents=False))  # 'a "naive" film'
     ```

@@ -9,7 +9,7 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizer import RustTokenizer
+from lmzoo.text.tokenizers.tokenizer import RustTokenizer
 
 VOCABULARY_FILE = "vocabulary.txt"
 

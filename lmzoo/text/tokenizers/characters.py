@@ -10,7 +10,7 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from lmzoo.text.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
+from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
 
 # Symbols of a row of characters: 1 to 256 are the bytes of UTF-8, 0 is no word at all.
 FIRST_BYTE, START_OF_SENTENCE, END_OF_SENTENCE, START_OF_WORD, END_OF_WORD, NO_BYTE = 1, 257, 258, 259, 260, 261

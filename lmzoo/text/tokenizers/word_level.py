@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.policy import clean_columns
-from lmzoo.text.tokenizer import Piece, Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Piece, Tokenizer
 from lmzoo.text.words import place_words, words_of
 
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"

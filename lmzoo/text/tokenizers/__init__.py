@@ -1,0 +1,1 @@
+"""Tokenizers: from strings to ids, a file each."""
