@@ -18,12 +18,13 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 # `make test` leaves out the tests marked slow, `make test-all` none.
 MARKS ?= not slow
 
-# TensorFlow and Keras keep graphs of what was compiled: new processes for each part give the memory back.
-TF_PART_1 := tests/conformance
-TF_PART_2 := tests/models tests/layers tests/checkpoints tests/conversion
-TF_PART_3 := tests/tasks tests/pretraining tests/compat
-TF_PART_4 := $(filter-out $(TF_PART_1) $(TF_PART_2) $(TF_PART_3) tests/reference tests/mutants tests/__pycache__,\
+# Backends keep what they compiled: new processes for each part give the memory back.
+PART_1 := tests/conformance
+PART_2 := tests/models tests/layers tests/checkpoints tests/conversion
+PART_3 := tests/tasks tests/pretraining tests/compat
+PART_4 := $(filter-out $(PART_1) $(PART_2) $(PART_3) tests/reference tests/mutants tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(PART_4)"
 
 # What computes in a way of its own on the second backend. What tasks and models compute there, the tests on TensorFlow
 # ask it (`check_task_backends`); `make test-all` runs everything on both.
@@ -88,8 +89,10 @@ test-quick: $(DEV_STAMP)  ## two minutes of tests, for while one works
 
 test-all: $(DEV_STAMP)  ## all tests, the slow ones too, with XLA's full optimisation; before a release
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs wheel-check
-	@XLA_FLAGS= $(MAKE) --no-print-directory test-jax MARKS= JAX_TESTS=tests
 	@XLA_FLAGS= $(MAKE) --no-print-directory test-tf MARKS=
+	@for part in $(PARTS); do \
+		XLA_FLAGS= $(MAKE) --no-print-directory test-jax MARKS= JAX_TESTS="$$part" || exit 1; \
+	done
 
 mutants: $(DEV_STAMP)  ## whether the tests find each of the faults in tests/mutants/faults.py (an hour)
 	@$(BIN)/python tests/mutants/run.py $(MUTANTS)
@@ -102,7 +105,7 @@ lint: $(DEV_STAMP)  ## ruff and mypy
 
 test-tf: $(DEV_STAMP)  ## the tests on TensorFlow; PYTEST_ARGS="-k bert" for some
 	@echo "== tests, TensorFlow backend"
-	@for part in "$(TF_PART_1)" "$(TF_PART_2)" "$(TF_PART_3)" "$(TF_PART_4)"; do \
+	@for part in $(PARTS); do \
 		$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $$part || [ $$? -eq 5 ] || exit 1; \
 	done
 

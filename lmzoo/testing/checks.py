@@ -201,7 +201,7 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
     task = tiny_task(task_class, family)
     x, y = tiny_examples(task, 8)
     # Plain descent asks the same of `fit` as Adam, whose update is most of a step on so small a model.
-    task.compile(keras.optimizers.SGD(0.1))
+    task.compile(keras.optimizers.SGD(0.1, global_clipnorm=1.0))
     task.optimizer.build(task.trainable_variables)
     x, y = 2 * list(x), None if y is None else 2 * list(y)
     variables = [*task.variables, *task.optimizer.variables]
