@@ -342,13 +342,13 @@ FAULTS = (
     # === Readers ===
     Fault(
         "the columns of a pair are mixed up",
-        "readers/tables.py",
+        "data/readers/tables.py",
         "x = firsts if pair is None else (firsts, table.texts(pair))",
         "x = firsts if pair is None else (table.texts(pair), firsts)",
     ),
     Fault(
         "blank lines of CoNLL's files end no sentence",
-        "readers/conll.py",
+        "data/readers/conll.py",
         "            inside = False\n            continue\n",
         "            continue\n",
     ),
