@@ -9,6 +9,7 @@ import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo import tasks
 from lmzoo.family import families
 from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_training
+from tests.conformance.enrolled import subclasses
 
 FAMILIES = list(families().values())
 TASKS = [
@@ -17,7 +18,7 @@ TASKS = [
     if issubclass(task, tasks.Task) and task is not tasks.Task
 ]
 # These start other processes or compile training steps: each task on one family sees everything that they look for.
-DEAR = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}
+EXPENSIVE = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}
 # On TensorFlow these compile as well, but run eagerly here: `check_task_training` compares the two.
 EAGER = {"check_task_fit", "check_task_predictions"}
 
@@ -27,7 +28,7 @@ def name_of(item):
 
 
 def family_parameters():
-    """Every check of every family. On JAX, dropout outside of compiled code is dear, and has nothing of a family's."""
+    """Every check of every family. On JAX, dropout outside of compiled code is expensive, and the same for all."""
     for family in FAMILIES:
         for check in FAMILY_CHECKS:
             slow = keras.backend.backend() != "tensorflow" and name_of(check) == "check_seed" and family.name != "bert"
@@ -53,7 +54,7 @@ def is_slow(task, check, own):
     """
     if keras.backend.backend() != "tensorflow":
         return not own or task is not tasks.TextClassifier
-    return not own and (task is not tasks.TextClassifier or name_of(check) in DEAR)
+    return not own and (task is not tasks.TextClassifier or name_of(check) in EXPENSIVE)
 
 
 def parameters():
@@ -81,10 +82,6 @@ def test_task(family, task, check, request):
     if name_of(check) in EAGER:
         request.getfixturevalue("eager")
     check(task, family)
-
-
-def subclasses(cls):
-    return {found for direct in cls.__subclasses__() for found in {direct, *subclasses(direct)}}
 
 
 def test_everything_is_enrolled():

@@ -18,6 +18,7 @@ from lmzoo.models.albert.backbone import SharedBlocks
 from lmzoo.models.elmo import FAMILY as ELMO
 from lmzoo.models.elmo.layers import BiLM
 from lmzoo.testing.tiny import tiny_backbone
+from tests.conformance.enrolled import subclasses
 
 B, T, S, N, H, I, V, P, D, W = 3, 5, 2, 7, 21, 17, 11, 13, 19, 6  # see the layers' shape comments  # noqa: E741
 POLICIES = ("float32", "mixed_bfloat16")
@@ -111,10 +112,6 @@ CASES = {
     StreamedBiLM: (streamed, lambda: [ids(262, B, T, 2, W), ids(2, B)]),
     lmzoo.compat.allennlp.Elmo: (allennlp_elmo, lambda: [ids(262, B, T, 50)]),
 }
-
-
-def subclasses(cls):
-    return {found for direct in cls.__subclasses__() for found in {direct, *subclasses(direct)}}
 
 
 def test_every_layer_is_a_case():
