@@ -93,7 +93,21 @@ def test_docstring(name: str, text: str, line: int) -> None:
     assert doctest.DocTestRunner(optionflags=flags).run(example).failed == 0
 
 
-@pytest.mark.parametrize("module", ["layers", "models", "presets", "readers", "tasks", "text", "training"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "conversion",
+        "data.corpora",
+        "data.readers",
+        "evaluation",
+        "layers",
+        "models",
+        "presets",
+        "tasks",
+        "text",
+        "training",
+    ],
+)
 def test_every_public_name_is_documented(module: str) -> None:
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
     names = importlib.import_module(f"lmzoo.{module}").__all__
