@@ -94,7 +94,7 @@ test-all: $(DEV_STAMP)  ## all tests, the slow ones too, with XLA's full optimis
 		XLA_FLAGS= $(MAKE) --no-print-directory test-jax MARKS= JAX_TESTS="$$part" || exit 1; \
 	done
 
-mutants: $(DEV_STAMP)  ## whether the tests find each of the faults in tests/mutants/faults.py (an hour)
+mutants: $(DEV_STAMP)  ## whether the tests find each of the faults in tests/mutants/faults.py
 	@$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 lint: $(DEV_STAMP)  ## ruff and mypy

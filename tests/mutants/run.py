@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 HERE = Path(__file__).resolve().parent
@@ -144,10 +145,9 @@ def main() -> int:
             began = time.perf_counter()
             killer = killer_of(fault, root, None if options.forget else killers.get(fault.name), options)
             seconds = time.perf_counter() - began
-            console.print(
-                f"{number}/{len(chosen)} {fault.name}: {killer or 'NOT FOUND'} ({seconds:.0f} s)", highlight=False
-            )
-            table.add_row(fault.name, fault.file, killer or "[red]nothing[/]")
+            line = f"{number}/{len(chosen)} {fault.name}: {killer or 'NOT FOUND'} ({seconds:.0f} s)"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            table.add_row(fault.name, fault.file, escape(killer) or "[red]nothing[/]")
             if killer:
                 killers[fault.name] = killer
             else:
