@@ -111,7 +111,7 @@ test-tf: $(DEV_STAMP)  ## the tests on TensorFlow; PYTEST_ARGS="-k bert" for som
 
 test-jax: $(DEV_STAMP)  ## the tests of layers, models, training and conformance on JAX
 	@echo "== tests, JAX backend"
-	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $(JAX_TESTS)
+	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $(JAX_TESTS) || [ $$? -eq 5 ]
 
 wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty environment, run the quickstart from elsewhere
 	@echo "== wheel"

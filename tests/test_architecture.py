@@ -27,7 +27,7 @@ PACKAGE = ROOT / "lmzoo"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("models/*/__init__.py"))
 
-# From the ground up: a module imports what stands on its own line or on one above it, in functions and for types, too.
+# Lowest first. A module may import from its own floor and from lower ones; imports in functions and for types count.
 FLOORS = (
     {"errors", "version"},
     {"files"},
@@ -43,7 +43,7 @@ FLOORS = (
     {"compat", "testing"},
     {"cli"},
 )
-# The public faces of the package and of its models show what stands above them, too.
+# The public faces of the package and of its models also re-export names from higher floors.
 FACES = {"__init__.py", "models/__init__.py"}
 # Python files that a family's folder may hold (config.py and layers.py only where they are long).
 FAMILY_FILES = {"__init__.py", "backbone.py", "config.py", "text.py", "checkpoints.py", "layers.py"}
@@ -77,7 +77,7 @@ def module_of(name: str) -> str:
 
 
 def floor_of(name: str) -> int:
-    """How high a module stands; -1 if it has no place yet. A face stands with the highest that it shows."""
+    """How high a module stands; -1 if it has no place yet."""
     part = name.split(".")[1] if "." in name else ""
     if part in ("", "__main__"):
         return len(FLOORS)
@@ -137,7 +137,7 @@ def test_no_circles() -> None:
     while free := [name for name, imported in imports.items() if not imported & imports.keys()]:
         for name in free:
             del imports[name]
-    assert imports == {}, "these import one another, or what does"
+    assert imports == {}, "circular imports among these, or leading into them"
 
 
 @pytest.mark.parametrize("folder", FAMILY_FOLDERS, ids=lambda folder: folder.name)

@@ -44,9 +44,9 @@ SAME = Transform(_itself, _itself, _itself)
 
 
 def _transposed(matrix: np.ndarray) -> np.ndarray:
-    """The transposed matrix in memory of its own.
+    """A transposed copy.
 
-    Copied in strips that fit into the processor's cache: several times as fast as what frameworks do with a view.
+    Copying in strips that fit the cache is several times faster than letting a framework copy a transposed view.
     """
     result = np.empty(matrix.shape[::-1], matrix.dtype)
     for start in range(0, len(matrix), 32):

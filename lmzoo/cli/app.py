@@ -1,4 +1,4 @@
-"""The `lmzoo` command, which commands are added to, and how it shows errors and warnings."""
+"""The app that commands register with, and how it shows errors and warnings."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Data sets: files of examples, and corpora to pre-train on. Imports nothing, since the command line reads files."""
+"""Data sets: files of examples, and corpora to pre-train on.
+
+Imports nothing itself: the command line imports the readers before Keras.
+"""

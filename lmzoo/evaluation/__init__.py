@@ -1,4 +1,4 @@
-"""Scores of predictions: functions of labels and of what was predicted."""
+"""SQuAD's scores, and the reports of `lmzoo evaluate`."""
 
 from lmzoo.evaluation.squad import squad_metrics
 

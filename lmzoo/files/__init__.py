@@ -1,1 +1,1 @@
-"""Files that know nothing of models: atomic writes, manifests, JSON, archives, downloads and their cache."""
+"""File handling that imports no models: atomic writes, manifests, JSON, archives, downloads and their cache."""

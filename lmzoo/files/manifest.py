@@ -26,7 +26,7 @@ def write_manifest(directory: str | os.PathLike[str]) -> None:
     ```python
     from pathlib import Path
 
-    from lmzoo.files.manifest import verify_manifest, write_manifest
+    from lmzoo.presets import verify_manifest, write_manifest
 
     Path("my_preset").mkdir()
     Path("my_preset", "config.json").write_text("{}")

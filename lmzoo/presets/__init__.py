@@ -1,8 +1,8 @@
 """Presets: finding, fetching, checking and listing them."""
 
-from lmzoo.presets.catalog import PresetInfo, list_presets, open_preset, resolve
-from lmzoo.files.manifest import verify_manifest, write_manifest
 from lmzoo.errors import PresetError
+from lmzoo.files.manifest import verify_manifest, write_manifest
+from lmzoo.presets.catalog import PresetInfo, list_presets, open_preset, resolve
 
 __all__ = [
     "PresetError",

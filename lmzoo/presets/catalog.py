@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.presets.hubs import fetch
-from lmzoo.files.manifest import read_manifest, verify_once
 from lmzoo.errors import PresetError
+from lmzoo.files.manifest import read_manifest, verify_once
 from lmzoo.files.preset_files import METADATA_FILE, read_json
+from lmzoo.presets.hubs import fetch
 
 _PACKAGE = Path(__file__).parent
 

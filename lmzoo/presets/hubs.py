@@ -11,10 +11,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
+from lmzoo.errors import PresetError
 from lmzoo.files.cache import cache_directory, fetch_archive, fetch_files
 from lmzoo.files.download import TIMEOUT as _TIMEOUT
 from lmzoo.files.download import RemoteFile, background, verify
-from lmzoo.errors import PresetError
 
 _IMPATIENT_AFTER = 3.0  # seconds before we ask whether the server is there at all; then it has _TIMEOUT to answer
 _KAGGLE = "https://www.kaggle.com"

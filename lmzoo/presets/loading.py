@@ -14,18 +14,32 @@ import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.checkpoints.detect import find_checkpoint
-from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.errors import PresetError
-from lmzoo.files.manifest import write_manifest
-from lmzoo.presets.catalog import open_preset
-from lmzoo.files.atomic import atomic_directory
-from lmzoo.errors import MissingTokenizerError
-from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PREPROCESSOR_FILE, PRESET_ENTRIES, TASK_FILE, TASK_WEIGHTS_FILE, TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, read_json, write_json
+from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.family import family_of
+from lmzoo.files.atomic import atomic_directory
+from lmzoo.files.manifest import write_manifest
+from lmzoo.files.preset_files import (
+    CONFIG_FILE,
+    METADATA_FILE,
+    MODEL_WEIGHTS_FILE,
+    PREPROCESSOR_FILE,
+    PRESET_ENTRIES,
+    TASK_FILE,
+    TASK_WEIGHTS_FILE,
+    TOKENIZER_ASSETS_DIR,
+    TOKENIZER_FILE,
+    read_json,
+    write_json,
+)
+from lmzoo.layers.initializers import skip_initial_values
+from lmzoo.presets.catalog import open_preset
 from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.version import __version__
 
-def load_backbone(preset: str | Path, cls: type[keras.Model], load_weights: bool = True, **overrides: Any) -> keras.Model:
+
+def load_backbone(
+    preset: str | Path, cls: type[keras.Model], load_weights: bool = True, **overrides: Any
+) -> keras.Model:
     """The backbone of a preset; see `Backbone.from_preset`."""
     source = open_source(preset)
     backbone = _build(source, preset, cls, load_weights, overrides)
@@ -41,7 +55,11 @@ def open_source(preset: str | Path) -> _KerasPreset | Checkpoint:
 
 
 def _build(
-    source: _KerasPreset | Checkpoint, preset: Any, cls: type[keras.Model], load_weights: bool, overrides: dict[str, Any]
+    source: _KerasPreset | Checkpoint,
+    preset: Any,
+    cls: type[keras.Model],
+    load_weights: bool,
+    overrides: dict[str, Any],
 ) -> keras.Model:
     found = source.backbone_class
     if not issubclass(found, cls):

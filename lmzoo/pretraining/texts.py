@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
-from lmzoo.data.corpora.segment_pairing import check_documents
+from lmzoo.data.corpora.tokens import check_documents
 from lmzoo.text.words import words_of
 
 _HELD_OUT = 100  # one document of so many is evaluated on

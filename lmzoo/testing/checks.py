@@ -17,11 +17,8 @@ from lmzoo.family import Family
 from lmzoo.models.backbone import Backbone
 from lmzoo.tasks import Task
 from lmzoo.testing.other_backend import ask_other_backend, compiles_each_operation, train_and_predict
-from lmzoo.testing.served import assert_answers_agree, assert_same
+from lmzoo.testing.served import TOLERANCE, assert_answers_agree, assert_same
 from lmzoo.testing.tiny import SEED, shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
-
-TOLERANCE = 1e-5  # between results in float32 that must be equal
-
 
 # === Checks of a family ===
 

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from lmzoo.tasks.base.task import Task
 
-TOLERANCE = 1e-5
+TOLERANCE = 1e-5  # between results in float32 that must be equal
 
 
 def assert_answers_agree(task: Task, x: Any, found: dict[str, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""Tokenizers, packing, masking and batching: everything before the model. Imports nothing heavy."""
+"""Tokenizers, packing, masking and batching: everything before the model."""
 
 from lmzoo.text.batching import LengthBatches
 from lmzoo.text.choices import EncodedChoices

@@ -1,4 +1,4 @@
-"""What a suite has to run over: everything that there is of a kind."""
+"""Finds everything of a kind, for suites that must cover all of it."""
 
 from __future__ import annotations
 

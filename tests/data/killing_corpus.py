@@ -17,7 +17,7 @@ from lmzoo.text import WordPieceTokenizer
 
 WORDS = [f"w{i}" for i in range(53)]
 TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
-DOCUMENTS = [[" ".join(WORDS[i % 47 : i % 53]), f"w{i % 5} w{i % 7}"] for i in range(2000)]  # some seconds of writing
+DOCUMENTS = [[" ".join(WORDS[i % 47 : i % 53]), f"w{i % 5} w{i % 7}"] for i in range(2000)]  # takes seconds to write
 
 
 def begin(folder, pipe=None):

@@ -17,8 +17,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import TextClassifier
 from lmzoo.family import families
+from lmzoo.models import TextClassifier
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 
@@ -87,7 +87,9 @@ def attacks(mark: Path) -> dict[str, dict[str, Any]]:
         "os.system by name": {**foreign("os", "system", f"touch {mark}"), "registered_name": "os>system"},
         "Popen": foreign("subprocess", "Popen", {"args": ["touch", str(mark)]}),
         "function": {**foreign("builtins", "function", "system"), "registered_name": "system"},
-        "our own": foreign("lmzoo.files.preset_files", "write_json", {"directory": ".", "name": mark.name, "value": {}}),
+        "our own": foreign(
+            "lmzoo.files.preset_files", "write_json", {"directory": ".", "name": mark.name, "value": {}}
+        ),
         "download": foreign("keras.utils", "get_file", {"fname": str(mark), "origin": Path(__file__).as_uri()}),
     }
 

@@ -1,7 +1,8 @@
 """Saves small models of every family and task as this version of the library writes them: a promise to load them.
 
-`python tests/saved_models/save.py` writes `<version>/<family>.zip` beside this file, and never over what is there.
-`test_saved_models.py` loads what all versions have written. Run it for a release, before its first change.
+`python tests/saved_models/save.py` adds to `<version>/<family>.zip` beside this file what it lacks, and changes nothing
+else there. `test_saved_models.py` loads what all versions have written. Run it at a release, once the version is set,
+and with each new family or task.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lmzoo.family import Family, families
 from lmzoo.testing import shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
 HERE = Path(__file__).resolve().parent
-# Instead of what `Family.tiny` says, where a family has it: files of a few kilobytes.
+# Instead of what `Family.tiny` says, where a family has it: so that the files are small.
 SMALLER = {
     "num_layers": 1, "num_groups": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 7, "embedding_dim": 5,
     "lstm_dim": 7, "projection_dim": 3, "filters": ((1, 3), (2, 5)),
@@ -28,7 +29,7 @@ SMALLER = {
 
 
 def smaller(family: Family) -> Family:
-    """The family with still smaller tiny models."""
+    """The family with an even smaller `tiny`."""
     names = {field.name for field in dataclasses.fields(family.tiny)}
     changes = {name: value for name, value in SMALLER.items() if name in names}
     return dataclasses.replace(family, tiny=dataclasses.replace(family.tiny, **changes))
@@ -61,18 +62,18 @@ def main() -> None:
     target = HERE / lmzoo.__version__
     target.mkdir(exist_ok=True)
     for family in families().values():
-        if (target / f"{family.name}.zip").exists():
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            save_backbone(smaller(family), Path(folder))
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(target / f"{family.name}.zip", "a") as archive:
+            there = set(archive.namelist())
+            if "Backbone.keras" not in there:
+                save_backbone(smaller(family), Path(folder))
             for name in tasks.__all__:
                 task_class = getattr(tasks, name)
-                if task_class is not tasks.Task and task_class.supports(family):
+                if task_class is not tasks.Task and task_class.supports(family) and f"{name}.keras" not in there:
                     save_task(task_class, smaller(family), Path(folder))
-            with zipfile.ZipFile(target / f"{family.name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-                for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
-                    archive.write(path, path.relative_to(folder))
-        print(f"written: {target / family.name}.zip")
+            for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+                archive.write(path, path.relative_to(folder), zipfile.ZIP_DEFLATED)
+            added = [path.name for path in Path(folder).glob("*.keras")]
+        print(f"{target / family.name}.zip: {', '.join(added) or 'nothing'} added")
 
 
 if __name__ == "__main__":

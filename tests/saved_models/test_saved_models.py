@@ -1,4 +1,4 @@
-"""Saved models are promises: what any version of the library has written loads, and predicts the same."""
+"""Saved models are promises: files that any version wrote still load and predict the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def saved():
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory):
-    """By the path of an archive the folder with its files."""
+    """Unpacks an archive once and returns its folder."""
     folders = {}
 
     def unpack(path):
@@ -52,7 +52,7 @@ def test_old_files_predict_the_same(archive, name, unpacked):
     expected = [arrays.pop(f"arr_{i}") for i in range(sum(key.startswith("arr_") for key in arrays))]
     file, preset = keras.saving.load_model(folder / f"{name}.keras"), getattr(models, name).from_preset(folder / name)
     for model in (file, preset):
-        model.run_eagerly = keras.backend.backend() == "tensorflow"  # quicker, for so little
+        model.run_eagerly = keras.backend.backend() == "tensorflow"  # faster for models this small
         if name == "Backbone":
             check(model.predict_on_batch(arrays), expected)
         else:
@@ -69,5 +69,5 @@ def test_every_family_and_task_is_there():
             task = getattr(models, name)
             if isinstance(task, type) and issubclass(task, models.Task) and task is not models.Task:
                 assert not task.supports(family) or (family.name, name) in kept, (
-                    f"python {Path(__file__).parent}/save.py, under a new version, saves one"
+                    "run tests/saved_models/save.py, which saves what is missing"
                 )

@@ -22,7 +22,7 @@ BATCH_SIZE = 32
 
 
 class ReadsExamples(Protocol):
-    """What a model says about its examples; `lmzoo.models.Task` documents each of them."""
+    """What the data adapter needs from a model; `lmzoo.models.Task` documents each of these."""
 
     backbone: Any
     preprocessor: Any

@@ -1,4 +1,4 @@
-"""What `lmzoo.text` does, as TensorFlow ops. Only these modules import tensorflow and tensorflow_text."""
+"""What `lmzoo.text` does, as TensorFlow ops. In `lmzoo.text` only these modules import TensorFlow at the top."""
 
 from lmzoo.text.graphs import bpe, sentencepiece, wordpiece, words_and_characters  # noqa: F401 - register themselves
 from lmzoo.text.graphs.preprocessor import graph_packer

@@ -1,4 +1,4 @@
-"""Tokenizing inside a TensorFlow graph, with the ids of the Python path."""
+"""Tokenising inside a TensorFlow graph, with the ids of the Python path."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     ```
     """
     raise TypeError(
-        f"Only a tokenizer of lmzoo.text can run in a graph, got {type(tokenizer).__name__}. Of another class "
-        "`graph_tokenizer.register(tokenizer_class, graph_class)` says how."
+        f"Only a tokenizer of lmzoo.text can run in a graph, got {type(tokenizer).__name__}. Register other "
+        "classes with `graph_tokenizer.register(tokenizer_class, graph_class)`."
     )

@@ -1,1 +1,1 @@
-"""Tokenizers: from strings to ids, a file each."""
+"""Tokenizers: from strings to ids, one per file."""
