@@ -23,6 +23,7 @@ import keras
 import pytest
 
 from lmzoo.tasks.base.compiling import CompiledModel
+from tests.web import web  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()

@@ -30,38 +30,36 @@ class ReadsExamples(Protocol):
     per_token: ClassVar[bool]
     labels_words: ClassVar[bool]
 
-    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+    @property
+    def encode_inputs(self) -> Callable[..., Any]:
         """See `Task.encode_inputs`."""
 
-    def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
-    ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
+    @property
+    def encode_examples(self) -> Callable[..., tuple[Any, Any, Any]]:
         """See `Task.encode_examples`."""
 
-    def encode_labels(self, y: Any) -> np.ndarray | None:
+    @property
+    def encode_labels(self) -> Callable[..., Any]:
         """See `Task.encode_labels`."""
 
-    def encode_weights(self, sample_weight: Any, y: np.ndarray | None) -> np.ndarray | None:
+    @property
+    def encode_weights(self) -> Callable[..., Any]:
         """See `Task.encode_weights`."""
 
-    def make_batch(
-        self,
-        encoded: Any,
-        rows: np.ndarray,
-        width: int,
-        y: np.ndarray | None,
-        sample_weight: np.ndarray | None,
-        rng: np.random.Generator,
-    ) -> tuple[Any, ...]:
+    @property
+    def make_batch(self) -> Callable[..., tuple[Any, ...]]:
         """See `Task.make_batch`."""
 
-    def features(self, encoded: Any, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+    @property
+    def features(self) -> Callable[..., dict[str, np.ndarray]]:
         """See `Task.features`."""
 
-    def extra_features(self, encoded: Any) -> dict[str, np.ndarray]:
+    @property
+    def extra_features(self) -> Callable[..., dict[str, np.ndarray]]:
         """See `Task.extra_features`."""
 
-    def backbone_inputs(self, features: Any) -> Any:
+    @property
+    def backbone_inputs(self) -> Callable[..., dict[str, Any]]:
         """See `Task.backbone_inputs`."""
 
 
