@@ -45,7 +45,7 @@ def straightforward(size: str, dtype: str) -> Any:
     import keras
     from keras import ops
 
-    from lmzoo.models.elmo.config import FILTERS
+    from lmzoo.families.elmo.config import FILTERS
 
     memory_dim, width, highways = SIZES[size]
 

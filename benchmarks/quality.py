@@ -33,7 +33,7 @@ import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.evaluation import squad_metrics
-from lmzoo.text.spans import spans_of
+from lmzoo.text.span_labels import spans_of
 from lmzoo.training import AdamW
 from lmzoo.training.metrics import spearman
 

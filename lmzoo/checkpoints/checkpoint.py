@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.engine import Format, Plan, canonical_names, plan, weights_of
+from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
@@ -40,7 +40,7 @@ class Checkpoint:
     head_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def format(self) -> Format:
+    def format(self) -> Layout:
         """The tables of the family's models in this format."""
         return self.family.checkpoints[self.kind]
 

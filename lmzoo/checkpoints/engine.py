@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.checkpoints.config import ConfigTable
+from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 
@@ -99,7 +99,7 @@ def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
 
 
 @dataclass(frozen=True)
-class Format:
+class Layout:
     """How a family's models are written in one file format.
 
     Attributes:
@@ -166,7 +166,7 @@ def weights_of(model: Any) -> dict[str, Any]:
     return {weight.path: weight for weight in model.weights}
 
 
-def plan(format: Format, tensors: TensorFile, weights: Mapping[str, Any], head: str | None = None) -> Plan:
+def plan(format: Layout, tensors: TensorFile, weights: Mapping[str, Any], head: str | None = None) -> Plan:
     """Finds the tensor of every weight, and the reason for every other tensor.
 
     Args:
@@ -214,7 +214,7 @@ def plan(format: Format, tensors: TensorFile, weights: Mapping[str, Any], head: 
     return Plan(tensors, assignments, copies, left_out, missing)
 
 
-def tensors_of(format: Format, weights: Mapping[str, Any], head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
+def tensors_of(format: Layout, weights: Mapping[str, Any], head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
     """The tensors that a file of a format holds of these weights: pairs of a name and an array.
 
     Args:
@@ -231,7 +231,7 @@ def tensors_of(format: Format, weights: Mapping[str, Any], head: str | None = No
         yield row.name, np.ascontiguousarray(row.transform.store(array))
 
 
-def lookup(format: Format, table: Table, path: str) -> Row:
+def lookup(format: Layout, table: Table, path: str) -> Row:
     """The row of a weight in one of a format's tables, its numbers filled in.
 
     Raises:
@@ -255,7 +255,7 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
-def canonical_names(format: Format, tensors: TensorFile) -> dict[str, str]:
+def canonical_names(format: Layout, tensors: TensorFile) -> dict[str, str]:
     """The file's names by how the table spells them.
 
     Raises:
@@ -281,7 +281,7 @@ def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
         raise PresetError(f"{tensors.file_of(name)}: {name!r} holds {tensors.dtype(name)}, expected floats.")
 
 
-def _reason(format: Format, canonical: str, head: str | None) -> str | None:
+def _reason(format: Layout, canonical: str, head: str | None) -> str | None:
     """Why a tensor is not read; None if there is no reason not to."""
     if reason := next((why for pattern, why in format.ignored.items() if re.fullmatch(pattern, canonical)), None):
         return reason

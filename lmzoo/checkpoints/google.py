@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.config import ConfigTable
-from lmzoo.checkpoints.engine import TRANSPOSED, Format, Row, Table, tensorflow_modules
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_modules
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
@@ -68,7 +68,7 @@ def google_config(
     )
 
 
-def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Format:
+def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
     """The format of a family; `modules` maps paths of the backbone's layers to scopes."""
     transform = "cls/predictions/transform"
     masked_lm: Table = {
@@ -77,7 +77,7 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Format:
         ),
         "masked_lm_head/output_bias": Row("cls/predictions/output_bias"),
     }
-    return Format(
+    return Layout(
         name="TensorFlow checkpoint of Google's code",
         config=config,
         backbone=tensorflow_modules(modules),

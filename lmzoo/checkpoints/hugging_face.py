@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.config import ConfigTable
-from lmzoo.checkpoints.engine import Format, Row, torch_modules
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.engine import Layout, Row, torch_modules
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
@@ -114,8 +114,8 @@ def hugging_face_format(
     choice: Mapping[str, str] | None = None,
     sentence: str | None = None,
     **fields: Any,
-) -> Format:
-    """A `Format` with what holds for all of transformers' families.
+) -> Layout:
+    """A `Layout` with what holds for all of transformers' families.
 
     Args:
         masked_lm: of the head of a masked language model the modules of the dense layer and of LayerNorm, and the
@@ -123,7 +123,7 @@ def hugging_face_format(
         classifier: layers of the classification head and their modules, if it is more than `classifier`.
         choice: the same of the head of multiple choice, if it is not that of classification.
         sentence: the module of the head of next-sentence or sentence-order prediction, if the family has one.
-        **fields: of `Format`.
+        **fields: of `Layout`.
     """
     dense, layer_norm, bias = masked_lm
     modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
@@ -145,7 +145,7 @@ def hugging_face_format(
     }
     ignored = {r"(.*\.)?position_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
-    return Format(name, heads=heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
+    return Layout(name, heads=heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
 
 
 def with_base(name: str, family: str) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.config import ConfigTable
-from lmzoo.checkpoints.engine import Format, Row, Transform
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.engine import Layout, Row, Transform
+from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
-from lmzoo.checkpoints.formats.split_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, HeadFile, head_in, head_tables
 from lmzoo.errors import PresetError
@@ -57,7 +57,7 @@ def keras_hub_format(
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
     **constants: Any,
-) -> Format:
+) -> Layout:
     """The format of a family.
 
     Args:
@@ -78,7 +78,7 @@ def keras_hub_format(
         for kind, number in kinds.items()
     }
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
-    return Format(
+    return Layout(
         name="KerasHub",
         config=ConfigTable(
             keys={key: key for key in (*_KEYS, *keys)},

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.checkpoints.config import ConfigTable
+from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, Table
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.config import ConfigTable
+from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.formats.sharded import check_inside
 from lmzoo.checkpoints.sentencepiece_rules import with_clean_up
 from lmzoo.checkpoints.vocabularies import naming

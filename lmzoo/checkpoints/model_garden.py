@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.checkpoints.formats.split_heads import JoinedHeads
+from lmzoo.checkpoints.formats.attention_heads import JoinedHeads
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")

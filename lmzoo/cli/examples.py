@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
-from lmzoo.data.readers.files import Source, suffix_of
+from lmzoo.data.readers.text_files import Source, suffix_of
 
 _WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with a word to a line
 _WITH_LABEL = re.compile(r"\S\s+(O|[BIES]-\S+)\s*$")

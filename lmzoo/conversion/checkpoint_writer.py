@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.engine import Format, tensors_of, weights_of
+from lmzoo.checkpoints.engine import Layout, tensors_of, weights_of
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
@@ -116,7 +116,7 @@ def _check_head(model: Any, backbone: Any, to: str) -> None:
             )
 
 
-def _config(format: Format, config: Any) -> dict[str, Any]:
+def _config(format: Layout, config: Any) -> dict[str, Any]:
     """The file's configuration, proven to say all that ours does."""
     ours = dataclasses.asdict(config)
     stored = format.config.write(ours, format.name)

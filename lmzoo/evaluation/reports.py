@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.evaluation.squad import squad_metrics
-from lmzoo.text.spans import OUTSIDE, marks_spans, spans_of
+from lmzoo.text.span_labels import OUTSIDE, marks_spans, spans_of
 from lmzoo.training import spearman
 
 _LARGEST_CONFUSION = 12  # classes of a matrix that still fits on a screen

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmzoo.text.policy import clean_columns, is_text
+from lmzoo.text.validate_text import clean_columns, is_text
 
 _SPACES = " \t\r\n\u202f"  # what Google's BERT code splits contexts at
 _DROPPED = str.maketrans("", "", string.punctuation)

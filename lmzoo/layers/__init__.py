@@ -3,15 +3,15 @@
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.bilstm import BiLSTMEncoder
-from lmzoo.layers.choices import MergeChoices, SplitChoices
+from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
-from lmzoo.layers.encoder import TransformerBlock
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, SpanHead
 from lmzoo.layers.normalization import LayerNorm, unit_vectors
 from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MaxPooler, MeanPooler
 from lmzoo.layers.sampled_softmax import SampledSoftmax
 from lmzoo.layers.scalar_mix import ScalarMix
+from lmzoo.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "BiLSTMEncoder",

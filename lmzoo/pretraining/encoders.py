@@ -12,17 +12,17 @@ import keras
 import numpy as np
 from rich.console import Console
 
+from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.segment_pairing import segment_pairs
 from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_tokenizer
-from lmzoo.data.corpora.write import write_corpus
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
 from lmzoo.pretraining.run import Run
-from lmzoo.pretraining.texts import Documents
+from lmzoo.pretraining.training_texts import TrainingDocuments
 from lmzoo.tasks import Pretrainer, Task
 from lmzoo.tasks.base.data_adapter import training_input
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
@@ -33,7 +33,7 @@ _LONG = 0.1  # share of the tokens that come in rows of full length, as in BERT'
 _TESTED = 1024  # rows at most
 
 
-def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[str, Any]]:
+def train_encoder(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> tuple[Task, dict[str, Any]]:
     """Trains a Transformer.
 
     Args:
@@ -95,7 +95,7 @@ def train_encoder(run: Run, train: Documents, held: Documents) -> tuple[Task, di
     }
 
 
-def _tokenizer(run: Run, documents: Documents) -> Tokenizer:
+def _tokenizer(run: Run, documents: TrainingDocuments) -> Tokenizer:
     """The tokenizer of an earlier start of the run, or a new one."""
     recipe, folder = run.recipe, run.work / "tokenizer"
     kind = recipe.of.tokenizer

@@ -7,19 +7,19 @@ from typing import Any
 
 from rich.console import Console
 
-from lmzoo.data.corpora.word_documents import StoredDocuments
+from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.data.corpora.word_vocabulary import train_words
 from lmzoo.files.atomic import atomic_file
 from lmzoo.pretraining.recipe import ELMO_SIZES, NOT_OF_ELMO
 from lmzoo.pretraining.run import Run
-from lmzoo.pretraining.texts import Documents
+from lmzoo.pretraining.training_texts import TrainingDocuments
 from lmzoo.tasks import BidirectionalLM, Task
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad
 from lmzoo.training.throughput import Throughput
 
 
-def train_elmo(run: Run, train: Documents, held: Documents) -> tuple[Task, dict[str, Any]]:
+def train_elmo(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> tuple[Task, dict[str, Any]]:
     """Trains an ELMo; arguments and result as of `lmzoo.pretraining.encoders.train_encoder`."""
     recipe, file = run.recipe, run.work / "words.txt"
     # At once, though it is read at the end: by then the files may be others.

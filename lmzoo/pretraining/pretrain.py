@@ -15,7 +15,7 @@ from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_elmo
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Run
-from lmzoo.pretraining.texts import Text, divided
+from lmzoo.pretraining.training_texts import Text, divided
 from lmzoo.tasks import Task
 
 

@@ -19,8 +19,8 @@ import keras
 from lmzoo.files.atomic import atomic_directory, atomic_file
 from lmzoo.layers.attention import SelfAttention, joined_projections
 from lmzoo.layers.sublayers import sublayers
-from lmzoo.serving.beside import write_beside
-from lmzoo.serving.ops import check_ops
+from lmzoo.serving.allowed_ops import check_ops
+from lmzoo.serving.model_readme import write_beside
 from lmzoo.serving.served_model import ServedModel
 from lmzoo.serving.warmup import write_warmup
 

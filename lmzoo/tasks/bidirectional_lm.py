@@ -9,17 +9,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.data.corpora.word_streams import DocumentStreams, EncodedDocuments, Step
+from lmzoo.data.corpora.lm_batches import DocumentStreams, EncodedDocuments, Step
+from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family
 from lmzoo.layers import SampledSoftmax
-from lmzoo.layers.streams import StreamedBiLM
-from lmzoo.models.backbone import Backbone
+from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.language_model_inputs import are_documents, features_of_steps, split_documents
 from lmzoo.text import Encoded, Preprocessor, WordTokenizer
 from lmzoo.text.batching import keras_input
-from lmzoo.text.policy import notify
-from lmzoo.training.likelihood import Perplexity, UnrolledLoss
+from lmzoo.text.validate_text import notify
+from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.optimizers import Adagrad
 
 BATCH_SIZE = 128
@@ -68,7 +68,7 @@ class BidirectionalLM(Task):
 
     ```python
     import lmzoo
-    from lmzoo.models.elmo import FAMILY
+    from lmzoo.families.elmo import FAMILY
     from lmzoo.text import CharacterTokenizer, Preprocessor
 
     documents = [["The ship left the harbour at dawn.", "Nobody had seen the island."], ["The sea grew rough."]]

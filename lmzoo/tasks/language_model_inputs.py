@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.data.corpora.word_streams import Step
+from lmzoo.data.corpora.lm_batches import Step
 from lmzoo.tasks.base.input_kinds import is_text_stream
 from lmzoo.text import Encoded, Tokenizer, WordTokenizer
 from lmzoo.text.tokenizers.characters import NO_BYTE

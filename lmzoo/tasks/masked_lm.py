@@ -7,15 +7,15 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family
-from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
-from lmzoo.text.masks import find_masks, mask_positions, maskable
-from lmzoo.text.policy import clean_columns
+from lmzoo.text.mask_tokens import find_masks, mask_positions, maskable
+from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.span_metrics import TokenAccuracy
 
 _COPIES = 1024  # masks predicted at once: bounds the logits in memory

@@ -10,15 +10,15 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MergeChoices, SplitChoices
-from lmzoo.models.backbone import Backbone
 from lmzoo.serving.export import signature, strings, tokens_signature
-from lmzoo.tasks.base.encoders import TextVector
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.text import EncodedChoices, Preprocessor
-from lmzoo.text.choices import encode_choices, split_choices
-from lmzoo.text.policy import notify
+from lmzoo.text.encoded_choices import encode_choices, split_choices
+from lmzoo.text.validate_text import notify
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -11,15 +11,15 @@ from keras import ops
 
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, clean_documents, segment_pairs
 from lmzoo.data.corpora.sequences import pack_sentences
+from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.base.data_adapter import as_array
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
-from lmzoo.text.masks import mask_positions
-from lmzoo.text.policy import notify
+from lmzoo.text.mask_tokens import mask_positions
+from lmzoo.text.validate_text import notify
 from lmzoo.training.span_metrics import TokenAccuracy
 
 

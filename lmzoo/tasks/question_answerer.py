@@ -10,18 +10,18 @@ import keras
 import numpy as np
 
 from lmzoo.evaluation.squad import answer_score, best_null_threshold, find_answers, read_golds
+from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SpanHead
-from lmzoo.models.backbone import Backbone
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.tasks.base.data_adapter import as_array
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
-from lmzoo.text.answers import Answer, null_scores, rank_answers, softmax, with_null
-from lmzoo.text.policy import notify
+from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, softmax, with_null
+from lmzoo.text.validate_text import notify
 from lmzoo.text.windows import encode_windows
-from lmzoo.training.answers import SpanAccuracy, SpanCrossentropy
+from lmzoo.training.answer_losses import SpanAccuracy, SpanCrossentropy
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -303,7 +303,7 @@ class QuestionAnswerer(Task):
         """
         import tensorflow as tf
 
-        from lmzoo.text.graphs.answers import AnswerGraph, in_chunks
+        from lmzoo.text.graphs.answer_ranking import AnswerGraph, in_chunks
         from lmzoo.text.graphs.windows import WindowGraph
 
         pack = WindowGraph(self.preprocessor, self.doc_stride, self.max_question_length)

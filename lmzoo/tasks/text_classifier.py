@@ -9,12 +9,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.models.backbone import Backbone
+from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
-from lmzoo.tasks.base.encoders import TextVector
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax, sigmoid
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.text import Preprocessor
 from lmzoo.training import MicroF1
 

@@ -11,17 +11,17 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
-from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.base.data_adapter import as_array
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.word_vectors import LayerModels, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
-from lmzoo.text.policy import clean_columns, notify
-from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.text.validate_text import clean_columns, notify
+from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class TextEmbedder(Task):
         Args:
             texts: a list of strings. For vectors of texts, a pair as one text is allowed, too: a tuple of two lists or
                 a list of 2-tuples. For vectors of words a text may also be a list of words; strings are split by
-                `lmzoo.text.words.split_words`.
+                `lmzoo.text.word_splitting.split_words`.
             batch_size: int.
             level: `"text"` or `"word"`.
             layers: for words, where their vectors are taken from. None: the backbone's `sequence_output`, which is the

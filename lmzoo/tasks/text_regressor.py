@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.models.backbone import Backbone
-from lmzoo.tasks.base.encoders import TextVector
+from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.text import Preprocessor
 from lmzoo.training import PearsonCorrelation
 

@@ -10,17 +10,17 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead
-from lmzoo.models.backbone import Backbone
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.tasks.base.data_adapter import as_array
-from lmzoo.tasks.base.encoders import TokenVectors
 from lmzoo.tasks.base.labels import check_classes, encode_classes
 from lmzoo.tasks.base.numpy_outputs import log_softmax
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
-from lmzoo.text.policy import is_text, notify
-from lmzoo.text.spans import OUTSIDE, allowed_transitions, best_path, marks_spans, spans_of
+from lmzoo.text.span_labels import OUTSIDE, allowed_transitions, best_path, marks_spans, spans_of
+from lmzoo.text.validate_text import is_text, notify
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
 
@@ -28,9 +28,9 @@ from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 class TokenClassifier(Task):
     """Assigns one of several classes to each word of a text (Devlin et al., 2019, section 5.3).
 
-    Texts are lists of words, or strings, which `lmzoo.text.words.split_words` splits. Every word is tokenised on its
-    own, and stands in the row as after a space; its label is that of its first token. The output is logits, float32
-    (B, T, num_classes), for all tokens.
+    Texts are lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits. Every word is tokenised
+    on its own, and stands in the row as after a space; its label is that of its first token. The output is logits,
+    float32 (B, T, num_classes), for all tokens.
 
     `fit` takes for each text one label a word, by name or number; -100 is a word that does not count. For a string it
     also takes its spans, `{"start": int, "end": int, "label": str}` by characters, if the model's labels mark spans
@@ -348,7 +348,7 @@ class TokenClassifier(Task):
         import tensorflow as tf
 
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
-        from lmzoo.text.graphs.spans import SpanGraph
+        from lmzoo.text.graphs.span_labels import SpanGraph
 
         pack, join = WordPackerGraph(self.preprocessor), SpanGraph(self.class_names, marks_spans(self.labels))
 

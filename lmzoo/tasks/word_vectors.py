@@ -14,11 +14,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.models.backbone import Backbone
+from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.data_adapter import ReadsExamples, expected_retracing, predict_encoded
 from lmzoo.text.alignment import pieces_of_words
-from lmzoo.text.policy import clean_columns, notify
-from lmzoo.text.words import place_words
+from lmzoo.text.validate_text import clean_columns, notify
+from lmzoo.text.word_splitting import place_words
 
 _VALUES = 1 << 26  # floats of the tokens' vectors at once: 256 MiB
 

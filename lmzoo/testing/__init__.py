@@ -7,7 +7,7 @@ lives outside of this package is tested like those within:
 ```python
 import pytest
 from lmzoo.models import TextClassifier
-from lmzoo.models.bert import FAMILY  # yours
+from lmzoo.families.bert import FAMILY  # yours
 from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS
 
 

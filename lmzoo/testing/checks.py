@@ -13,11 +13,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family
-from lmzoo.models.backbone import Backbone
 from lmzoo.tasks import Task
+from lmzoo.testing.exported_answers import TOLERANCE, assert_answers_agree, assert_same
 from lmzoo.testing.other_backend import ask_other_backend, compiles_each_operation, train_and_predict
-from lmzoo.testing.served import TOLERANCE, assert_answers_agree, assert_same
 from lmzoo.testing.tiny import SEED, shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
 # === Checks of a family ===

@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family
-from lmzoo.models.backbone import Backbone
 from lmzoo.tasks import (
     BidirectionalLM,
     MultipleChoice,

@@ -1,10 +1,9 @@
 """Tokenizers, packing, masking and batching: everything before the model."""
 
 from lmzoo.text.batching import LengthBatches
-from lmzoo.text.choices import EncodedChoices
+from lmzoo.text.encoded_choices import EncodedChoices
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Encoded, EncodedTexts, EncodedWords, Packing
-from lmzoo.text.policy import TextNotice
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.sentences import split_sentences
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
@@ -13,6 +12,7 @@ from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizers.tokenizer import Piece, Tokenizer
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
+from lmzoo.text.validate_text import TextWarning
 from lmzoo.text.windows import EncodedWindows
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "Piece",
     "Preprocessor",
     "SentencePieceTokenizer",
-    "TextNotice",
+    "TextWarning",
     "Tokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",

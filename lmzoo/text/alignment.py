@@ -18,7 +18,7 @@ def pieces_of_words(words: Sequence[tuple[str, int, int]], pieces: Sequence[Piec
     first of them, "n't" the others; but if "can't" were one token, both words would have it.
 
     Args:
-        words: `(word, start, end)`, in order, without overlaps; see `lmzoo.text.words.split_words`.
+        words: `(word, start, end)`, in order, without overlaps; see `lmzoo.text.word_splitting.split_words`.
         pieces: of the same text; see `Tokenizer.tokenize_with_offsets`.
 
     Returns:

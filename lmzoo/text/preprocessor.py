@@ -12,9 +12,9 @@ import keras
 import numpy as np
 
 from lmzoo.text.packing import EncodedTexts, EncodedWords, Packing, truncate_pair
-from lmzoo.text.policy import clean_columns, notify
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
-from lmzoo.text.words import place_words
+from lmzoo.text.validate_text import clean_columns, notify
+from lmzoo.text.word_splitting import place_words
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -56,7 +56,7 @@ class Preprocessor:
         Args:
             texts: n strings; a list of words is a text, too, if the tokenizer `takes_words`.
             pairs: n strings to join to them, or None.
-            notify: what to do with notices; by default they are `TextNotice` warnings.
+            notify: what to do with notices; by default they are `TextWarning` warnings.
 
         Returns:
             n packed rows.
@@ -118,7 +118,7 @@ class Preprocessor:
         """Tokenises texts word by word and packs them, without padding.
 
         Args:
-            texts: n texts, each a list of words or a string, which is split by `lmzoo.text.words.split_words`.
+            texts: n texts, each a list of words or a string, which is split by `lmzoo.text.word_splitting.split_words`.
             notify: what to do with notices, as for `encode`.
 
         Returns:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from lmzoo.text.packing import Encoded, EncodedTexts
-from lmzoo.text.policy import clean_columns, notify
 from lmzoo.text.preprocessor import Preprocessor
+from lmzoo.text.validate_text import clean_columns, notify
 
 _CONTEXT = 3  # of the parts of a row
 

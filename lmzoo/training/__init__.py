@@ -1,9 +1,9 @@
 """Optimizers, schedules, losses, metrics, and runs that can be resumed."""
 
-from lmzoo.training.likelihood import Perplexity, UnrolledLoss
+from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
 from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
-from lmzoo.training.pairs import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.resuming import ResumableCheckpoint
 from lmzoo.training.schedules import InverseSquareRoot, WarmUp
 

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.batching import Batches
-from lmzoo.training.snapshots import Snapshot, Snapshots
+from lmzoo.training.run_state import Snapshot, Snapshots
 
 
 class ResumableCheckpoint(keras.callbacks.Callback):

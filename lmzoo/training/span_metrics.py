@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.text.spans import OUTSIDE, split_label
+from lmzoo.text.span_labels import OUTSIDE, split_label
 
 IGNORED = -100  # the label of positions that do not count, as in PyTorch
 
@@ -46,8 +46,8 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
 class SpanScore(keras.metrics.Metric):
     """Precision, recall or F1 of spans: a span counts as found if its type and both of its ends are right.
 
-    Spans are read from labels as conlleval and seqeval's default do, see `lmzoo.text.spans.spans_of`; the counts are
-    added up over all batches.
+    Spans are read from labels as conlleval and seqeval's default do, see `lmzoo.text.span_labels.spans_of`; the counts
+    are added up over all batches.
 
     Args:
         labels: names of the classes: "O", or a type after "B-", "I-", "E-" or "S-".

@@ -129,7 +129,7 @@ def test_round_trip(case, head, pair, tmp_path):
 
 
 def test_roberta_without_segments_is_written_with_a_zero_row(tmp_path):
-    from lmzoo.models.roberta import FAMILY
+    from lmzoo.families.roberta import FAMILY
     from lmzoo.testing import tiny_backbone
 
     backbone = tiny_backbone(FAMILY)

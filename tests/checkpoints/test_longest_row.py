@@ -12,7 +12,7 @@ from lmzoo.family import families
 from lmzoo.models import TextClassifier
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_task
-from lmzoo.text import TextNotice
+from lmzoo.text import TextWarning
 
 SETTINGS = "tokenizer_config.json"
 
@@ -43,7 +43,7 @@ def test_it_limits_rows(length, expected, folder):
     task = TextClassifier.from_preset(folder)
     assert task.preprocessor.sequence_length == expected
     assert isinstance(task.preprocessor.sequence_length, int)
-    with pytest.warns(TextNotice, match=f"cut to {expected} tokens"):
+    with pytest.warns(TextWarning, match=f"cut to {expected} tokens"):
         assert max(task.encode_inputs(["a " * 400]).lengths) == expected
 
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from lmzoo import models
 from lmzoo.cli.main import app
-from lmzoo.models.bert import FAMILY
+from lmzoo.families.bert import FAMILY
 from lmzoo.testing.tiny import tiny_task
 
 

@@ -21,8 +21,8 @@ from lmzoo import models
 from lmzoo.cli.examples import Columns, read_numbers, read_texts, read_words
 from lmzoo.cli.main import app
 from lmzoo.cli.output import output_to
-from lmzoo.cli.tasks import KINDS
-from lmzoo.models.bert import FAMILY
+from lmzoo.cli.task_commands import KINDS
+from lmzoo.families.bert import FAMILY
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
@@ -373,7 +373,7 @@ def test_texts_that_end_like_a_label_are_texts(tmp_path):
         assert read_words(path, Columns(), labelled=False)[0] == lines
 
 
-@pytest.mark.filterwarnings("default::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("default::lmzoo.text.TextWarning")
 def test_text_that_is_not_ascii(folder, fitted):
     path = folder / "foreign.jsonl"
     path.write_text(json.dumps({"text": "Gœd élan \ud83d [MASK]"}) + "\n")

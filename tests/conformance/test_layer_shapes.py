@@ -9,14 +9,14 @@ import pytest
 import lmzoo.compat.allennlp
 import lmzoo.models
 from lmzoo import layers
+from lmzoo.families.albert.backbone import SharedBlocks
+from lmzoo.families.elmo import FAMILY as ELMO
+from lmzoo.families.elmo.layers import BiLM
 from lmzoo.layers.bilstm import HashedWordEmbedding
-from lmzoo.layers.characters import CharacterEncoder, Highway
-from lmzoo.layers.choices import MergeChoices, SplitChoices
+from lmzoo.layers.character_encoder import CharacterEncoder, Highway
+from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.lstm import BidirectionalLSTM
-from lmzoo.layers.streams import StreamedBiLM
-from lmzoo.models.albert.backbone import SharedBlocks
-from lmzoo.models.elmo import FAMILY as ELMO
-from lmzoo.models.elmo.layers import BiLM
+from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.testing.tiny import tiny_backbone
 from tests.conformance.enrolled import subclasses
 

@@ -19,7 +19,7 @@ from lmzoo.data.corpora import (
     train_words,
     write_corpus,
 )
-from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
+from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer
 
 TEXT = "\ufeffIt rained. We stayed in.\r\nSo did they.\n\n\n \nFine.\n"
 PACK = Preprocessor(WordPieceTokenizer.of_words(["fine", "."], 11), Packing("[CLS]", "[SEP]", ("[SEP]",), True), 16)
@@ -48,7 +48,7 @@ def test_text(write, pack):
 def test_json_lines(write):
     rows = [{"body": "It rained. We stayed in.\n\nSo did they."}, {"body": ["Fine."]}, {"body": None}, {"body": " \n"}]
     path = write("a.jsonl.gz", gzip.compress("\n\n".join(map(json.dumps, rows)).encode()))
-    with pytest.warns(TextNotice, match="^2 of 4 documents were empty and were left out") as notices:
+    with pytest.warns(TextWarning, match="^2 of 4 documents were empty and were left out") as notices:
         assert list(read_documents(path, field="body")) == DOCUMENTS
     assert len(notices) == 1
 

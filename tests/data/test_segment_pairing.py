@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import SegmentPairs, segment_pairs
-from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer
+from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer
 
 SPECIAL = WordPieceTokenizer.special_tokens
 DOCUMENTS, SENTENCES = 61, 23
@@ -149,7 +149,7 @@ def test_one_sentence_alone():
     texts = documents(sentences=1)
     texts[0].append("d0s1")
     for objective in ("nsp", "sop"):
-        with pytest.warns(TextNotice, match="^60 of 61 documents are one sentence, always paired with a random one"):
+        with pytest.warns(TextWarning, match="^60 of 61 documents are one sentence, always paired with a random one"):
             pairs = segment_pairs(texts, preprocessor(64), objective, np.random.default_rng(5))
         found = [pair for pair in rows(pairs) if pair[0][0][0] > 0]
         assert len(found) == DOCUMENTS - 1
@@ -179,10 +179,10 @@ def test_empty_documents_and_sentences_are_left_out():
     filled = documents(count=3, sentences=4)
     holes = [[], filled[0], ["", " "], [filled[1][0], "", *filled[1][1:]], filled[2], [""]]
     expected = segment_pairs(filled, preprocessor(32), "nsp", np.random.default_rng(9))
-    with pytest.warns(TextNotice, match="^3 of 6 documents held no tokens and were left out.$"):
+    with pytest.warns(TextWarning, match="^3 of 6 documents held no tokens and were left out.$"):
         found = segment_pairs(holes, preprocessor(32), "nsp", np.random.default_rng(9))
     assert list(rows(found)) == list(rows(expected))
-    with pytest.warns(TextNotice, match="^2 of 2 documents held no tokens"):
+    with pytest.warns(TextWarning, match="^2 of 2 documents held no tokens"):
         nothing = segment_pairs([[], [""]], preprocessor(32), "sop", np.random.default_rng(9))
     assert (len(nothing), len(nothing.labels)) == (0, 0)
 

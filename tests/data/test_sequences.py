@@ -19,7 +19,7 @@ from lmzoo.data.corpora import (
 from lmzoo.family import families
 from lmzoo.models import MaskedLM
 from lmzoo.testing import tiny_backbone
-from lmzoo.text import LengthBatches, Packing, Preprocessor, TextNotice, WordPieceTokenizer
+from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning, WordPieceTokenizer
 from lmzoo.text.batching import fitted_buckets
 
 WORDS = [f"w{i}" for i in range(53)]
@@ -81,10 +81,10 @@ def test_what_is_empty_leaves_no_trace(recipe, tmp_path):
     """In memory, in a corpus, or left out by hand: the rows are the same."""
     clean = documents(count=23)
     holes = [[], *clean[:5], ["", " "], [clean[5][0], "", *clean[5][1:], " "], *clean[6:], [""]]
-    with pytest.warns(TextNotice, match="^3 of 26 documents held no tokens and were left out"):
+    with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out"):
         corpus = write_corpus(holes, TOKENIZER, tmp_path, shard_tokens=101)
     expected = arrays_of(RECIPES[recipe](clean, packer(13), 5, **QUIET))
-    with pytest.warns(TextNotice, match="^3 of 26 documents held no tokens and were left out") as notices:
+    with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out") as notices:
         found = arrays_of(RECIPES[recipe](holes, packer(13), 5))
     assert len(notices) == 1
     stored = arrays_of(RECIPES[recipe](corpus, packer(13), 5, **QUIET))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import TokenCorpus, pack_documents, pack_sentences, segment_pairs, write_corpus
-from lmzoo.text import BytePairTokenizer, Packing, Preprocessor, SentencePieceTokenizer, TextNotice, WordPieceTokenizer
+from lmzoo.text import BytePairTokenizer, Packing, Preprocessor, SentencePieceTokenizer, TextWarning, WordPieceTokenizer
 
 WORDS = [f"w{i}" for i in range(53)]
 TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
@@ -99,7 +99,7 @@ def test_nothing_is_written_twice_and_all_the_same_each_time(corpus, tmp_path):
 
 def test_empty_documents_are_counted(tmp_path):
     texts = ["w1", [], [""], ["w2 w3", " ", "w4"], " \n", b"w5", "w\ud800"]
-    with pytest.warns(TextNotice) as notices:
+    with pytest.warns(TextWarning) as notices:
         corpus = write_corpus(texts, TOKENIZER, tmp_path)
     assert [str(notice.message)[:40] for notice in notices] == [
         "3 of 7 documents held no tokens and were",
@@ -124,7 +124,7 @@ def test_special_tokens_in_the_text_are_counted(kind, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_corpus(stopped(), tokenizer, tmp_path, shard_tokens=1)
-    with pytest.warns(TextNotice, match=r"^3 special tokens, such as \S+, are spelt out in the doc") as notices:
+    with pytest.warns(TextWarning, match=r"^3 special tokens, such as \S+, are spelt out in the doc") as notices:
         corpus = write_corpus(texts, tokenizer, tmp_path, shard_tokens=1)
     assert len(notices) == 1
     assert sum((shard.token_ids == tokenizer.mask_id).sum() for shard in corpus.shards) == 3

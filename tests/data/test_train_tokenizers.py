@@ -10,7 +10,7 @@ from lmzoo.text import (
     BytePairTokenizer,
     CharacterTokenizer,
     SentencePieceTokenizer,
-    TextNotice,
+    TextWarning,
     WordPieceTokenizer,
 )
 
@@ -67,7 +67,7 @@ def test_texts_are_cleaned_by_the_familys_rules():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_than_the_corpus_supports(kind):
-    with pytest.warns(TextNotice, match=r"support (\d+) tokens, not the 9,973 that were asked for") as notices:
+    with pytest.warns(TextWarning, match=r"support (\d+) tokens, not the 9,973 that were asked for") as notices:
         tokenizer = train_tokenizer(["a fine film", ["a fine day"]], kind, 9973, verbose=False)
     assert f" {tokenizer.vocabulary_size} tokens" in str(notices[0].message)
     assert len(notices) == 1

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import DocumentStreams
-from lmzoo.data.corpora.word_streams import EncodedDocuments, cut_streams
-from lmzoo.text import CharacterTokenizer, TextNotice, WordTokenizer
+from lmzoo.data.corpora.lm_batches import EncodedDocuments, cut_streams
+from lmzoo.text import CharacterTokenizer, TextWarning, WordTokenizer
 
 SENTENCES = [["the", "unknown", "."], ["th", "."], ["the"]]
 IDS = ["<S>", "</S>", "<UNK>", "the", ".", "\u0100t"]
@@ -174,11 +174,11 @@ def test_documents_by_themselves():
 def test_one_notice():
     documents = [[b"bad \xff word", "fine"], [b"\xff again"]]
     streams = make(documents, rows=1, steps=2)
-    with pytest.warns(TextNotice, match="1 of 2 texts held invalid UTF-8") as noticed:
+    with pytest.warns(TextWarning, match="1 of 2 texts held invalid UTF-8") as noticed:
         streams.count()
     assert "\ufffd" in joined(words_read(streams, 0))  # without another
     assert len(noticed) == 1
-    with pytest.warns(TextNotice) as noticed:
+    with pytest.warns(TextWarning) as noticed:
         EncodedDocuments.of(documents)
     assert len(noticed) == 1
 

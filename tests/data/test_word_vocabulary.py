@@ -8,14 +8,14 @@ import pytest
 
 from lmzoo.data.corpora import train_words
 from lmzoo.data.corpora.word_vocabulary import with_progress
-from lmzoo.text import TextNotice
+from lmzoo.text import TextWarning
 
 DOCUMENTS = [["The cat's hat", "the hat"], [["the", "New York", " spaced", "", "<UNK>", "<UNK>"], ["hat", "Zoo"]]]
 
 
 def test_most_frequent_first():
     with pytest.warns(
-        TextNotice, match="support 10 words, not the 99 that were asked for: all that are frequent"
+        TextWarning, match="support 10 words, not the 99 that were asked for: all that are frequent"
     ) as seen:
         tokenizer = train_words(DOCUMENTS, 99)
     assert len(seen) == 1
@@ -23,7 +23,7 @@ def test_most_frequent_first():
     assert train_words(DOCUMENTS, 6).vocabulary == tokenizer.vocabulary[:6]
     assert train_words(DOCUMENTS, 10).vocabulary == tokenizer.vocabulary
     assert train_words(DOCUMENTS, 5, min_frequency=2).vocabulary == tokenizer.vocabulary[:5]
-    with pytest.warns(TextNotice, match="support 5 words, not the 6"):
+    with pytest.warns(TextWarning, match="support 5 words, not the 6"):
         train_words(DOCUMENTS, 6, min_frequency=2)
     with pytest.raises(ValueError, match="`vocabulary_size` must be above 3"):
         train_words(DOCUMENTS, 3)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.models.elmo import ElmoBackbone
+from lmzoo.families.elmo import ElmoBackbone
 from tests.reference.elmo import word_row
 from tests.reference.weights import to_numpy
 

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.families.bert import BertConfig
 from lmzoo.models import Backbone, BertBackbone, MaskedLM
-from lmzoo.models.bert import BertConfig
 from tests.models.test_parameter_counts import build, count
 from tests.reference.weights import TINY, padded_batch, run, tiny_backbone
 

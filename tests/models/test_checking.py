@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.families.backbone import Backbone
+from lmzoo.families.input_checks import check_like
 from lmzoo.family import families
 from lmzoo.models import DistilBertBackbone, ElmoBackbone, MaskedLM, RobertaBackbone, TextClassifier
-from lmzoo.models.backbone import Backbone
-from lmzoo.models.checking import check_like
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 
 FAMILIES = list(families())

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models.elmo import ElmoBackbone
+from lmzoo.families.elmo import ElmoBackbone
 from tests.models.elmo_models import LENGTHS, TINY, WIDTH, arrays, layers_and_state, tiny_batch, tiny_elmo
 from tests.reference.elmo import mix, reference_of
 from tests.reference.weights import difference, run

@@ -72,7 +72,7 @@ FAULTS = (
     ),
     Fault(
         "the gate of highway layers lets pass what it should hold back",
-        "layers/characters.py",
+        "layers/character_encoder.py",
         "return gate * ops.relu(self.transform(inputs)) + (1 - gate) * inputs",
         "return (1 - gate) * ops.relu(self.transform(inputs)) + gate * inputs",
     ),
@@ -84,32 +84,32 @@ FAULTS = (
     ),
     Fault(
         "choices that are not there are rivals of those that are",
-        "layers/choices.py",
+        "layers/choice_axis.py",
         "return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)",
         "return ops.reshape(scores, ops.shape(there))",
     ),
     # === Models ===
     Fault(
         "groups of ALBERT are applied in reverse order",
-        "models/albert/backbone.py",
+        "families/albert/backbone.py",
         "for group in self.groups:",
         "for group in reversed(self.groups):",
     ),
     Fault(
         "files of ELMo hold the two directions in each other's place",
-        "models/elmo/checkpoints.py",
+        "families/elmo/checkpoints.py",
         'cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
         'cell = f"RNN_{1 - d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"',
     ),
     Fault(
         "BERT from KerasHub computes the exact GELU instead of the approximation",
-        "models/bert/checkpoints.py",
+        "families/bert/checkpoints.py",
         'activation="gelu_tanh",',
         'activation="gelu",',
     ),
     Fault(
         "classifiers on DistilBERT have tanh instead of relu between their layers",
-        "models/distilbert/__init__.py",
+        "families/distilbert/__init__.py",
         'classifier={"activation": "relu", "input_dropout": False},',
         'classifier={"activation": "tanh", "input_dropout": False},',
     ),
@@ -122,7 +122,7 @@ FAULTS = (
     ),
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
-        "text/spans.py",
+        "text/span_labels.py",
         "after = np.where(bound, open_[:, None] & same, True)  # (C, C)",
         "after = np.where(bound[:, None], open_ & same, True)  # (C, C)",
     ),
@@ -152,7 +152,7 @@ FAULTS = (
     ),
     Fault(
         "masking chooses special tokens, too",
-        "text/masks.py",
+        "text/mask_tokens.py",
         "return ~np.isin(ids, special)",
         "return ids != tokenizer.pad_id",
     ),
@@ -164,13 +164,13 @@ FAULTS = (
     ),
     Fault(
         "bytes that are no UTF-8 are dropped instead of replaced",
-        "text/policy.py",
+        "text/validate_text.py",
         'return text.decode(errors="replace"), True',
         'return text.decode(errors="ignore"), True',
     ),
     Fault(
         "None passes for an empty text",
-        "text/policy.py",
+        "text/validate_text.py",
         '"""The text as a valid string, and whether it was changed."""\n',
         '"""The text as a valid string, and whether it was changed."""\n'
         "    if text is None:\n"
@@ -205,7 +205,7 @@ FAULTS = (
     ),
     Fault(
         "perplexity is a power of 2 where the loss is in nats",
-        "training/likelihood.py",
+        "training/lm_losses.py",
         "return ops.exp(-self.total / ops.maximum(self.count, 1))",
         "return ops.power(2.0, -self.total / ops.maximum(self.count, 1))",
     ),
@@ -310,20 +310,20 @@ FAULTS = (
     ),
     Fault(
         "the threshold for no answer is always zero",
-        "text/answers.py",
+        "text/answer_ranking.py",
         "place = sum(null - answer.score <= threshold for answer in answers)",
         "place = sum(null - answer.score <= 0 for answer in answers)",
     ),
     Fault(
         "answers are ranked from the worst one on",
-        "text/answers.py",
+        "text/answer_ranking.py",
         "order = np.lexsort((-score, example))",
         "order = np.lexsort((score, example))",
     ),
     # === Serving ===
     Fault(
         "an exported model takes answers from windows that cut off their context",
-        "text/graphs/answers.py",
+        "text/graphs/answer_ranking.py",
         "starts = most & (place >= 0) & (place < words)  # (w, t)",
         "starts = (place >= 0) & (place < words)  # (w, t)",
     ),
@@ -355,7 +355,7 @@ FAULTS = (
     # === Pretraining, compatibility, command line ===
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
-        "pretraining/texts.py",
+        "pretraining/training_texts.py",
         "train, held = (Documents(corpus, count, side) for side in (False, True))",
         "train, held = (Documents(corpus, count, side) for side in (False, False))",
     ),

@@ -18,16 +18,16 @@ from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.cli.main import app
-from lmzoo.data.corpora import word_documents
-from lmzoo.data.corpora.word_documents import StoredDocuments
+from lmzoo.data.corpora import document_store
+from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.family import families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
 from lmzoo.pretraining.encoders import some_rows
 from lmzoo.pretraining.interleaved import Interleaved
-from lmzoo.pretraining.texts import Text, divided
+from lmzoo.pretraining.training_texts import Text, divided
 from lmzoo.text import EncodedTexts, LengthBatches
-from lmzoo.text.policy import TextNotice
+from lmzoo.text.validate_text import TextWarning
 from lmzoo.training.throughput import Throughput
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -189,7 +189,7 @@ def test_batches_in_turns():
 
 
 def test_stored_documents(tmp_path, monkeypatch):
-    monkeypatch.setattr(word_documents, "_BLOCK", 7)
+    monkeypatch.setattr(document_store, "_BLOCK", 7)
     documents = [["A b.", "c d"], ["\ud800 \u2028é"], [], ["e"]]
     found = StoredDocuments.store(iter(documents), tmp_path / "them", verbose=False)
     assert list(found) == [[["A", "b", "."], ["c", "d"]], [["\ud800", "é"]], [], [["e"]]]
@@ -250,7 +250,7 @@ def test_text_that_does_not_do_is_refused_before_anything_is_made(text, tmp_path
             (written("The sea.\nIt was calm."), None, ValueError, r"holds 1 document, too few .* \(`validation`\)"),
         ):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", TextNotice)
+                warnings.simplefilter("ignore", TextWarning)
                 with pytest.raises(error, match=message):
                     pretrain(corpus, tmp_path / "model", recipe, validation, verbose=False)
             assert [path.name for path in tmp_path.glob("model.work/*")] in ([], ["recipe.json"])

@@ -17,7 +17,7 @@ from tests.serving.varied import ask, on_families, varied_text
 
 pytestmark = [
     pytest.mark.usefixtures("eager"),
-    pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice"),
+    pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning"),
     pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"),
 ]
 SETTINGS = [

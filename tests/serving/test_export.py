@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lmzoo.models import TextClassifier
-from lmzoo.testing.served import assert_answers_agree
-from lmzoo.text import TextNotice
+from lmzoo.testing.exported_answers import assert_answers_agree
+from lmzoo.text import TextWarning
 from tests.serving.artifacts import Exported
 from tests.serving.bare import BareProcess
 from tests.serving.varied import ask, classifier
@@ -29,18 +29,18 @@ def check(model, served, *texts):
 
 def test_strings_are_served_without_lmzoo(reviews: Exported, bare: BareProcess) -> None:
     served = bare.ask(reviews.path(10), "serving_default", text=TEXTS)
-    with pytest.warns(TextNotice, match="1 of 6"):
+    with pytest.warns(TextWarning, match="1 of 6"):
         check(reviews.models[10], served, TEXTS)
     assert served["truncated"] == [False, False, False, True, False, False]
 
 
 def test_invalid_utf8_is_served_as_it_is_classified(reviews: Exported, bare: BareProcess) -> None:
     texts = [b"good \xff film", b"\xc3", "bad film"]
-    with pytest.warns(TextNotice):
+    with pytest.warns(TextWarning):
         check(reviews.models[10], bare.ask(reviews.path(10), "serving_default", text=texts), texts)
 
 
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_odd_texts_are_served_as_they_are_classified(reviews: Exported, bare: BareProcess) -> None:
     """One, some and many at a time; `test_presets.py` does it with every task."""
     texts = varied_texts(80, 47, ["[MASK", "[SEP]", "good", "\x00"])

@@ -7,8 +7,8 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 tf_text = pytest.importorskip("tensorflow_text")
 
-from lmzoo.serving import ops as served  # noqa: E402
-from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
+from lmzoo.serving import allowed_ops as served  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
 
 STRINGS = tf.TensorSpec([None], tf.string)
 

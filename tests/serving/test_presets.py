@@ -13,11 +13,11 @@ import pytest
 import lmzoo
 from lmzoo import tasks
 from lmzoo.family import families
-from lmzoo.testing.served import assert_answers_agree
+from lmzoo.testing.exported_answers import assert_answers_agree
 from tests.serving.bare import BareProcess
 from tests.text.varied import varied_texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")]
 
 PRESETS = [(name, info.family) for name, info in lmzoo.list_presets().items() if info.shipped]
 TASKS = [task for task in map(tasks.__dict__.get, tasks.__all__) if task is not tasks.Task and task.served_outputs]

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.families.bert import FAMILY
 from lmzoo.models import BertBackbone, MaskedLM, TextClassifier
-from lmzoo.models.bert import FAMILY
 from lmzoo.text import Preprocessor, WordPieceTokenizer
 
 WORDS = ["good", "bad", "film", "plot", "the", "a", "was", "is", "very", "fine", "dull", "##s", "##ly", ".", "!"]

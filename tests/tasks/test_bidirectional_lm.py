@@ -11,9 +11,9 @@ import pytest
 
 from lmzoo.conversion import save_checkpoint
 from lmzoo.data.corpora import DocumentStreams, train_words
+from lmzoo.families.elmo import FAMILY
 from lmzoo.family import families
 from lmzoo.models import BidirectionalLM, ElmoBackbone, TextClassifier
-from lmzoo.models.elmo import FAMILY
 from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.testing.tiny import WORDS
 from lmzoo.text import CharacterTokenizer, Preprocessor, WordTokenizer

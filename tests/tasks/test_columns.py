@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo import models
-from lmzoo.models.bert import FAMILY
+from lmzoo.families.bert import FAMILY
 from lmzoo.testing import tiny_examples, tiny_task
 
 

@@ -12,7 +12,7 @@ import pytest
 from lmzoo.family import families
 from lmzoo.models import BertBackbone, ElmoBackbone, TextClassifier
 from lmzoo.testing import tiny_backbone
-from lmzoo.text import CharacterTokenizer, Preprocessor, TextNotice, WordPieceTokenizer, WordTokenizer
+from lmzoo.text import CharacterTokenizer, Preprocessor, TextWarning, WordPieceTokenizer, WordTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -194,11 +194,11 @@ def test_any_text_is_a_text(task, text):
 
 @pytest.mark.parametrize("text", [b"good \xff\xfe film", "good \ud800 film"])
 def test_invalid_text_is_read_with_one_notice(task, strings_dataset, text):
-    with pytest.warns(TextNotice, match="invalid UTF-8") as notices:
+    with pytest.warns(TextWarning, match="invalid UTF-8") as notices:
         found = task.predict([text, text], verbose=0)
     assert len(notices) == 1
     np.testing.assert_array_equal(found, task.predict(["good � film"] * 2, verbose=0))
-    with pytest.warns(TextNotice, match="invalid UTF-8") as notices:
+    with pytest.warns(TextWarning, match="invalid UTF-8") as notices:
         task.predict(([text, "a"], [text, "b"]), verbose=0)
     assert len(notices) == 1
 
@@ -217,10 +217,10 @@ def test_long_texts_are_cut_with_one_notice(tiny, task, strings_dataset):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             call()
-        notices = [str(w.message) for w in caught if w.category is TextNotice]
+        notices = [str(w.message) for w in caught if w.category is TextWarning]
         assert len(notices) == 1
         assert f"cut to {tiny.length} tokens" in notices[0]
-    with pytest.warns(TextNotice):
+    with pytest.warns(TextWarning):
         found = task.predict([long], verbose=0)
     cut = " ".join(long.split()[: tiny.length - 2])
     np.testing.assert_array_equal(found, task.predict([cut], verbose=0))

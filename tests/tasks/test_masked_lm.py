@@ -9,7 +9,7 @@ import pytest
 from lmzoo.family import families
 from lmzoo.models import BertBackbone, MaskedLM
 from lmzoo.testing import tiny_task
-from lmzoo.text import TextNotice
+from lmzoo.text import TextWarning
 
 
 @pytest.fixture(scope="module")
@@ -172,16 +172,16 @@ def test_fill_needs_a_mask(task):
     assert task.fill([]) == []
     with pytest.raises(ValueError, match=r"`texts\[1\]` holds no \[MASK\]"):
         task.fill(["a [MASK]", "good film"])
-    with pytest.warns(TextNotice), pytest.raises(ValueError, match=r"`texts\[0\]` holds no \[MASK\]"):
+    with pytest.warns(TextWarning), pytest.raises(ValueError, match=r"`texts\[0\]` holds no \[MASK\]"):
         task.fill(["good " * 50 + "[MASK]"])
     # What stands behind the second mask must not be shown as if it stood behind the first.
     for texts in ([("good " * 60 + "[MASK]", "film [MASK]")], ["the [MASK] " + "good " * 50 + "[MASK]"]):
-        with pytest.warns(TextNotice), pytest.raises(ValueError, match=r"`texts\[0\]` holds not every \[MASK\]"):
+        with pytest.warns(TextWarning), pytest.raises(ValueError, match=r"`texts\[0\]` holds not every \[MASK\]"):
             task.fill(texts)
 
 
 def test_fill_gives_one_notice(task):
-    with pytest.warns(TextNotice) as notices:
+    with pytest.warns(TextWarning) as notices:
         found = task.fill([b"good \xff [MASK]"], top_k=1)
     assert len(notices) == 1
     assert found[0][0]["text"].startswith("good � ")

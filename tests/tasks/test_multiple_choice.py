@@ -12,7 +12,7 @@ import pytest
 from lmzoo.family import families
 from lmzoo.models import MultipleChoice, TextRegressor
 from lmzoo.testing import tiny_examples, tiny_task
-from lmzoo.text import TextNotice
+from lmzoo.text import TextWarning
 from lmzoo.training import AdamW
 
 ABSENT = -30_000.0
@@ -281,7 +281,7 @@ def test_validation_split_and_options(tiny, task):
 
 
 # The stories are longer than what is read of them here.
-@pytest.mark.filterwarnings(f"ignore::{TextNotice.__module__}.{TextNotice.__name__}")
+@pytest.mark.filterwarnings(f"ignore::{TextWarning.__module__}.{TextWarning.__name__}")
 @pytest.mark.compiled
 @pytest.mark.slow
 def test_real_questions(shared):

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.families.bert import FAMILY
 from lmzoo.layers import MeanPooler
 from lmzoo.models import TextClassifier
-from lmzoo.models.bert import FAMILY
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 
 

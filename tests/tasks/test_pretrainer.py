@@ -12,7 +12,7 @@ from lmzoo.data.corpora import pack_sentences, segment_pairs
 from lmzoo.family import families
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
 from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
-from lmzoo.text import TextNotice
+from lmzoo.text import TextWarning
 from tests.reference.weights import to_numpy
 
 
@@ -235,7 +235,7 @@ def test_what_cannot_be_learnt(tiny):
     with pytest.raises(TypeError, match=r"`documents\[0\]` must be a list of strings, got one string"):
         task.fit(["a text", "another"])
     with (
-        pytest.warns(TextNotice, match="2 of 2 documents held no tokens"),
+        pytest.warns(TextWarning, match="2 of 2 documents held no tokens"),
         pytest.raises(ValueError, match="There are no examples"),
     ):
         task.fit([[], [""]])

@@ -13,7 +13,7 @@ from lmzoo.evaluation import squad_metrics
 from lmzoo.family import families
 from lmzoo.models import QuestionAnswerer
 from lmzoo.testing import tiny_preprocessor, tiny_task
-from lmzoo.text import EncodedWindows, TextNotice
+from lmzoo.text import EncodedWindows, TextWarning
 
 CONTEXT = "the film was good . a plot is bad ! the film was dull"
 PAIRS = [("the film ?", CONTEXT), ("a plot ?", "a plot is very fine"), ("is bad ?", "")]
@@ -368,7 +368,7 @@ def test_any_text_is_a_text(tiny, question, context):
         (answers,) = task.answer([(question, context)], top_k=20)
     cleaned = context.replace("\ud800", "\ufffd")
     assert len(caught) == ("\ud800" in context) + (len(question) > 99)
-    assert {w.category for w in caught} <= {TextNotice}
+    assert {w.category for w in caught} <= {TextWarning}
     for answer in answers:
         assert answer["text"] == cleaned[answer["start"] : answer["end"]]
     assert (answers[0]["text"] == "") == (cleaned.strip(" \n\x00") == "")

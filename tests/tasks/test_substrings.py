@@ -12,7 +12,7 @@ from tests.text.varied import varied_texts
 
 # Strings; all of them before a release.
 COUNTS = [607, pytest.param(10_007, marks=pytest.mark.slow)]
-pytestmark = pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")  # some are cut
+pytestmark = pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")  # some are cut
 
 
 @pytest.fixture(scope="module", params=COUNTS)

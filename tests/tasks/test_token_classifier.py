@@ -12,7 +12,7 @@ import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo.family import families
 from lmzoo.models import TokenClassifier
 from lmzoo.testing import tiny_task
-from lmzoo.text import TextNotice
+from lmzoo.text import TextWarning
 from lmzoo.training.span_metrics import IGNORED
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -173,14 +173,14 @@ def test_labels_that_mark_no_spans_stay_on_words(tiny):
 def test_what_is_cut_off_is_not_tagged(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(7), labels=["NOUN", "VERB"])
     words = ["plot", "films", "was", "films", "the"]
-    with pytest.warns(TextNotice, match="1 of 1"):
+    with pytest.warns(TextWarning, match="1 of 1"):
         tagged = task.tag([words])
     assert [word["text"] for word in tagged[0]] == ["plot", "films", "was", "films"][:4]
-    with pytest.warns(TextNotice):
+    with pytest.warns(TextWarning):
         encoded, labels, _ = task.encode_examples([words], [["NOUN"] * 5])
     assert encoded.first.tolist() == [1, 2, 4, 5, -1]
     assert (labels[0] >= 0).sum() == 4
-    with pytest.warns(TextNotice):
+    with pytest.warns(TextWarning):
         assert task.tag([["the", "the", "the", "the", "films", "the"]], aggregation="simple")[0][-1]["text"] == "film"
 
 

@@ -12,8 +12,8 @@ from lmzoo.family import families
 from lmzoo.models import TextEmbedder
 from lmzoo.tasks.word_vectors import LayerMix
 from lmzoo.testing import tiny_task
-from lmzoo.text import Preprocessor, TextNotice, WordPieceTokenizer
-from lmzoo.text.words import place_words, split_words
+from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer
+from lmzoo.text.word_splitting import place_words, split_words
 from tests.text.varied import varied_texts
 
 FAMILIES = families()
@@ -144,7 +144,7 @@ def test_a_word_depends_on_its_text():
 def test_cut_words_are_zeros_with_one_notice():
     task = make()
     task.preprocessor.sequence_length = 5
-    with pytest.warns(TextNotice) as notices:
+    with pytest.warns(TextWarning) as notices:
         found = task.embed(["good film never was", "good film", "a \u200b a"], level="word")
     assert [str(notice.message) for notice in notices] == [
         "1 of 3 texts were cut to 5 tokens (`sequence_length`). 2 of 9 words have no token in the model's input: "
@@ -159,7 +159,7 @@ def test_a_word_that_is_cut_within_has_what_is_left():
     task = make()
     tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *words])
     task.preprocessor = Preprocessor(tokenizer, task.preprocessor.packing, 5)
-    with pytest.warns(TextNotice, match="were cut to 5"):
+    with pytest.warns(TextWarning, match="were cut to 5"):
         (found,) = task.embed(["a xyz a"], level="word")
     features = {
         "token_ids": np.array([[2, 8, 5, 6, 3]]),
@@ -192,7 +192,7 @@ def test_nothing_and_what_is_no_text():
     ):
         with pytest.raises(error, match=message):
             task.embed(x, level="word")
-    with pytest.warns(TextNotice, match="invalid UTF-8") as notices:
+    with pytest.warns(TextWarning, match="invalid UTF-8") as notices:
         (found,) = task.embed([b"good \xff film"], level="word")
     assert len(notices) == 1
     assert found.words == ["good", "\ufffd", "film"]
@@ -250,7 +250,7 @@ def test_offsets_of_varied_texts(name, count):
     texts = varied_texts(count, 1709, ["can't", "U.S.", "good", "film", "[MASK]", "<mask>", " "])
     texts = [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TextNotice)
+        warnings.simplefilter("ignore", TextWarning)
         found = task.embed(texts, batch_size=256, level="word")
     assert len(found) == len(texts)
     words = 0

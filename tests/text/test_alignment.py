@@ -14,7 +14,7 @@ from lmzoo.text import (
     WordTokenizer,
 )
 from lmzoo.text.alignment import pieces_of_words
-from lmzoo.text.words import split_words
+from lmzoo.text.word_splitting import split_words
 from tests.text.trained import train_albert, train_byte_pairs
 from tests.text.varied import varied_texts as generate
 

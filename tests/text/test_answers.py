@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from lmzoo.models.bert import FAMILY
+from lmzoo.families.bert import FAMILY
 from lmzoo.text import BytePairTokenizer, Preprocessor, WordPieceTokenizer
-from lmzoo.text.answers import Answer, null_scores, rank_answers, with_null
+from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
 from lmzoo.text.windows import encode_windows
 from tests.reference import squad as reference
 

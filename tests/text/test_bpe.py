@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text import BytePairTokenizer, Piece, TextNotice
+from lmzoo.text import BytePairTokenizer, Piece, TextWarning
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from tests.text.trained import train_byte_pairs
 from tests.text.varied import SOME
@@ -170,7 +170,7 @@ def test_hand_made_cases(case: tuple) -> None:
 
 
 def test_invalid_text_is_read_as_the_replacement_character(tokenizer: BytePairTokenizer) -> None:
-    with pytest.warns(TextNotice, match="2 of 3 texts"):
+    with pytest.warns(TextWarning, match="2 of 3 texts"):
         found = tokenizer.tokenize([b"a\xff\xe2\x82b", "a\ud800b", "a\ufffdb"])
     assert [tokenizer.detokenize(ids) for ids in found] == ["a\ufffd\ufffdb", "a\ufffdb", "a\ufffdb"]
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text import CharacterTokenizer, Packing, Piece, Preprocessor, TextNotice, WordTokenizer, batch_to_ids
+from lmzoo.text import CharacterTokenizer, Packing, Piece, Preprocessor, TextWarning, WordTokenizer, batch_to_ids
 from lmzoo.text.tokenizers.characters import MARKERS, NUM_SYMBOLS
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -148,7 +148,7 @@ def test_what_is_no_text(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
             call([["b", ["c"]]])
         with pytest.raises(TypeError, match="must be a list of strings, got one string"):
             call("a text")
-        with pytest.warns(TextNotice, match=r"^2 of 3 texts held invalid UTF-8"):
+        with pytest.warns(TextWarning, match=r"^2 of 3 texts held invalid UTF-8"):
             call([["a\ud800", b"\xff", "c"], "b\udfff", ["d"]])
     with pytest.raises(TypeError, match=r"`pairs\[0\]\[0\]` must be a string, got 1.5"):
         preprocessor(["a"], [[1.5]])
@@ -161,7 +161,7 @@ def test_only_word_level_tokenizers_take_words() -> None:
 
 
 def test_invalid_text_becomes_replacement_characters() -> None:
-    with pytest.warns(TextNotice):
+    with pytest.warns(TextWarning):
         assert CharacterTokenizer().tokenize([b"a\xffb", ["\ud800"]]) == [["a", "\ufffd", "b"], ["\ufffd"]]
 
 
@@ -190,7 +190,7 @@ def test_character_tokenizer_without_vocabulary(tmp_path: Path) -> None:
 
 def test_rows_of_one_text() -> None:
     preprocessor = Preprocessor(CharacterTokenizer(), PACKING, sequence_length=3)
-    with pytest.warns(TextNotice, match="1 of 3 texts were cut to 3 tokens"):
+    with pytest.warns(TextWarning, match="1 of 3 texts were cut to 3 tokens"):
         features = preprocessor(["It's so good", "", ["a b", "<S>"]])
     assert features.keys() == {"character_ids"}
     expected = [["It", "'s", "so"], [], ["a b", "<S>"]]
@@ -200,7 +200,7 @@ def test_rows_of_one_text() -> None:
 
 def test_rows_of_pairs() -> None:
     preprocessor = Preprocessor(CharacterTokenizer(), PACKING, sequence_length=6)
-    with pytest.warns(TextNotice, match="1 of 3 texts were cut"):
+    with pytest.warns(TextWarning, match="1 of 3 texts were cut"):
         encoded = preprocessor.encode(["a b c d e", "", ["x"]], [["f", "g", "h"], "", "y"])
     assert encoded.lengths.tolist() == [6, 2, 4]
     assert encoded.second.tolist() == [4, 2, 3]

@@ -7,8 +7,8 @@ import pytest
 
 from lmzoo.family import families
 from lmzoo.testing import tiny_preprocessor
-from lmzoo.text import EncodedChoices, TextNotice
-from lmzoo.text.choices import encode_choices, split_choices
+from lmzoo.text import EncodedChoices, TextWarning
+from lmzoo.text.encoded_choices import encode_choices, split_choices
 
 PROMPTS = ["the film was", "", "a dull plot"]
 CHOICES = [["good .", "never !"], ["bad"], ["is", "", "fine", "very very very bad ."]]
@@ -58,11 +58,11 @@ def test_words_that_are_split_already():
 
 def test_one_notice_a_call():
     preprocessor = tiny_preprocessor(families()["bert"])
-    with pytest.warns(TextNotice, match="2 of 6 texts held invalid UTF-8") as notices:
+    with pytest.warns(TextWarning, match="2 of 6 texts held invalid UTF-8") as notices:
         encode_choices(preprocessor, ["a", b"\xff"], [["b", "c"], [b"\xfe", "d"]])
     assert len(notices) == 1
     preprocessor.sequence_length = 11
-    with pytest.warns(TextNotice, match=r"2 of 3 texts were cut to 11 tokens") as notices:
+    with pytest.warns(TextWarning, match=r"2 of 3 texts were cut to 11 tokens") as notices:
         encoded = encode_choices(preprocessor, ["the film was good"], [["bad", "was very bad and dull", "is " * 9]])
     assert len(notices) == 1
     assert encoded.lengths.tolist() == [11]

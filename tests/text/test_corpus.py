@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import pack_documents, pack_sentences, train_wordpiece
-from lmzoo.text import Preprocessor, TextNotice, WordPieceTokenizer
+from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 CORPUS = [
@@ -56,7 +56,7 @@ def test_documents_are_packed_without_loss(
 ) -> None:
     documents = ["ab " * n + "a," * (n % 3) for n in (4, 0, 1, 9, 2, 13)] + [""]
     preprocessor = make_preprocessor(length)
-    with pytest.warns(TextNotice, match="^2 of 7 documents held no tokens and were left out"):
+    with pytest.warns(TextWarning, match="^2 of 7 documents held no tokens and were left out"):
         rows = pack_documents(iter(documents), preprocessor, batch)
     running = [token for ids in preprocessor.tokenizer.tokenize(documents) if ids for token in [*ids, 3]]
     count, room = len(running) // (length - 2), length - 2
@@ -91,7 +91,7 @@ def test_sentences_stay_whole(make_preprocessor: Callable[..., Preprocessor], ac
     ]
     documents[4] = []
     start, end = (packer.tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
-    with pytest.warns(TextNotice, match="^1 of 13 documents held no tokens"):
+    with pytest.warns(TextWarning, match="^1 of 13 documents held no tokens"):
         encoded = pack_sentences(documents, packer, across_documents=across, batch=3)
     rows = [encoded.select([i]).token_ids.tolist() for i in range(len(encoded))]
     assert all(row[0] == start and len(row) <= length for row in rows)

@@ -91,7 +91,7 @@ def literal_row(
 
 @pytest.mark.parametrize("between", [("[SEP]",), ("[SEP]", "[MASK]")])
 @pytest.mark.parametrize("limit", [5, 8, 11, 64])
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_rows(make_preprocessor: MakePreprocessor, limit: int, between: tuple[str, ...]) -> None:
     preprocessor = make_preprocessor(limit, between)
     tokenizer, packing = preprocessor.tokenizer, preprocessor.packing

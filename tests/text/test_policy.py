@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lmzoo.text import Preprocessor, TextNotice, WordPieceTokenizer
-from lmzoo.text.policy import clean_columns, clean_texts
+from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer
+from lmzoo.text.validate_text import clean_columns, clean_texts
 
 
 def notices(call: Callable[[], object]) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()
-    assert all(issubclass(warning.category, TextNotice) for warning in caught)
+    assert all(issubclass(warning.category, TextWarning) for warning in caught)
     return [str(warning.message) for warning in caught]
 
 
@@ -81,7 +81,7 @@ INVALID = [
 
 @pytest.mark.parametrize(("text", "expected"), INVALID, ids=[ascii(text) for text, _ in INVALID])
 def test_invalid_utf8_is_replaced(text: str | bytes, expected: str) -> None:
-    with pytest.warns(TextNotice, match="1 of 2 texts held invalid UTF-8"):
+    with pytest.warns(TextWarning, match="1 of 2 texts held invalid UTF-8"):
         assert clean_texts(["ok", text]) == ["ok", expected]
 
 

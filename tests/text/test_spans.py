@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lmzoo.text.spans import allowed_transitions, best_path, marks_spans, spans_of, with_marks
+from lmzoo.text.span_labels import allowed_transitions, best_path, marks_spans, spans_of, with_marks
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
 

@@ -10,7 +10,7 @@ import pytest
 
 from lmzoo.data.readers import read_squad
 from lmzoo.family import families
-from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, TextNotice, WordPieceTokenizer
+from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, TextWarning, WordPieceTokenizer
 from lmzoo.text.windows import encode_windows
 from tests.reference import squad as reference
 
@@ -159,7 +159,7 @@ def test_empty_questions_and_contexts(preprocessor_of):
 
 
 def test_long_questions_are_cut_with_one_notice(preprocessor_of):
-    with pytest.warns(TextNotice, match=r"2 of 3 questions were cut to 2 tokens \(`max_question_length`\)") as notices:
+    with pytest.warns(TextWarning, match=r"2 of 3 questions were cut to 2 tokens \(`max_question_length`\)") as notices:
         encoded = encode_windows(preprocessor_of(9), ["a b c", "a b", "c b a"], ["d"] * 3, max_question_length=2)
     assert len(notices) == 1
     assert encoded.second.tolist() == [4, 4, 4]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.text.words import _pattern, character_kinds, split_words, words_of
+from lmzoo.text.word_splitting import _pattern, character_kinds, split_words, words_of
 
 SPLITS = {
     "": [],

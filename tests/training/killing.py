@@ -21,7 +21,7 @@ def import_snapshots(root: Path):
         package = types.ModuleType(name)
         package.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
-    from lmzoo.training.snapshots import Snapshots
+    from lmzoo.training.run_state import Snapshots
 
     assert "keras" not in sys.modules
     return Snapshots

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.training.answers import SpanAccuracy, SpanCrossentropy
+from lmzoo.training.answer_losses import SpanAccuracy, SpanCrossentropy
 
 LOGITS = np.random.default_rng(3).normal(size=(5, 7, 2)).astype("float32")
 POSITIONS = np.array([[0, 0], [2, 5], [3, 3], [6, 6], [1, 4]], "int32")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.training import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
-from lmzoo.training.pairs import pair_cosines
+from lmzoo.training.contrastive import pair_cosines
 
 PAIRS, WIDTH, TEMPERATURE = 5, 7, 0.13
 

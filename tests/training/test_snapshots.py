@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmzoo.training.snapshots import Snapshots
+from lmzoo.training.run_state import Snapshots
 
 
 def arrays(step):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text.spans import spans_of
+from lmzoo.text.span_labels import spans_of
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]

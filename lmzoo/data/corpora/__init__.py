@@ -1,13 +1,13 @@
 """Texts to pre-train on: from documents to tokens to sequences; and tokenizers trained on them."""
 
+from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.documents import read_documents, split_documents
+from lmzoo.data.corpora.lm_batches import DocumentStreams
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, segment_pairs
 from lmzoo.data.corpora.sequences import pack_documents, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_byte_pairs, train_sentencepiece, train_tokenizer, train_wordpiece
-from lmzoo.data.corpora.word_streams import DocumentStreams
 from lmzoo.data.corpora.word_vocabulary import train_words
-from lmzoo.data.corpora.write import write_corpus
 
 __all__ = [
     "DocumentStreams",

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.data.corpora.tokens import DocumentReader, check_documents
-from lmzoo.data.readers.files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
-from lmzoo.text.policy import is_text, notify
+from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents
+from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
 from lmzoo.text.sentences import split_sentences
+from lmzoo.text.validate_text import is_text, notify
 
 _JSON_LINES = (".jsonl", ".ndjson")
 _SUFFIXES = (".txt", *_JSON_LINES)

@@ -11,12 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.data.corpora.rows import join_rows, room_in_row
+from lmzoo.data.corpora.sequence_storage import join_rows, room_in_row
 from lmzoo.data.corpora.token_corpus import TokenCorpus
-from lmzoo.data.corpora.tokens import TokenizedDocuments, check_documents, no_record, splits_of, tokenize_documents
+from lmzoo.data.corpora.tokenized_documents import (
+    TokenizedDocuments,
+    check_documents,
+    no_record,
+    splits_of,
+    tokenize_documents,
+)
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.packing import truncate_pair
-from lmzoo.text.policy import clean_columns, notify
+from lmzoo.text.validate_text import clean_columns, notify
 
 _TRIES = 10  # to draw another document than the own one
 _BLOCK = 4096  # rows joined at once

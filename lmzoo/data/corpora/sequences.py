@@ -7,11 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.data.corpora.rows import join_rows, room_in_row
+from lmzoo.data.corpora.sequence_storage import join_rows, room_in_row
 from lmzoo.data.corpora.token_corpus import TokenCorpus
-from lmzoo.data.corpora.tokens import DocumentReader, TokenizedDocuments, groups_of, splits_of, tokenize_documents
+from lmzoo.data.corpora.tokenized_documents import (
+    DocumentReader,
+    TokenizedDocuments,
+    groups_of,
+    splits_of,
+    tokenize_documents,
+)
 from lmzoo.text import EncodedTexts, Preprocessor
-from lmzoo.text.policy import notify
+from lmzoo.text.validate_text import notify
 
 Documents = Iterable[str | Sequence[str]] | TokenCorpus
 _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]

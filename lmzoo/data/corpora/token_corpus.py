@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.data.corpora.index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index
-from lmzoo.data.corpora.tokens import TokenizedDocuments
+from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index
+from lmzoo.data.corpora.tokenized_documents import TokenizedDocuments
 from lmzoo.text import Tokenizer
 
 
@@ -28,7 +28,7 @@ class TokenCorpus:
     Attributes:
         folder: where the corpus is.
         rows_folder: where the files of rows are.
-        shards: the files, as `lmzoo.data.corpora.tokens.TokenizedDocuments`.
+        shards: the files, as `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`.
 
     Raises:
         FileNotFoundError: if there is no corpus, or a file of it is missing.

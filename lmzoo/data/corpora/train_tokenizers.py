@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO, TypeVar
 
-from lmzoo.data.corpora.tokens import DocumentReader, groups_of
+from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
-from lmzoo.text.policy import clean_texts, notify
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
+from lmzoo.text.validate_text import clean_texts, notify
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked and handed over at once

@@ -9,11 +9,11 @@ from typing import Any
 
 import keras
 
-from lmzoo.data.corpora.tokens import check_documents, no_record
+from lmzoo.data.corpora.tokenized_documents import check_documents, no_record
 from lmzoo.data.corpora.train_tokenizers import report_size
-from lmzoo.text.policy import clean_columns, notify, once_only
 from lmzoo.text.tokenizers.word_level import WordTokenizer
-from lmzoo.text.words import words_of
+from lmzoo.text.validate_text import clean_columns, notify, once_only
+from lmzoo.text.word_splitting import words_of
 
 Document = Sequence[str | Sequence[str]]
 
@@ -28,8 +28,8 @@ def train_words(
     """The most frequent words of documents, for the softmax of a `BidirectionalLM`.
 
     Args:
-        documents: documents, each a list of sentences: strings, which `lmzoo.text.words.split_words` splits, or lists
-            of words.
+        documents: documents, each a list of sentences: lists of words, or strings, which
+            `lmzoo.text.word_splitting.split_words` splits.
         vocabulary_size: int, words at most, `<S>`, `</S>` and `<UNK>` included.
         min_frequency: int, rarer words are not learnt.
         verbose: whether to show progress, if it takes more than a second.

@@ -1,7 +1,7 @@
 """Files of examples in the forms that data sets come in, as lists that `fit` takes."""
 
-from lmzoo.data.readers.choices import read_choices
 from lmzoo.data.readers.conll import read_conll
+from lmzoo.data.readers.multiple_choice import read_choices
 from lmzoo.data.readers.squad import read_squad
 from lmzoo.data.readers.tables import read_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lmzoo.data.readers.files import Source, check_label, name_of, near_names, numbered_lines, read_text, suffix_of
+from lmzoo.data.readers.text_files import Source, check_label, name_of, near_names, numbered_lines, read_text, suffix_of
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"

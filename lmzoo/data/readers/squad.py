@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lmzoo.data.readers.files import Source, name_of, read_text
+from lmzoo.data.readers.text_files import Source, name_of, read_text
 
 
 def read_squad(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lmzoo.data.readers.files import (
+from lmzoo.data.readers.text_files import (
     Source,
     check_label,
     json_objects,

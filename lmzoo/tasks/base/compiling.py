@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from lmzoo.models.backbone import Backbone
+from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.saving import KeptModel
 from lmzoo.training import AdamW
 from lmzoo.training.losses import loss_of_logits

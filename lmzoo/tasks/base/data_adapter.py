@@ -16,7 +16,7 @@ import numpy as np
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, stream
-from lmzoo.text.policy import notify, once_only
+from lmzoo.text.validate_text import notify, once_only
 
 BATCH_SIZE = 32
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.models.backbone import Backbone
+from lmzoo.families.backbone import Backbone
 from lmzoo.text import Encoded, Preprocessor
-from lmzoo.text.policy import is_text
+from lmzoo.text.validate_text import is_text
 
 
 def leading_spec(x: Any) -> Any:

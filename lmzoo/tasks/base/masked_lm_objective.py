@@ -9,11 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import MaskedLMHead
-from lmzoo.models.backbone import Backbone
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
-from lmzoo.text.masks import maskable
+from lmzoo.text.mask_tokens import maskable
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 
 import keras
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
-from lmzoo.models.backbone import Backbone
 from lmzoo.presets.loading import load_task, save_preset
 from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.text import Preprocessor

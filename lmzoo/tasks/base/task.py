@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
+from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
-from lmzoo.models.backbone import Backbone
 from lmzoo.tasks.base.compiling import CompiledModel
 from lmzoo.tasks.base.data_adapter import (
     BATCH_SIZE,
@@ -27,7 +27,7 @@ from lmzoo.tasks.base.data_adapter import (
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.batching import Batches, keras_input
-from lmzoo.text.policy import notify
+from lmzoo.text.validate_text import notify
 from lmzoo.training import ResumableCheckpoint
 
 

@@ -2,6 +2,6 @@
 
 from lmzoo.text.graphs import bpe, sentencepiece, wordpiece, words_and_characters  # noqa: F401 - register themselves
 from lmzoo.text.graphs.preprocessor import graph_packer
-from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 
 __all__ = ["graph_packer", "graph_tokenizer"]

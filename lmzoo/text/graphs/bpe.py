@@ -7,8 +7,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graphs.ops import SpecialTokenGraph, ends_in_bytes, shift
-from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.token_ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
 
 # Kinds of characters. OUTSIDE: in no word, as the edges of texts and the whitespace that a mask takes with it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.tokenizers.word_level import WordLevelTokenizer

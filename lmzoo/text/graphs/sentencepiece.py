@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.graphs.ops import SpecialTokenGraph, ends_in_bytes, shift
-from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.token_ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, character_map
 

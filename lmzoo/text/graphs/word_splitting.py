@@ -1,10 +1,10 @@
-"""`lmzoo.text.words` as TensorFlow ops."""
+"""`lmzoo.text.word_splitting` as TensorFlow ops."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from lmzoo.text.words import (
+from lmzoo.text.word_splitting import (
     APOSTROPHES,
     ATTACHED,
     DIGIT,
@@ -19,7 +19,7 @@ from lmzoo.text.words import (
 
 
 def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """`lmzoo.text.words.split_words` as TensorFlow ops.
+    """`lmzoo.text.word_splitting.split_words` as TensorFlow ops.
 
     Args:
         texts: `tf.string` (n,).
@@ -50,8 +50,8 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
 def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     """Whether a character that is no space belongs to the word of the one before it: bool (c,), as the arguments.
 
-    Says what the pattern of `lmzoo.text.words` says. A word of letters and digits is one whose first character of
-    another kind than `ATTACHED` is a letter or a digit, and so is one of `ATTACHED` characters only.
+    Says what the pattern of `lmzoo.text.word_splitting` says. A word of letters and digits is one whose first character
+    of another kind than `ATTACHED` is a letter or a digit, and so is one of `ATTACHED` characters only.
     """
 
     def one_of(characters: str) -> tf.Tensor:

@@ -7,8 +7,8 @@ import re
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.graphs.ops import ends_in_bytes, shift
-from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.token_ops import ends_in_bytes, shift
+from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, RANK_UNIT, character_map
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -1,4 +1,4 @@
-"""ELMo's tokenizers as TensorFlow ops: words by the rule of `lmzoo.text.words`, then their characters or ids."""
+"""ELMo's tokenizers as TensorFlow ops: words by `lmzoo.text.word_splitting`, then their characters or ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import tensorflow as tf
 
-from lmzoo.text.graphs.tokenizer import graph_tokenizer
+from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.tokenizers.characters import (
     END_OF_WORD,
@@ -36,7 +36,7 @@ class _WordsInGraph(tf.Module):
         """What stands for words, `tf.string` (m,): int32 (m,) or (m, W)."""
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Words, `tf.string` (n, None), of texts, `tf.string` (n,); see `lmzoo.text.words.split_words`."""
+        """Words, `tf.string` (n, None), of texts, `tf.string` (n,); see `lmzoo.text.word_splitting.split_words`."""
         return split_words(texts)[0]
 
 

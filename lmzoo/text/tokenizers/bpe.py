@@ -11,8 +11,8 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from lmzoo.text.policy import clean_texts
 from lmzoo.text.tokenizers.tokenizer import Piece, RustTokenizer, in_order
+from lmzoo.text.validate_text import clean_texts
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
 _HEADER = "#version: 0.2"  # the first line of published files

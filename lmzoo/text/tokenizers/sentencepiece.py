@@ -10,9 +10,9 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from lmzoo.text.policy import clean_texts
 from lmzoo.text.tokenizers.sentencepiece_text import Aligned, align, character_map, clean, every_character
 from lmzoo.text.tokenizers.tokenizer import Piece, Tokenizer
+from lmzoo.text.validate_text import clean_texts
 
 MODEL_FILE = "vocabulary.spm"
 _MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's name, Hugging Face's name

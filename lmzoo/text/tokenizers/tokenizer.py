@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from lmzoo.text.policy import clean_texts
+from lmzoo.text.validate_text import clean_texts
 
 
 class Piece(NamedTuple):
@@ -104,7 +104,7 @@ class Tokenizer(ABC):
         """Token ids of each text, without special tokens around them.
 
         Args:
-            texts: a list of strings; see `lmzoo.text.policy.clean_texts` for what else is taken.
+            texts: a list of strings; see `lmzoo.text.validate_text.clean_texts` for what else is taken.
 
         Returns:
             One list of ids per text; empty for an empty text.

@@ -10,9 +10,9 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from lmzoo.text.policy import clean_columns
 from lmzoo.text.tokenizers.tokenizer import Piece, Tokenizer
-from lmzoo.text.words import place_words, words_of
+from lmzoo.text.validate_text import clean_columns
+from lmzoo.text.word_splitting import place_words, words_of
 
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 VOCABULARY_FILE = "vocabulary.txt"
@@ -28,8 +28,8 @@ class WordLevelTokenizer(Tokenizer):
         """Tokens of each text, as `token_to_id` has them.
 
         Args:
-            texts: a list of strings, which `lmzoo.text.words.split_words` splits, or of lists of words, which are
-                taken as they are.
+            texts: a list of strings, which `lmzoo.text.word_splitting.split_words` splits, or of lists of words, which
+                are taken as they are.
 
         Returns:
             One list per text; empty for an empty text.

@@ -16,7 +16,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import BytePairTokenizer, Packing, Preprocessor  # noqa: E402
 from lmzoo.text.graphs.bpe import LETTER, NUMBER, OTHER, WHITESPACE, BytePairGraph, character_kinds  # noqa: E402
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS  # noqa: E402
@@ -73,7 +73,7 @@ def assert_same(tokenizer: BytePairTokenizer, texts: Iterable[str | bytes]) -> N
         assert places == [[piece.start, piece.end] for piece in row], ascii(text)
 
 
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_ids_equal_the_python_path(texts: list[str | bytes], tokenizer: BytePairTokenizer) -> None:
     lengths = np.array([len(ids) for ids in tokenizer.tokenize(texts)])
     size = np.array([len(text.encode() if isinstance(text, str) else text) for text in texts])
@@ -164,12 +164,12 @@ def test_real_lines(published: BytePairTokenizer, shared: Callable[[str], Path],
     assert_same(published, lines[::step])
 
 
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_varied_texts_with_published_merges(texts: list[str | bytes], published: BytePairTokenizer) -> None:
     assert_same(published, texts)
 
 
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_packing_equals_the_python_path(tokenizer: BytePairTokenizer) -> None:
     packing = Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False)
     preprocessor = Preprocessor(tokenizer, packing, sequence_length=11)
@@ -206,7 +206,7 @@ for size in (1, 2, 6):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_saved_graph(tokenizer: BytePairTokenizer, tmp_path: Path) -> None:
     module = tf.Module()
     module.graph = BytePairGraph(tokenizer)

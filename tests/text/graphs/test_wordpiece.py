@@ -16,8 +16,8 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
-from lmzoo.text import Packing, Preprocessor, TextNotice, WordPieceTokenizer  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
+from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, SAYINGS, sizes, symbol, varied_texts  # noqa: E402
 
@@ -71,7 +71,7 @@ def preprocessor() -> Preprocessor:
 
 
 @pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS)
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_ids_equal_the_python_path(texts: list[str | bytes], lowercase: bool, strip_accents: bool | None) -> None:
     texts = texts if strip_accents is None else texts[:3000]
     strings = [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
@@ -153,7 +153,7 @@ def test_only_tokenizers() -> None:
         (64, ("[SEP]",), False),
     ],
 )
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_packing_equals_the_python_path(
     preprocessor: Preprocessor, sequence_length: int, between: tuple[str, ...], segments: bool
 ) -> None:
@@ -211,7 +211,7 @@ def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
         capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    with pytest.warns(TextNotice):
+    with pytest.warns(TextWarning):
         single, pair = preprocessor(texts), preprocessor(texts, texts[::-1])
     truncated = module.pair(texts, texts[::-1])["truncated"]
     expected = np.concatenate([single["token_ids"].ravel(), pair["token_ids"].ravel(), truncated])

@@ -17,10 +17,10 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, WordTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
-from lmzoo.text.words import words_of  # noqa: E402
+from lmzoo.text.word_splitting import words_of  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT, phrase, sizes, varied_texts  # noqa: E402
 
 PACKING = Packing(start="", end="", between=("</S>", "<S>"), segments=False)
@@ -60,7 +60,7 @@ def compare_words(graph: tf.Module, texts: list[str]) -> None:
 # === Tokenizers ===
 
 
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 @pytest.mark.parametrize("width", [4, 50])
 def test_characters_equal_the_python_path(texts: list[str | bytes], width: int) -> None:
     tokenizer = CharacterTokenizer(width)
@@ -74,7 +74,7 @@ def test_characters_equal_the_python_path(texts: list[str | bytes], width: int) 
     np.testing.assert_array_equal(found.values, tokenizer.as_array(flat, len(flat)))
 
 
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_ids_equal_the_python_path(texts: list[str | bytes]) -> None:
     words = sorted({word for row in CharacterTokenizer().tokenize(texts[::2]) for word in row})
     tokenizer = WordTokenizer(["<S>", "</S>", "<UNK>", *words[::3], "n't", *words[:50]])
@@ -153,7 +153,7 @@ def test_sentences_of_the_original(graph: tf.Module, shared: Callable[[str], Pat
         for j, length in enumerate([5, 8, 3])
     ],
 )
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_packing_equals_the_python_path_in_ops_that_servers_know(
     tokenizer: CharacterTokenizer | WordTokenizer, sequence_length: int
 ) -> None:
@@ -192,7 +192,7 @@ for outputs in (loaded.single(texts), loaded.pair(texts, texts[::-1])):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 @pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(["<S>", "</S>", "<UNK>", "n't", "é", "b"])])
 def test_saved_graph(tokenizer: CharacterTokenizer | WordTokenizer, tmp_path: Path) -> None:
     preprocessor = Preprocessor(tokenizer, PACKING, sequence_length=9)

@@ -17,8 +17,8 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-from lmzoo.serving.ops import check_ops, ops_of  # noqa: E402
-from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextNotice  # noqa: E402
+from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
+from lmzoo.text import Packing, Preprocessor, SentencePieceTokenizer, TextWarning  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean  # noqa: E402
 from tests.text.varied import EVERY_CODE_POINT  # noqa: E402
@@ -26,7 +26,7 @@ from tests.text.varied import EVERY_CODE_POINT  # noqa: E402
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
 OPTIONS = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents
 
-pytestmark = pytest.mark.filterwarnings("ignore::lmzoo.text.TextNotice")
+pytestmark = pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 
 
 @pytest.mark.parametrize(("lowercase", "keep_accents"), OPTIONS)
@@ -183,6 +183,6 @@ def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     texts.append("\ufffd")
-    with pytest.warns(TextNotice):
+    with pytest.warns(TextWarning):
         expected = preprocessor(texts, texts[::-1])["token_ids"]
     assert [int(number) for number in done.stdout.split()] == expected.ravel().tolist()

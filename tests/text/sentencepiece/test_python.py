@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lmzoo.text import SentencePieceTokenizer, TextNotice
+from lmzoo.text import SentencePieceTokenizer, TextWarning
 from lmzoo.text.tokenizers.sentencepiece_text import character_map
 from tests.text.trained import comparable_to_transformers
 
@@ -103,7 +103,7 @@ def test_special_tokens_are_never_split() -> None:
 def test_empty_and_invalid(tokenizer: SentencePieceTokenizer) -> None:
     assert tokenizer.tokenize(["", " ", "\n\u3000", b""]) == [[], [], [], []]
     assert tokenizer.tokenize([]) == []
-    with pytest.warns(TextNotice, match="1 of 2 texts held invalid UTF-8"):
+    with pytest.warns(TextWarning, match="1 of 2 texts held invalid UTF-8"):
         found = tokenizer.tokenize([b"the \xff", b"the"])
     assert found[0] == tokenizer.tokenize(["the \ufffd"])[0]
     with pytest.raises(TypeError, match=r"texts\[1\]"):

@@ -1,0 +1,67 @@
+"""`lmzoo export` and `lmzoo serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lmzoo.cli.app import app, messages
+
+_MODEL = "A .keras file, or a preset with the task's head."
+_TARGET = (
+    "The version to write, such as serving/reviews/1; of serving/reviews the version after the last one. Or a file, "
+    ".onnx or .tflite, for the model without its tokenizer."
+)
+_FOLDER = "The model's folder, which holds a folder for each version."
+
+
+@app.command(rich_help_panel="Tasks")
+def export(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
+) -> None:
+    """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or for ONNX Runtime or LiteRT."""
+    with messages():
+        from lmzoo.cli.task_commands import load_task
+        from lmzoo.serving.export import file_format
+
+        is_file = file_format(target) is not None
+        if not is_file and not target.name.isdecimal():
+            versions = [int(path.name) for path in target.glob("*") if path.name.isdecimal()]
+            target = target / str(max(versions, default=0) + 1)
+        if target.exists() and not overwrite:
+            raise FileExistsError(f"{target} exists already. Pass `overwrite=True` to replace it.")
+        _, task = load_task(model)
+        task.export(target, verbose=False)
+        taken, given = (task.backbone.input, [task.output_name]) if is_file else (["strings"], task.served_outputs)
+        said = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
+        Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command(rich_help_panel="Tasks")
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=_FOLDER, show_default=False)],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for one that is free.")] = 8501,
+    host: Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0 lets others in.")] = "localhost",
+) -> None:
+    """Answer requests as TensorFlow Serving's REST API does, for trying and testing. Ctrl-C ends it."""
+    with messages():
+        import json
+        import shlex
+
+        from lmzoo.serving.rest import ModelServer
+
+        typer.echo(f"Loading {folder} and warming up...", err=True)
+        with ModelServer(folder, port, host) as server:
+            url = f"http://{host}:{server.server_address[1]}/v1/models/{server.name}"
+            typer.echo(f"{url}:predict answers, versions {', '.join(map(str, sorted(server.loaded)))}", err=True)
+            body = shlex.quote(json.dumps(server.example(), ensure_ascii=False))
+            typer.echo(f"Try: curl -d {body} {url}:predict", err=True)
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                typer.echo("stopped", err=True)

@@ -1,0 +1,394 @@
+"""`lmzoo fit`, `lmzoo evaluate` and `lmzoo predict`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from lmzoo.cli.app import app, messages
+from lmzoo.cli.examples import (
+    Columns,
+    Reader,
+    read_label_sets,
+    read_numbers,
+    read_pairs,
+    read_prompts,
+    read_questions,
+    read_texts,
+    read_texts_alone,
+    read_words,
+)
+from lmzoo.cli.output import (
+    Tables,
+    check_output,
+    count_of,
+    in_chunks,
+    json_line,
+    output_to,
+    rows_of,
+    show,
+    show_report,
+    write_json,
+)
+
+# === What there is to know of each task ===
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A task on the command line.
+
+    Attributes:
+        name: what it is called there.
+        task: name of its class in `lmzoo.models`.
+        read: reads its examples.
+        report: name of the function of `lmzoo.evaluation.reports` that `evaluate` calls.
+        names: from labels, of examples or of their words, to the names in them; None if labels have no names.
+        arguments: from labels to the constructor's arguments that depend on them.
+        fits: whether a model of the class is of this kind.
+    """
+
+    name: str
+    task: str
+    read: Reader
+    report: str
+    names: Callable[[Any], Iterable[str]] | None = None
+    arguments: Callable[[Any], dict[str, Any]] = lambda y: {}
+    fits: Callable[[Any], bool] = lambda task: True
+
+
+def _of_lists(y: list[list[str]]) -> Iterable[str]:
+    return (label for labels in y for label in labels)
+
+
+def _threshold(y: list[Any]) -> dict[str, Any]:
+    return {} if all(y) else {"null_score_threshold": 0.0}
+
+
+def _objective(y: Any) -> dict[str, Any]:
+    return {"objective": "contrastive" if y is None else "cosine"}
+
+
+def _many(y: Any) -> dict[str, Any]:
+    return {"multi_label": True}
+
+
+def _has_one(task: Any) -> bool:
+    return not task.multi_label
+
+
+def _has_many(task: Any) -> bool:
+    return bool(task.multi_label)
+
+
+KINDS = (
+    Kind("classifier", "TextClassifier", read_texts, "report_classes", names=iter, fits=_has_one),
+    Kind("regressor", "TextRegressor", read_numbers, "report_numbers"),
+    Kind("tagger", "TokenClassifier", read_words, "report_tags", names=_of_lists),
+    Kind("qa", "QuestionAnswerer", read_questions, "report_answers", arguments=_threshold),
+    Kind("choice", "MultipleChoice", read_prompts, "report_choices"),
+    Kind("masked-lm", "MaskedLM", read_texts_alone, "report_masked"),
+    Kind("embedder", "TextEmbedder", read_pairs, "report_pairs", arguments=_objective),
+    Kind(
+        "multi-label",
+        "TextClassifier",
+        read_label_sets,
+        "report_label_sets",
+        names=_of_lists,
+        arguments=_many,
+        fits=_has_many,
+    ),
+)
+
+
+def _kind_called(name: str) -> Kind:
+    wanted = re.sub("[-_ ]", "", name.lower())
+    # Of two kinds of a class the first one has its name.
+    known = {re.sub("-", "", key.lower()): kind for kind in reversed(KINDS) for key in (kind.name, kind.task)}
+    if wanted not in known:
+        near = difflib.get_close_matches(wanted, known, n=1)
+        hint = f" Did you mean {known[near[0]].name}?" if near else ""
+        raise ValueError(f"There is no task {name!r}.{hint} Choose one of {', '.join(kind.name for kind in KINDS)}.")
+    return known[wanted]
+
+
+# === Options ===
+
+_DATA = "CSV, TSV (no quotes), JSON lines, text lines, CoNLL, CoNLL-U, SQuAD's JSON; also compressed by gzip or xz."
+_MODEL = "A .keras file, or a preset with the task's head."
+_TEXT = 'Column of the texts, by name or by number from 0 on. Default: "text"; the words, the question, the prompt.'
+_PAIR = "Column of the second texts of pairs; the context; the words that every choice begins with."
+_LABEL = 'Column of the labels. Default: "label", the last one of CoNLL, UPOS of CoNLL-U. "|" parts several.'
+_CHOICES = "Columns of the choices, with commas between them, or one that holds lists. Default: ending0 to ending3."
+_FORMAT = "csv, tsv, jsonl, txt, labelled (a label, a space, a text), conll, conllu, squad. Default: as the name says."
+_SCALE = "Divide labels that are numbers by this, as 5 for similarities of 0 to 5."
+
+Text = Annotated[str | None, typer.Option("--text", help=_TEXT, rich_help_panel="Data")]
+Pair = Annotated[str | None, typer.Option("--pair", help=_PAIR, rich_help_panel="Data")]
+Label = Annotated[str | None, typer.Option("--label", help=_LABEL, rich_help_panel="Data")]
+Choices = Annotated[str | None, typer.Option("--choices", help=_CHOICES, rich_help_panel="Data")]
+FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT, rich_help_panel="Data")]
+Header = Annotated[
+    bool, typer.Option("--header/--no-header", help="Whether CSV and TSV begin with names.", rich_help_panel="Data")
+]
+Encoding = Annotated[str, typer.Option("--encoding", help="Of the files.", rich_help_panel="Data")]
+Scale = Annotated[float, typer.Option("--scale", help=_SCALE, rich_help_panel="Data")]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Examples in a batch.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
+
+
+@app.command(rich_help_panel="Tasks")
+def fit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Training examples. {_DATA}", show_default=False)],
+    task: Annotated[str, typer.Option("--task", help=f"{', '.join(kind.name for kind in KINDS)}.")],
+    preset: Annotated[str, typer.Option("--preset", help="What to start from: see `lmzoo presets`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")],
+    validation: Annotated[Path | None, typer.Option("--validation", help="Examples to evaluate on.")] = None,
+    validation_split: Annotated[
+        float, typer.Option("--validation-split", min=0.0, max=0.99, help="Or a share of DATA, drawn at random.")
+    ] = 0.0,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Times to go through the examples.")] = 3,
+    batch_size: BatchSize = 32,
+    learning_rate: Annotated[
+        float | None, typer.Option("--learning-rate", min=0.0, help="Its peak. Default: by the model's width.")
+    ] = None,
+    sequence_length: Annotated[
+        int | None, typer.Option("--sequence-length", help="Longest row in tokens. Default: the preset's.")
+    ] = None,
+    pooling: Annotated[str | None, typer.Option("--pooling", help="first or mean; cls, mean or max.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of all that is random.")] = 0,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    choices: Choices = None,
+    format: FormatOption = None,
+    header: Header = True,
+    encoding: Encoding = "utf-8",
+    scale: Scale = 1.0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train a task on a file of examples and write it as a .keras file.
+
+    The labels are those of DATA. With validation examples, the model's scores on them follow the training.
+    """
+    with messages():
+        kind, columns = _kind_called(task), Columns(text, pair, label, choices, format, header, encoding, scale)
+        check_output(output, overwrite, suffix=".keras")
+        if validation and validation_split:
+            raise ValueError("Give --validation or --validation-split, not both.")
+        x, y = kind.read(data, columns, True, None)
+        arguments, names = kind.arguments(y), None
+        if kind.names:
+            from lmzoo.text.span_labels import with_marks
+
+            arguments["labels"] = names = _sorted_labels(with_marks(set(kind.names(y))), data)
+        held = kind.read(validation, columns, True, names) if validation else None
+        if validation_split:
+            (x, y), held = _split(x, y, validation_split, seed)
+        if names:
+            counts = [Counter(kind.names(part[1])) for part in ((x, y), held) if part]
+            titles = ["label", "training", "validation"][: len(counts) + 1]
+            show(titles, [[name, *(count[name] for count in counts)] for name in names])
+        given = {"sequence_length": sequence_length, "pooling": pooling}
+        arguments |= {name: value for name, value in given.items() if value is not None}
+
+        import keras
+
+        from lmzoo.training import AdamW
+
+        keras.utils.set_random_seed(seed)
+        model = _task_class(kind, arguments).from_preset(preset, **arguments)
+        if learning_rate is not None:
+            model.compile(AdamW(learning_rate, global_clipnorm=1.0))
+        verbose = "auto" if Console().is_terminal else 2
+        history = model.fit(x, y, batch_size, epochs, verbose, validation_data=held, seed=seed).history
+        if held and kind.name == "qa" and len({bool(answers) for answers in held[1]}) == 2:
+            model.fit_null_threshold(*held, batch_size)
+        model.save(output)
+        Console(stderr=True).print(f"written to {output}", highlight=False)
+        training = {f"training {name}": values[-1] for name, values in history.items()}
+        show_report(*(_assess(kind, model, *held, batch_size) if held else (training, {})))
+
+
+@app.command(rich_help_panel="Tasks")
+def evaluate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labelled examples. {_DATA}", show_default=False)],
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write all scores to this file.")] = None,
+    batch_size: BatchSize = 32,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    choices: Choices = None,
+    format: FormatOption = None,
+    header: Header = True,
+    encoding: Encoding = "utf-8",
+    scale: Scale = 1.0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Print a task's scores on a file of labelled examples.
+
+    Loss and metrics are those that the model was compiled with; the rest depends on the task.
+    """
+    with messages():
+        if json_file:
+            check_output(json_file, overwrite)
+        columns = Columns(text, pair, label, choices, format, header, encoding, scale)
+        kind, task = load_task(model)
+        x, y = kind.read(data, columns, True, task.class_names if kind.names else None)
+        scores, tables = _assess(kind, task, x, y, batch_size)
+        if json_file:
+            write_json(
+                json_file, {"model": model, "data": str(data), "examples": count_of(x), "scores": scores}, tables
+            )
+        show_report(scores, tables)
+
+
+@app.command(rich_help_panel="Tasks")
+def predict(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help=f"Examples, or - for lines of text from the input. {_DATA}")
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of the output.")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Answers to each example, best first.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Lowest probability of a class, for several labels (0.5).")
+    ] = None,
+    batch_size: BatchSize = 32,
+    text: Text = None,
+    pair: Pair = None,
+    choices: Choices = None,
+    format: FormatOption = None,
+    header: Header = True,
+    encoding: Encoding = "utf-8",
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a task's answers as JSON lines, one for each example.
+
+    A line is what the task's verb returns: a class and its score, a number, spans, an answer, a choice, words for the
+    mask, a vector.
+    """
+    with messages():
+        if output:
+            check_output(output, overwrite)
+        kind, task = load_task(model)
+        source: Any = sys.stdin.buffer if data == "-" else Path(data)
+        columns = Columns(text, pair, None, choices, format or ("txt" if data == "-" else None), header, encoding)
+        x, _ = kind.read(source, columns, False, None)
+        verb = getattr(task, task.verb)
+        options = {k: v for k, v in (("top_k", top_k), ("threshold", threshold)) if v is not None}
+        if unknown := options.keys() - inspect.signature(verb).parameters.keys():
+            raise ValueError(f"A {kind.task} takes no such option: leave out --{min(unknown).replace('_', '-')}.")
+        with output_to(output) as file, in_chunks(batch_size) as chunks:
+            done = 0
+            for part in chunks(x):
+                try:
+                    answers = verb(part, batch_size=batch_size, **options)
+                except (ValueError, TypeError) as error:
+                    raise ValueError(f"{error} (Counted from example {done}.)" if done else str(error)) from None
+                file.writelines(map(json_line, answers))
+                done += count_of(part)
+
+
+# === Examples and models ===
+
+
+def _split(x: Any, y: Any, share: float, seed: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Training and validation examples."""
+    import numpy as np
+
+    count = count_of(x)
+    held = round(count * share)
+    if not 0 < held < count:
+        raise ValueError(f"--validation-split {share:g} leaves no examples for training or validation of {count}.")
+    order = np.random.default_rng(seed).permutation(count).tolist()
+    train, test = ((rows_of(x, rows), y and rows_of(y, rows)) for rows in (sorted(order[held:]), sorted(order[:held])))
+    return train, test
+
+
+def _sorted_labels(names: Iterable[str], data: Path) -> list[str]:
+    """All labels in the order of the alphabet or, if they are numbers, in theirs."""
+    labels = sorted(set(names))
+    if not labels:
+        raise ValueError(f"No example of {data} has a label.")
+    if len(labels) < 2:
+        raise ValueError(f"All labels of {data} are {labels[0]!r}: there is nothing to tell apart.")
+    return sorted(labels, key=float) if all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels) else labels
+
+
+def _numbered(y: Any, numbers: dict[str, int]) -> Any:
+    return numbers[y] if isinstance(y, str) else [_numbered(label, numbers) for label in y]
+
+
+def _task_class(kind: Kind, arguments: dict[str, Any]) -> Any:
+    from lmzoo import models
+
+    found = getattr(models, kind.task)
+    if "pooling" in arguments and "pooling" not in inspect.signature(found).parameters:
+        raise ValueError(f"A {kind.task} does not pool: leave out --pooling.")
+    return found
+
+
+def load_task(source: str) -> tuple[Kind, Any]:
+    """A task, and what there is to know of it."""
+    import keras
+
+    from lmzoo import models
+
+    path = Path(source)
+    if path.suffix == ".keras" or path.is_file():
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no file {path}.")
+        try:
+            task = keras.saving.load_model(path)
+        except Exception as error:  # Keras' own differ in type and length
+            reason = str(error).strip().split("\n")[0]
+            raise ValueError(f"{path} cannot be loaded: {reason}") from None
+    else:
+        task = _head_of(source).from_preset(source)
+    kind = next((kind for kind in KINDS if isinstance(task, getattr(models, kind.task)) and kind.fits(task)), None)
+    if kind is None:
+        raise ValueError(f"{source} holds a {type(task).__name__}, which is no task. See `lmzoo fit`.")
+    return kind, task
+
+
+def _head_of(preset: str) -> Any:
+    """The class of the task whose head a preset or checkpoint holds."""
+    from lmzoo import models
+    from lmzoo.presets.loading import open_source
+
+    name = open_source(preset).head
+    if name == "Pretrainer":  # of which that is the part with a verb
+        name = "MaskedLM"
+    if name not in {kind.task for kind in KINDS}:
+        raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")
+    return getattr(models, name)
+
+
+# === Scores ===
+
+
+def _assess(kind: Kind, task: Any, x: Any, y: Any, batch_size: int) -> tuple[dict[str, float], Tables]:
+    """Loss, metrics and the scores of the task's kind, and tables of more."""
+    from lmzoo.evaluation import reports
+
+    if not task.compiled:
+        task.compile()
+    labels = _numbered(y, {name: i for i, name in enumerate(task.class_names)}) if kind.names else y
+    verbose = int(Console().is_terminal)
+    learnt = labels if task.needs_labels else None  # what was learnt without labels can be compared with some
+    measured = task.evaluate(x, learnt, batch_size, return_dict=True, verbose=verbose)
+    with in_chunks(batch_size) as chunks:
+        report = getattr(reports, kind.report)(task, x, y, chunks, batch_size=batch_size, **measured)
+    return {**measured, **report.scores}, report.tables

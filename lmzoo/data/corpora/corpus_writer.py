@@ -1,0 +1,191 @@
+"""Tokenising documents into files, so that a run that was stopped can go on."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, described
+from lmzoo.data.corpora.token_corpus import TokenCorpus
+from lmzoo.data.corpora.tokenized_documents import DocumentReader, TokenizedDocuments, tokenize_documents
+from lmzoo.files.atomic import atomic_file
+from lmzoo.text import Tokenizer
+from lmzoo.text.mask_tokens import maskable
+from lmzoo.text.validate_text import notify
+
+_BATCH = 1 << 20  # characters tokenised at once
+_AHEAD = 2  # batches that wait to be tokenised while the next is read
+
+
+def write_corpus(
+    documents: Iterable[str | Sequence[str]],
+    tokenizer: Tokenizer,
+    folder: str | Path,
+    shard_tokens: int = 1 << 24,
+    verbose: bool = True,
+    notify: Callable[[str], None] = notify,
+) -> TokenCorpus:
+    """Tokenises documents into a folder of memory-mapped files.
+
+    Documents are taken one after another and never held together. The tokenizers' own threads work on all cores
+    (`RAYON_NUM_THREADS` limits those of WordPiece and BPE) while the next documents are read. Every file is written to
+    a temporary name first, and `corpus.json` says how long it is and what its sha256 is. Ids are uint16 where the
+    vocabulary allows it and int32 elsewhere.
+
+    A run that was stopped goes on after its last whole file: call again with the same arguments. The documents that are
+    there already are then read once more and compared, not tokenised. A corpus that is complete is only opened.
+
+    Args:
+        documents: documents, each a list of sentences, or a string, which is one sentence; of any length. Those that
+            hold no tokens are left out, with one notice. A special token that is spelt out in them is taken as such,
+            as everywhere, with another notice.
+        tokenizer: a tokenizer of `lmzoo.text`; it is kept with the corpus.
+        folder: where to write.
+        shard_tokens: int, a file ends with the documents that bring it to so many tokens.
+        verbose: whether to show progress, if there is a terminal.
+        notify: what to do with notices; see `Preprocessor.encode`.
+
+    Raises:
+        TypeError: for a document that is no list of strings, naming its position.
+        ValueError: if the folder holds a corpus of another tokenizer or of other documents, or naming a file that is
+            not whole; if there are no tokens.
+
+    Example: see `TokenCorpus`.
+    """
+    folder = Path(folder)
+    if (folder / INDEX_FILE).exists():
+        index = Index.read(folder)
+        index.check_tokenizer(folder, tokenizer)
+        index.check_files(folder)
+    else:
+        (folder / TOKENIZER_FOLDER).mkdir(parents=True, exist_ok=True)
+        tokenizer.save_assets(folder / TOKENIZER_FOLDER)
+        dtype = "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
+        index = Index(tokenizer=described(tokenizer), dtype=dtype, shards=[])
+        index.write(folder)
+    if not index.complete:
+        _Writer(folder, index, tokenizer, shard_tokens, notify).write(documents, verbose)
+    return TokenCorpus(folder)
+
+
+class _Writer:
+    """Fills what is left of a corpus."""
+
+    def __init__(
+        self, folder: Path, index: Index, tokenizer: Tokenizer, shard_tokens: int, notify: Callable[[str], None]
+    ) -> None:
+        self.folder, self.index, self.tokenizer, self.shard_tokens = folder, index, tokenizer, shard_tokens
+        self.notify = notify
+        self.parts: list[TokenizedDocuments] = []
+        self.tokens = 0
+
+    def write(self, documents: Iterable[str | Sequence[str]], verbose: bool) -> None:
+        done: dict[str, Any] = self.index.shards[-1] if self.index.shards else {"read": 0, "digest": ""}
+        if "digest" not in done:
+            raise ValueError(f"{self.folder} was begun by an earlier lmzoo, and cannot be gone on with. {ADVICE}")
+        reader, read = DocumentReader(documents, self.notify), 0
+        texts = iter(reader)
+        digest = hashlib.sha256()
+        for document in itertools.islice(texts, done["read"]):
+            _update(digest, document)
+            read += 1
+        if done["read"] and (read, digest.hexdigest()) != (done["read"], done["digest"]):
+            raise ValueError(
+                f"These are not the documents that {self.folder} was begun with. {ADVICE} Or give the same ones."
+            )
+        with _progress(self.folder.name, verbose) as show, ThreadPoolExecutor(1) as pool:
+            waiting: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
+            for batch in self._batches(texts):
+                for document in batch:
+                    _update(digest, document)
+                read += len(batch)
+                future = pool.submit(lambda batch: tokenize_documents(batch, self.tokenizer).without_empty(), batch)
+                waiting.append((future, read, digest.hexdigest()))
+                if len(waiting) > _AHEAD:
+                    self._take(*waiting.popleft(), show)
+            while waiting:
+                self._take(*waiting.popleft(), show)
+        if self.parts:
+            self._close(read, digest.hexdigest())
+        if not self.index.shards:
+            raise ValueError("There are no tokens in these documents.")
+        self.index.complete = True
+        self.index.write(self.folder)
+        reader.report(sum(shard["documents"] for shard in self.index.shards))
+        if special := sum(shard.get("special", 0) for shard in self.index.shards):
+            self.notify(
+                f"{special} special tokens, such as {self.tokenizer.special_tokens[0]}, are spelt out in the documents "
+                "and were taken as such: remove them from the text if they are none."
+            )
+
+    def _batches(self, texts: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+        """Documents of about `_BATCH` characters, of fewer where shards are small, since a shard ends with a batch."""
+        most, batch, count = min(_BATCH, self.shard_tokens), [], 0
+        for document in texts:
+            batch.append(document)
+            count += sum(map(len, document)) + 1
+            if count >= most:
+                yield batch
+                batch, count = [], 0
+        if batch:
+            yield batch
+
+    def _take(self, future: Future[TokenizedDocuments], read: int, digest: str, show: Callable[[int], None]) -> None:
+        part = future.result()
+        if len(part):
+            self.parts.append(part)
+            self.tokens += len(part.token_ids)
+        if self.tokens >= self.shard_tokens:
+            self._close(read, digest)
+        show(len(part.token_ids))
+
+    def _close(self, read: int, digest: str) -> None:
+        """Writes what was tokenised as the next shard: the ends of documents and sentences, then tokens."""
+        name = f"shard-{len(self.index.shards):05}.bin"
+        sentences = _joined([part.sentence_splits for part in self.parts])
+        documents = _joined([part.document_splits for part in self.parts])
+        tokens = np.concatenate([part.token_ids for part in self.parts]).astype(self.index.dtype)
+        written = hashlib.sha256()
+        with atomic_file(self.folder / name) as temporary, temporary.open("wb") as file:
+            for array in (documents, sentences, tokens):
+                file.write(array.data)
+                written.update(array.data)
+        counts = {"documents": len(documents) - 1, "sentences": len(sentences) - 1, "tokens": len(tokens)}
+        counts["special"] = int(np.count_nonzero(~maskable(self.tokenizer, tokens)))
+        size = documents.nbytes + sentences.nbytes + tokens.nbytes
+        entry = {"name": name, **counts, "size": size, "sha256": written.hexdigest(), "read": read, "digest": digest}
+        self.index.shards.append(entry)
+        self.index.write(self.folder)
+        self.parts, self.tokens = [], 0
+
+
+def _joined(splits: list[np.ndarray]) -> np.ndarray:
+    """Splits of parts as those of the whole."""
+    begins = np.cumsum([0, *(part[-1] for part in splits[:-1])])
+    return np.concatenate([[0], *(part[1:] + begin for part, begin in zip(splits, begins, strict=True))])
+
+
+def _update(digest: Any, document: list[str]) -> None:
+    digest.update("".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode())
+
+
+@contextlib.contextmanager
+def _progress(name: str, verbose: bool) -> Iterator[Callable[[int], None]]:
+    """A line on the terminal, if there is one; call the function with the number of tokens that came."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    counts = TextColumn("{task.completed:,} tokens, {task.fields[rate]:,.0f} tokens/s")
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), counts, TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not (verbose and console.is_terminal)) as progress:
+        task = progress.add_task(name, total=None, rate=0.0)
+        yield lambda tokens: progress.update(task, advance=tokens, rate=progress.tasks[0].speed or 0.0)

@@ -1,0 +1,162 @@
+"""Tokenised documents as arrays: what rows are packed from, and what shards hold."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lmzoo.text import Tokenizer
+from lmzoo.text.validate_text import clean_columns, is_text
+
+
+@dataclass(frozen=True)
+class TokenizedDocuments:
+    """Tokens of documents, with the ends of sentences and of documents.
+
+    Attributes:
+        token_ids: integers (n,), without special tokens.
+        sentence_splits: int64 (s + 1,), sentence i is `token_ids[sentence_splits[i]:sentence_splits[i + 1]]`.
+        document_splits: int64 (d + 1,), document i has the sentences `document_splits[i]` to `document_splits[i + 1]`.
+    """
+
+    token_ids: np.ndarray
+    sentence_splits: np.ndarray
+    document_splits: np.ndarray
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self.document_splits) - 1
+
+    def sentences(self, document: int) -> np.ndarray:
+        """Int64 (s + 1,), where the sentences of a document begin and end in `token_ids`.
+
+        Args:
+            document: int, its index.
+        """
+        return self.sentence_splits[self.document_splits[document] : self.document_splits[document + 1] + 1]
+
+    def without_empty(self) -> TokenizedDocuments:
+        """The same without sentences that hold no tokens, and without documents that hold no sentences."""
+        filled = np.flatnonzero(np.diff(self.sentence_splits))
+        sentences = self.sentence_splits[np.concatenate([[0], filled + 1])]
+        documents = np.unique(np.searchsorted(filled, self.document_splits))
+        return TokenizedDocuments(self.token_ids, sentences, documents)
+
+
+def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Tokenizer) -> TokenizedDocuments:
+    """Tokenises documents, all sentences in one batch.
+
+    Args:
+        documents: documents, each a list of sentences, or a string, which is one sentence.
+        tokenizer: a tokenizer of `lmzoo.text`.
+
+    Example:
+
+    ```python
+    from lmzoo.text import WordPieceTokenizer
+    from lmzoo.data.corpora.tokenized_documents import tokenize_documents
+
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "a", "b"])
+    tokenize_documents([["a a", "b"], ["a"]], tokenizer).sentence_splits  # [0, 2, 3, 4]
+    ```
+    """
+    parts = [sentences_of(document) for document in documents]
+    ids = tokenizer.tokenize([sentence for part in parts for sentence in part])
+    sentences = splits_of([len(sentence) for sentence in ids])
+    flat = tokenizer.as_array(itertools.chain.from_iterable(ids), int(sentences[-1]))
+    return TokenizedDocuments(flat, sentences, splits_of([len(part) for part in parts]))
+
+
+class DocumentReader:
+    """Documents as lists of valid sentences, read one after another, and what there is to say of them at the end.
+
+    Args:
+        documents: strings, each one sentence, or lists of sentences.
+        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
+
+    Attributes:
+        count: documents that were read so far.
+
+    Raises:
+        TypeError: as `check_documents`; while reading, naming the position of a document that is no text.
+    """
+
+    def __init__(self, documents: Iterable[str | Sequence[str]], notify: Callable[[str], None]) -> None:
+        check_documents(documents)
+        self.documents, self.notify = documents, notify
+        self.count = 0
+        self._invalid: list[str] = []
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Each document's sentences."""
+        for position, document in enumerate(self.documents):
+            self.count += 1
+            sentences = sentences_of(no_record(document, position))
+            yield clean_columns({f"documents[{position}]": sentences}, self._invalid.append)[0]
+
+    def report(self, kept: int, empty: str = "held no tokens") -> None:
+        """Gives a notice of documents that were left out, and one of those that held invalid UTF-8.
+
+        Args:
+            kept: documents that were not left out.
+            empty: why the others were.
+        """
+        if kept < self.count:
+            self.notify(f"{self.count - kept} of {self.count} documents {empty} and were left out.")
+        if self._invalid:
+            self.notify(f"{len(self._invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
+
+
+def check_documents(documents: Any) -> None:
+    """Checks that there may be documents in `documents`.
+
+    Raises:
+        TypeError: if it is one text, a dict or a table, whose names would be read, or nothing to go through.
+    """
+    named = isinstance(documents, Mapping) or hasattr(documents, "columns")
+    if is_text(documents) or named or not isinstance(documents, Iterable):
+        raise TypeError(
+            f"Expected a list of documents, each a list of sentences; got {documents!r:.60} "
+            f"({type(documents).__name__})."
+        )
+
+
+def no_record(document: Any, position: int) -> Any:
+    """The document.
+
+    Args:
+        document: text, or texts.
+        position: int, where it stands among the documents.
+
+    Raises:
+        TypeError: if it is a record, of which only the names of its fields would be read.
+    """
+    if isinstance(document, Mapping):
+        raise TypeError(
+            f"`documents[{position}]` is a record of {', '.join(map(repr, document))}, not a text: "
+            "`lmzoo.data.corpora.split_documents(documents, field=...)` takes one field of each."
+        )
+    return document
+
+
+def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
+    """A document's sentences: itself, if it is a string."""
+    return [document] if is_text(document) else document  # type: ignore[list-item]
+
+
+def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Int64 (n + 1,), where parts of these lengths begin and end."""
+    splits = np.zeros(len(lengths) + 1, "int64")
+    np.cumsum(lengths, out=splits[1:])
+    return splits
+
+
+def groups_of(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Items in lists of `size`; the last may be shorter."""
+    items = iter(items)
+    while group := list(itertools.islice(items, size)):
+        yield group

@@ -1,0 +1,79 @@
+"""Multiple choice: SWAG's CSV, and tables like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lmzoo.data.readers.tables import Column, open_table
+from lmzoo.data.readers.text_files import Source, check_label
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def read_choices(
+    path: Source,
+    prompt: Column | Sequence[Column] = "sent1",
+    start: Column | None = "sent2",
+    choices: Column | Sequence[Column] = ("ending0", "ending1", "ending2", "ending3"),
+    label: Column | None = "label",
+    header: bool = True,
+    format: str | None = None,
+    encoding: str = "utf-8",
+) -> tuple[list[tuple[str, list[str]]], list[int] | None]:
+    r"""Prompts, their choices, and which of them is right, from the columns of a table; SWAG's by default.
+
+    Args:
+        path: a file, or an open one in binary mode; it may be compressed by gzip or xz.
+        prompt: name of the column with the prompts, or its number, from 0 on; several are joined by a space.
+        start: that of words which every choice begins with, or None.
+        choices: those of the choices; or one, that holds a list (JSON lines).
+        label: that of the right choice: its number from 0 on, or its letter from A on. None for none.
+        header: see `read_table`, as the rest.
+        format: by default the file's suffix says it.
+        encoding: of the file.
+
+    Returns:
+        `x, y` as `lmzoo.models.MultipleChoice.fit` takes them: a list of `(prompt, [choice, ...])` and a list of
+        numbers, or None.
+
+    Raises:
+        ValueError: naming the file, and the line where there is one: as `read_table`, and for a label that is no choice
+            or choices that are no list.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+    from lmzoo.data.readers import read_choices
+
+    Path("swag.csv").write_text(
+        "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+        "A man sits down.,He,flies away.,opens a book.,is a tree.,rains.,1\n"
+    )
+    x, y = read_choices("swag.csv")
+    x[0]  # ("A man sits down.", ["He flies away.", "He opens a book.", "He is a tree.", "He rains."])
+    y  # [1]
+    ```
+    """
+    table = open_table(path, header, format, encoding)
+    columns = [prompt] if isinstance(prompt, (str, int)) else prompt
+    prompts = [" ".join(row) for row in zip(*map(table.texts, columns), strict=True)]
+    if isinstance(choices, (str, int)):
+        lists = table.column(choices)
+        for i, row in enumerate(lists):
+            if not isinstance(row, list) or not all(isinstance(choice, str) for choice in row):
+                raise ValueError(f"{table.where(i)}: {choices!r} must be a list of strings, got {row!r:.60}.")
+    else:
+        lists = [list(row) for row in zip(*map(table.texts, choices), strict=True)]
+    if start is not None:
+        lists = [[f"{head} {c}" for c in row] for head, row in zip(table.texts(start), lists, strict=True)]
+    x = list(zip(prompts, lists, strict=True))
+    if label is None:
+        return x, None
+    return x, [_number(name, lists[i], table.where(i)) for i, name in enumerate(table.labels(label))]
+
+
+def _number(label: str, choices: Sequence[str], where: str) -> int:
+    names = [*map(str, range(len(choices))), *_LETTERS[: len(choices)]]
+    check_label(label, names, where)
+    return names.index(label) % len(choices)

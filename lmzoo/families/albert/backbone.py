@@ -1,0 +1,228 @@
+"""ALBERT (Lan et al., 2020, https://arxiv.org/abs/1909.11942)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from lmzoo.families.backbone import Backbone
+from lmzoo.families.encoder_config import EncoderConfig, is_integer, require
+from lmzoo.families.transformer import TransformerBackbone, block_of, embedding_of, inputs_of
+from lmzoo.layers import FirstTokenPooler, TransformerBlock
+from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.layers.remat import seeds_of
+from lmzoo.layers.scan import scan
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlbertConfig(EncoderConfig):
+    """Configuration of an ALBERT encoder: `EncoderConfig` and what follows.
+
+    `dropout` was 0.1 in the first release (0 for xxlarge) and 0 in the second. `activation` is `"gelu_tanh"` in
+    Google's code and the second release, `"gelu"` in Hugging Face's conversions of the first, `"relu"` in the Chinese
+    models.
+
+    Attributes:
+        embedding_dim: width of the word table, E.
+        num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
+        num_inner_repetitions: blocks of a group.
+        embedding_projection: whether a linear layer leads from E to H; by default where they differ. (Google's code has
+            none where they are equal, Hugging Face's always has one.)
+        unroll: whether to compile every application on its own rather than one loop.
+    """
+
+    embedding_dim: int = 128
+    num_groups: int = 1
+    num_inner_repetitions: int = 1
+    embedding_projection: bool | None = None
+    unroll: bool = False
+
+    def __post_init__(self) -> None:
+        """See `EncoderConfig`."""
+        super().__post_init__()
+        for name in ("embedding_dim", "num_groups", "num_inner_repetitions"):
+            require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
+        if self.num_layers % self.num_groups:
+            raise ValueError(
+                f"`num_layers` ({self.num_layers}) must be a multiple of `num_groups` ({self.num_groups})."
+            )
+        if self.embedding_projection is None:
+            object.__setattr__(self, "embedding_projection", self.embedding_dim != self.hidden_dim)
+        if not self.embedding_projection and self.embedding_dim != self.hidden_dim:
+            raise ValueError(
+                f"`embedding_projection` can only be False if `embedding_dim` ({self.embedding_dim}) equals "
+                f"`hidden_dim` ({self.hidden_dim})."
+            )
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class SharedBlocks(keras.layers.Layer):
+    """Blocks that are applied again and again with the same weights (Lan et al., 2020, section 3.1).
+
+    The applications of a group are one loop in compiled code, so compile time does not grow with their number.
+
+    Args:
+        blocks: `num_groups` times as many blocks as a group has, group by group.
+        num_groups: int, G.
+        repetitions: int, how often each group is applied.
+        unroll: whether to write the loop out instead.
+
+    Call arguments: `x` float (B, T, H), `padding_mask` bool (B, T). Returns a list of G · repetitions · blocks of a
+    group tensors (B, T, H), one for each application of a block.
+    """
+
+    def __init__(
+        self, blocks: list[TransformerBlock], num_groups: int, repetitions: int, unroll: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.blocks = list(blocks)
+        self.num_groups = num_groups
+        self.repetitions = repetitions
+        self.unroll = unroll
+
+    @property
+    def groups(self) -> list[list[TransformerBlock]]:
+        """The blocks of each group."""
+        size = len(self.blocks) // self.num_groups
+        return [self.blocks[i : i + size] for i in range(0, len(self.blocks), size)]
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the blocks' weights."""
+        for block in self.blocks:
+            block.build(input_shape)
+        self.built = True
+
+    def call(self, x: Any, padding_mask: Any, training: bool = False) -> list[Any]:
+        """Applies all groups."""
+        states = []
+        for group in self.groups:
+            if self.unroll:
+                for block in group * self.repetitions:
+                    x = block(x, padding_mask, training=training)  # (B, T, H)
+                    states.append(x)
+            else:
+                new = self._loop(group, x, padding_mask, training)
+                states += new
+                x = new[-1]
+        return states
+
+    def _loop(self, group: list[TransformerBlock], x: Any, padding_mask: Any, training: bool) -> list[Any]:
+        # Only a stateless call may stand in a loop: the dropout seeds go through it as part of the carry.
+        trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
+        seeds = [[v.value for v in block.non_trainable_variables] for block in group]
+
+        def step(carry: Any, _: Any) -> tuple[Any, Any]:
+            x, seeds = carry
+            outputs, after = [], []
+            for block, weights, state in zip(group, trainable, seeds, strict=True):
+                x, state = block.stateless_call(weights, state, x, padding_mask, training=training)
+                outputs.append(x)
+                after.append(state)
+            return (x, after), outputs
+
+        (_, after), outputs = scan(step, (x, seeds), length=self.repetitions)  # each (repetitions, B, T, H)
+        for block, state in zip(group, after, strict=True):
+            # A frozen weight stays as it is: in mixed precision what went through the loop is rounded.
+            moving = {id(v) for v in seeds_of(block)}
+            for variable, value in zip(block.non_trainable_variables, state, strict=True):
+                if id(variable) in moving:
+                    variable.assign(value)
+        return [output[i] for i in range(self.repetitions) for output in outputs]
+
+    def compute_output_shape(
+        self, x_shape: tuple[int | None, ...], padding_mask_shape: Any = None
+    ) -> list[tuple[int | None, ...]]:
+        """The inputs' shape, for each application of a block."""
+        return [x_shape] * (len(self.blocks) * self.repetitions)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "blocks": [keras.layers.serialize(block) for block in self.blocks],
+            "num_groups": self.num_groups,
+            "repetitions": self.repetitions,
+            "unroll": self.unroll,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> SharedBlocks:
+        """Builds the layer with blocks of its own."""
+        return cls(**{**config, "blocks": [keras.layers.deserialize(block) for block in config["blocks"]]})
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class AlbertBackbone(TransformerBackbone):
+    """ALBERT's encoder: BERT's with a narrow word table and blocks that share their weights.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of
+    num_layers · num_inner_repetitions + 1 tensors (B, T, H), the first of them the embeddings after the projection.
+
+    It takes the fields of `AlbertConfig` as keyword arguments, and `dtype`, a dtype policy.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.AlbertBackbone(
+        vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12, intermediate_dim=24, embedding_dim=8
+    )
+    ids = np.array([[2, 17, 23, 3, 0]], "int32")
+    outputs = backbone({"token_ids": ids, "padding_mask": ids > 0, "segment_ids": np.zeros_like(ids)})
+    len(outputs["hidden_states"])  # 3
+    ```
+    """
+
+    config_class = AlbertConfig
+
+    # The last application is part of the loop, so there is nothing to save.
+    vectors_at = Backbone.vectors_at
+
+    @property
+    def blocks(self) -> list[TransformerBlock]:
+        """The block of each application, in order."""
+        return [block for group in self.encoder.groups for block in group * self.encoder.repetitions]
+
+    @classmethod
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Builds the graph."""
+        # === Layers ===
+        layers: dict[str, Any] = {"embeddings": embedding_of(config, dtype, config.embedding_dim)}
+        if config.embedding_projection:
+            initializer = TruncatedNormal(stddev=config.initializer_range)
+            layers["embedding_projection"] = keras.layers.Dense(
+                config.hidden_dim, kernel_initializer=initializer, dtype=dtype, name="embedding_projection"
+            )
+        names = [f"group_{i}_block_{j}" for i in range(config.num_groups) for j in range(config.num_inner_repetitions)]
+        layers["encoder"] = SharedBlocks(
+            [block_of(config, dtype, name) for name in names],
+            config.num_groups,
+            config.num_layers // config.num_groups,
+            config.unroll,
+            dtype=dtype,
+            name="encoder",
+        )
+        layers["pooler"] = FirstTokenPooler(config.hidden_dim, config.initializer_range, dtype=dtype, name="pooler")
+
+        # === Functional Model ===
+        inputs = inputs_of(config)
+        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        x = layers["embeddings"](**inputs)  # (B, T, E)
+        if "embedding_projection" in layers:
+            x = layers["embedding_projection"](x)  # (B, T, H)
+        hidden_states = [x, *layers["encoder"](x, mask)]
+        outputs = {
+            "sequence_output": hidden_states[-1],
+            "pooled_output": layers["pooler"](hidden_states[-1]),
+            "hidden_states": tuple(hidden_states),
+        }
+        return layers, inputs, outputs

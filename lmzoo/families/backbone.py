@@ -1,0 +1,246 @@
+"""The base of all backbones."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import keras
+
+from lmzoo.families.docstrings import with_arguments
+from lmzoo.families.input_checks import check_ids
+from lmzoo.family import family_of
+from lmzoo.layers import GatherPositions
+from lmzoo.layers.sublayers import sublayers
+from lmzoo.presets.catalog import list_presets
+from lmzoo.presets.loading import load_backbone, save_preset
+
+
+class Backbone(keras.Model):
+    """A Functional model from token features to hidden states; the part that is pre-trained.
+
+    A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
+    the dataclass's fields as keyword arguments.
+
+    Args:
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training keeps only what goes into each block, and computes the rest again in the backward pass:
+            about a third more work for a fraction of the memory.
+        **config: the fields of `config_class`.
+    """
+
+    config_class: ClassVar[type]
+    lora_rank: int | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "config_class" in cls.__dict__:
+            # For help() and editors: the dataclass's fields, then what every backbone takes.
+            fields = inspect.signature(cls.config_class).parameters.values()
+            common = [p for p in inspect.signature(Backbone.__init__).parameters.values() if p.kind == p.KEYWORD_ONLY]
+            cls.__signature__ = inspect.Signature([*fields, *common])
+            if cls.__doc__:  # Python may have been told to leave them out
+                cls.__doc__ = with_arguments(cls.__doc__, cls.config_class, Backbone)
+
+    def __init__(
+        self,
+        *,
+        dtype: Any = None,
+        name: str | None = None,
+        trainable: bool = True,
+        remat: bool = False,
+        **config: Any,
+    ) -> None:
+        try:
+            parsed = self.config_class(**config)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}: {str(error).split('__init__() ')[-1]}") from None
+        policy = keras.dtype_policies.get(dtype)
+        special: dict[str, keras.DTypePolicy] = {}  # of single layers, in the configuration of a quantised model
+        if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+            special, policy = dict(policy), policy.default_policy
+        layers, inputs, outputs = self.assemble(parsed, policy)
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self.config = parsed
+        self.dtype_policy = policy
+        for attribute, layer in layers.items():
+            setattr(self, attribute, layer)
+        self.trainable = trainable  # only now, so that Keras passes it on to the layers
+        # A layer that is given the map itself can be loaded, but not saved again.
+        for layer in sublayers(self):
+            if layer.path in special:
+                layer.dtype_policy = special[layer.path]
+        blocks = [layer for layer in sublayers(self) if hasattr(layer, "remat")]
+        if remat and not blocks:
+            raise ValueError(f"A {type(self).__name__} has no blocks to compute again: leave `remat` False.")
+        for block in blocks:
+            block.remat = remat
+        self.remat = remat
+
+    @classmethod
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Builds the graph: returns its layers by attribute name, its symbolic inputs and its outputs."""
+        raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Checks what can be checked outside of graphs, and calls the model."""
+        self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as in a call."""
+        if isinstance(x, dict):
+            self.check_inputs(x)
+        return super().predict(x, *args, **kwargs)
+
+    @property
+    def id_counts(self) -> dict[str, int]:
+        """For each input whose values are checked, by name, how many ids there are: 0 to one less."""
+        return {}
+
+    def check_inputs(self, inputs: Any) -> None:
+        """Checks that the model can be called with `inputs`; while a graph is made only their names are known.
+
+        Args:
+            inputs: a dict of arrays or tensors; more than the model takes do not matter.
+
+        Raises:
+            TypeError: if one is neither array nor tensor.
+            ValueError: naming an input that is missing, or an id that the model does not have, its row and position.
+        """
+        if not isinstance(inputs, dict) or not self.input.keys() <= inputs.keys():
+            raise self._other_inputs(inputs)
+        for name, count in self.id_counts.items():
+            check_ids(name, inputs[name], count, len(self.input[name].shape))
+
+    def _other_inputs(self, inputs: Any) -> ValueError:
+        expected, rank = ", ".join(map(repr, self.input)), max(len(x.shape) for x in self.input.values())
+        shape = "(B, T, W)" if rank == 3 else "(B, T)"
+        given = ", ".join(map(repr, inputs)) if isinstance(inputs, dict) else type(inputs).__name__
+        return ValueError(f"This {type(self).__name__} takes a dict of {expected}, int32 {shape}; got {given}.")
+
+    def padding_mask(self, inputs: dict[str, Any]) -> Any:
+        """Where the tokens of `inputs` are real: int or bool (B, T)."""
+        return inputs["padding_mask"]
+
+    def vectors_at(self, inputs: dict[str, Any], positions: Any, outputs: dict[str, Any] | None = None) -> Any:
+        """`sequence_output` at chosen positions.
+
+        Args:
+            inputs: the backbone's inputs, a dict.
+            positions: int tensor (B, M).
+            outputs: what the backbone returned for the inputs, if it has been called: so that it is not called again.
+
+        Returns:
+            Float tensor (B, M, H).
+        """
+        gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
+        outputs = self(inputs) if outputs is None else outputs
+        return gather(outputs["sequence_output"], positions)
+
+    def compiled_by_xla(self, answer: bool) -> None:
+        """Says whether XLA compiles what the backbone is part of: where not, layers may skip repeated words."""
+        for layer in sublayers(self):
+            if hasattr(layer, "dedupe"):
+                layer.dedupe = not answer
+
+    def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
+        """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
+
+        Files hold the weights with the updates added: what is loaded from them computes the same, without LoRA.
+
+        Args:
+            rank: int, rank of the updates.
+            target_layer_names: names of the Dense layers to adapt.
+        """
+        self.trainable = True
+        self.lora_rank = rank
+        targets = []
+        for layer in sublayers(self):
+            if layer.name in target_layer_names and hasattr(layer, "enable_lora"):
+                targets.append(layer)
+            elif next(sublayers(layer), None) is None:
+                layer.trainable = False
+        for layer in targets:
+            frozen = layer.trainable_weights
+            layer.enable_lora(rank)
+            for weight in frozen:
+                weight.trainable = False
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, dtype policies of quantised layers included, and which layers are frozen."""
+        dtype = self.dtype_policy
+        quantized = {layer.path: layer.dtype_policy for layer in sublayers(self) if layer.quantization_mode is not None}
+        if quantized:
+            dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized)
+        config = {
+            **dataclasses.asdict(self.config),
+            "dtype": keras.dtype_policies.serialize(dtype),
+            "name": self.name,
+            "trainable": self.trainable,
+        }
+        config |= {"remat": True} if self.remat else {}
+        # With LoRA everything but the updates is, and files do not hold those.
+        if self.trainable and not self.lora_rank:
+            frozen = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
+            config |= {"frozen": frozen} if frozen else {}
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """Builds a backbone from `get_config`'s output."""
+        config = dict(config)
+        frozen = set(config.pop("frozen", ()))
+        backbone = cls(**config)
+        for layer in sublayers(backbone) if frozen else ():
+            if layer.path in frozen:
+                layer.trainable = False
+        return backbone
+
+    @classmethod
+    def from_preset(cls, preset: str | Path, load_weights: bool = True, **config_overrides: Any) -> Backbone:
+        """Loads a backbone from a preset.
+
+        On `Backbone` the family is found from the preset; on a family's class the preset must be of that family.
+
+        Args:
+            preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
+            load_weights: False for the architecture with random weights.
+            **config_overrides: constructor arguments to change, such as `dropout=0.2` or `dtype="bfloat16"`.
+
+        Returns:
+            The backbone.
+
+        Raises:
+            ValueError: unknown name (near ones are suggested), altered or missing file, or a preset of another family.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased")
+        ```
+        """
+        return load_backbone(preset, cls, load_weights=load_weights, **config_overrides)
+
+    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
+        """Writes the backbone as a preset: KerasHub's file layout with a manifest of checksums.
+
+        Args:
+            directory: where to. A failure leaves what was there untouched.
+            overwrite: whether an existing directory may be replaced.
+        """
+        save_preset(self, directory, overwrite)
+
+    @classmethod
+    def list_presets(cls) -> dict[str, Any]:
+        """The presets that this class can load: name -> `lmzoo.PresetInfo`."""
+        if cls is Backbone:
+            return list_presets()
+        name = family_of(cls).name
+        return {key: info for key, info in list_presets().items() if info.family == name}

@@ -1,0 +1,26 @@
+"""The BERT family."""
+
+from lmzoo.families.bert.backbone import BertBackbone, BertConfig
+from lmzoo.families.bert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
+from lmzoo.family import Family, register_family
+from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
+
+FAMILY = register_family(
+    Family(
+        name="bert",
+        backbone=BertBackbone,
+        tokenizer=WordPieceTokenizer,
+        objective="nsp",
+        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
+        tiny=BertConfig(
+            vocabulary_size=131,
+            num_layers=3,
+            num_heads=5,
+            hidden_dim=35,
+            intermediate_dim=53,
+            max_sequence_length=67,
+        ),
+    )
+)
+
+__all__ = ["FAMILY", "BertBackbone", "BertConfig"]

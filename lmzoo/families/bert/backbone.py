@@ -1,0 +1,47 @@
+"""BERT (Devlin et al., 2019, https://arxiv.org/abs/1810.04805)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import keras
+
+from lmzoo.families.encoder_config import EncoderConfig
+from lmzoo.families.transformer import TransformerBackbone
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(EncoderConfig):
+    """Configuration of a BERT encoder: `EncoderConfig`, whose defaults are those of the released models."""
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class BertBackbone(TransformerBackbone):
+    """BERT's encoder.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of num_layers + 1
+    tensors (B, T, H), the first of them the embedding output.
+
+    It takes the fields of `BertConfig` as keyword arguments, and `dtype`, a dtype policy.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.BertBackbone(
+        vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12, intermediate_dim=24
+    )
+    ids = np.array([[2, 17, 23, 3, 0]], "int32")
+    outputs = backbone({"token_ids": ids, "padding_mask": ids > 0, "segment_ids": np.zeros_like(ids)})
+    outputs["pooled_output"].shape  # (1, 12)
+    ```
+    """
+
+    config_class = BertConfig

@@ -1,0 +1,194 @@
+"""ELMo (Peters et al., 2018, https://arxiv.org/abs/1802.05365)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.families.backbone import Backbone
+from lmzoo.families.elmo.config import ElmoConfig
+from lmzoo.families.elmo.layers import MARKER_LENGTH, BiLM
+from lmzoo.families.input_checks import check_like, known_values
+from lmzoo.layers import MeanPooler, ScalarMix
+from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class ElmoBackbone(Backbone):
+    """ELMo: a bidirectional language model over words made from characters, and a learned mix of its layers.
+
+    Inputs, a dict: `character_ids`, int32 (B, T, W), all 0 where there is no token. A word is 259, its UTF-8 bytes plus
+    one, 260, and then 261 up to the full width of `max_characters`. Columns at the end that hold nothing but 261 may be
+    left out, as long as three remain. A model with a vocabulary takes `token_ids` instead, int32 (B, T), 0 where there
+    is no token. Sentences come without markers, which are put around them inside, and padding is at the right.
+
+    Outputs, a dict: `sequence_output` (B, T, 2P), the mix of the layers; `pooled_output` (B, 2P), its mean over the
+    tokens; `hidden_states`, a tuple of num_layers + 1 tensors (B, T, 2P), the first of them each word's vector, twice.
+    All are zero where there is no token. A call starts from a state of zeros: see `call_with_state`.
+
+    `backbone.bilm.trainable = False`, or `freeze_bilm=True`, leaves the mix trainable.
+
+    On TensorFlow a call outside of a graph encodes each different word once; `backbone.bilm.encoder.dedupe = True` does
+    so in graphs that XLA does not compile.
+
+    It takes the fields of `ElmoConfig` as keyword arguments, and `dtype`, a dtype policy.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range and
+            for padding before a token, naming row and position.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8)))
+    ids = np.array([[[259, 73, 260, 261], [259, 98, 110, 260], [0, 0, 0, 0]]], "int32")  # "I am"
+    outputs = backbone({"character_ids": ids})
+    outputs["sequence_output"].shape  # (1, 3, 12)
+    ```
+    """
+
+    config_class = ElmoConfig
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if self.config.freeze_bilm:
+            self.bilm.trainable = False
+
+    @classmethod
+    def assemble(
+        cls, config: ElmoConfig, dtype: keras.DTypePolicy
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Builds the graph."""
+        # === Layers ===
+        layers: dict[str, Any] = {
+            "bilm": BiLM(config, dtype=dtype, name="bilm"),
+            "scalar_mix": ScalarMix(config.layer_norm, dtype=dtype, name="scalar_mix"),
+            "mean_pooler": MeanPooler(dtype=dtype, name="mean_pooler"),
+        }
+
+        # === Functional Model ===
+        name = _input_name(config)
+        inputs = {name: keras.Input((None, None) if name == "character_ids" else (None,), dtype="int32", name=name)}
+        mask = _mask_of(inputs)
+        marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
+        return layers, inputs, _finish(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
+
+    def padding_mask(self, inputs: dict[str, Any]) -> Any:
+        """Where the tokens of `inputs` are real: bool (B, T)."""
+        return _mask_of(inputs)
+
+    def call_with_state(self, inputs: dict[str, Any], state: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The outputs if each row's LSTMs start where a call before left them, as in the original implementations.
+
+        Args:
+            inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
+            state: what the call before returned, or None for zeros. It may be of another batch size: missing rows start
+                from zeros, rows that the batch lacks keep their state.
+
+        Returns:
+            The outputs, a dict, and the state after them: for `"forward"` and `"backward"`, and for each layer, the
+            memory (B, D) and the output (B, P) of each row's last step. No gradients flow through a state.
+
+        Raises:
+            ValueError: as a call of the backbone, and for a state of another form.
+
+        Example:
+
+        ```python
+        import lmzoo
+        from lmzoo.text import batch_to_ids
+
+        backbone = lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8)))
+        outputs, state = backbone.call_with_state({"character_ids": batch_to_ids([["A", "sentence"]])})
+        outputs, state = backbone.call_with_state({"character_ids": batch_to_ids([["The", "next"]])}, state)
+        ```
+        """
+        marked, marked_mask, state = self.marked_layers(inputs, state)
+        return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _mask_of(inputs)), state
+
+    def marked_layers(
+        self, inputs: dict[str, Any], state: Any = None, training: bool = False
+    ) -> tuple[tuple[Any, ...], Any, dict[str, Any]]:
+        """The layers of the language model with the sentence markers.
+
+        Args:
+            inputs: as in `call_with_state`.
+            state: as in `call_with_state`.
+            training: whether dropout acts.
+
+        Returns:
+            A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
+        """
+        if "word_vectors" not in inputs:
+            self.check_inputs(inputs)
+        if state is not None:
+            check_like("state", state, self.bilm.state_spec())
+        words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_input_name(self.config))))
+        return self.bilm(words, _mask_of(inputs), state, training=training)
+
+    def word_vectors(self, ids: Any) -> Any:
+        """The vectors of single words, which do not depend on their context: what a cache of a vocabulary holds.
+
+        Args:
+            ids: int32 (N, W), words' characters; for a model with a vocabulary int32 (N,).
+
+        Returns:
+            Float (N, P).
+        """
+        return self.bilm.encoder(ops.convert_to_tensor(ids))
+
+    @property
+    def id_counts(self) -> dict[str, int]:
+        """See `Backbone.id_counts`."""
+        return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
+
+    def check_inputs(self, inputs: Any) -> None:
+        """See `Backbone.check_inputs`; also that there are no other inputs, and no token after padding."""
+        if isinstance(inputs, dict) and inputs.keys() - self.input.keys():
+            raise self._other_inputs(inputs)
+        super().check_inputs(inputs)
+        ((name, ids),) = inputs.items()
+        columns = ids.shape[-1] if name == "character_ids" else None
+        if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
+            allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
+            raise ValueError(f"`character_ids` must have {allowed} characters to a word, got {columns}.")
+        values = known_values(ids)
+        if values is None:
+            return
+        real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
+        holes = np.argwhere(~real[:, :-1] & real[:, 1:])
+        for row, position in holes[:1]:
+            raise ValueError(f"`{name}` has a token after padding, which is not at position {position} of row {row}.")
+
+
+def _input_name(config: ElmoConfig) -> str:
+    return "character_ids" if config.vocabulary_size is None else "token_ids"
+
+
+def _mask_of(inputs: dict[str, Any]) -> Any:
+    """Where tokens are real: bool (B, T)."""
+    if "padding_mask" in inputs:
+        return ops.cast(inputs["padding_mask"], "bool")
+    if "character_ids" in inputs:
+        return ops.any(ops.convert_to_tensor(inputs["character_ids"]) > 0, axis=-1)
+    return ops.convert_to_tensor(inputs["token_ids"]) > 0
+
+
+def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Any, marked_mask: Any, mask: Any) -> dict[str, Any]:
+    """The outputs, from the language model's layers with markers."""
+    real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
+    hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)
+    # AllenNLP's normalisation sees the markers.
+    mixed = mix(marked, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
+    sequence = mixed * real
+    return {
+        "sequence_output": sequence,
+        "pooled_output": pooler(sequence, mask),  # (B, 2P)
+        "hidden_states": hidden_states,
+    }

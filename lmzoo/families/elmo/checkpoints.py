@@ -1,0 +1,76 @@
+"""ELMo's checkpoints: the options and datasets of bilm-tf, which AllenNLP reads, too."""
+
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Layout, Row, Table, without_rows
+
+_LSTM = {
+    "lstm.dim": "lstm_dim",
+    "lstm.projection_dim": "projection_dim",
+    "lstm.n_layers": "num_layers",
+    "lstm.cell_clip": "cell_clip",
+    "lstm.proj_clip": "projection_clip",
+    "lstm.use_skip_connections": "skip_connections",
+}
+_CHARACTERS = {
+    "char_cnn.activation": "activation",
+    "char_cnn.filters": "filters",
+    "char_cnn.max_characters_per_token": "max_characters",
+    "char_cnn.n_highway": "num_highway",
+    "char_cnn.embedding.dim": "char_embedding_dim",
+}
+_DEFAULTS = {"lstm.n_layers": 1, "lstm.cell_clip": None, "lstm.proj_clip": None, "char_cnn.n_highway": 0}
+_UNTOLD = ("dropout", "freeze_bilm", "layer_norm")
+_TRAINING = (
+    "bidirectional", "dropout", "all_clip_norm_val", "n_epochs", "n_train_tokens", "batch_size", "n_tokens_vocab",
+    "unroll_steps", "n_negative_samples_batch", "learning_rate", "sample_softmax", "share_embedding_softmax",
+)  # fmt: skip
+
+
+def _lstms() -> Table:
+    table = {}
+    for d, direction in enumerate(("forward", "backward")):
+        cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"
+        for ours, theirs in {"kernel": "W_0", "bias": "B", "projection": "W_P_0"}.items():
+            table[f"bilm/lstm_{{i}}/{direction}_{ours}"] = Row(f"{cell}/{theirs}")
+    return table
+
+
+def _highways() -> Table:
+    return {
+        f"bilm/encoder/highway_{{i}}/{gate}/{ours}": Row(f"CNN_high_{{i}}/{theirs}_{gate}")
+        for gate in ("carry", "transform")
+        for ours, theirs in {"kernel": "W", "bias": "b"}.items()
+    }
+
+
+# The mix belongs to a task, and no file holds one.
+BILM = Layout(
+    name="bilm-tf",
+    config=ConfigTable(
+        keys={**_LSTM, **_CHARACTERS},
+        defaults=_DEFAULTS,
+        only={"char_cnn.n_characters": (261, 262)},  # in training, in use
+        ignored=_TRAINING,
+        untold=_UNTOLD,
+        written={"char_cnn.n_characters": 262},
+    ),
+    backbone={
+        **_lstms(),
+        **_highways(),
+        # A table there lacks the first row, that of no token, and a convolution has one more axis.
+        "bilm/encoder/embedding": Row("char_embed", without_rows(1)),
+        "bilm/encoder/kernel_{i}": Row("CNN/W_cnn_{i}", ONE_AXIS_MORE),
+        "bilm/encoder/bias_{i}": Row("CNN/b_cnn_{i}"),
+        "bilm/encoder/projection/kernel": Row("CNN_proj/W_proj"),
+        "bilm/encoder/projection/bias": Row("CNN_proj/b_proj"),
+    },
+    absent=("scalar_mix/",),
+)
+
+# A model of a token vocabulary, whose size is that of its table.
+BILM_OF_TOKENS = Layout(
+    name="bilm-tf, token vocabulary",
+    config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, untold=(*_UNTOLD, "vocabulary_size")),
+    backbone={**_lstms(), "bilm/token_embedding/embeddings": Row("embedding", without_rows(1))},
+    absent=("scalar_mix/",),
+)

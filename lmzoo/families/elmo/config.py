@@ -1,0 +1,107 @@
+"""The configuration of ELMo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lmzoo.families.encoder_config import is_integer, require
+from lmzoo.layers.scalar_mix import EPSILON
+
+MARKER_LENGTH = 3  # characters of a sentence marker: it is a word of one symbol
+FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmoConfig:
+    """Shape and constants of ELMo; the one source of validation, defaults and `get_config`.
+
+    The defaults are those that the released models share; "original" has `lstm_dim=4096, projection_dim=512,
+    num_highway=2`.
+
+    Attributes:
+        lstm_dim: width of an LSTM's memory, D.
+        projection_dim: width of a word's vector and of an LSTM's output, P. If it is D there is no projection.
+        num_layers: number of LSTMs in each direction.
+        num_highway: number of highway layers over the characters' filters.
+        char_embedding_dim: width of a character, E.
+        filters: (width, count) of each convolution; the counts' sum F is at least P. If it is P there is no projection.
+        activation: `"relu"` or `"tanh"`, of the convolutions.
+        max_characters: columns of a full row of characters, W.
+        cell_clip: bound of the LSTMs' memory, or None.
+        projection_clip: bound of the LSTMs' projected output, or None.
+        skip_connections: whether an LSTM's input is added to its output, from the second one on.
+        vocabulary_size: None for words from characters; for words from a table its number of ids, V, of which 0 is for
+            no token.
+        start_token_id: of a model with a vocabulary: the id that begins a sentence.
+        end_token_id: the id that ends it.
+        dropout: rate in [0, 1) on the input of every LSTM.
+        layer_norm: of the mix, see `lmzoo.layers.ScalarMix`.
+        freeze_bilm: whether everything but the mix is frozen.
+    """
+
+    lstm_dim: int
+    projection_dim: int
+    num_layers: int = 2
+    num_highway: int = 1
+    char_embedding_dim: int = 16
+    filters: tuple[tuple[int, int], ...] = FILTERS
+    activation: str = "relu"
+    max_characters: int = 50
+    cell_clip: float | None = 3.0
+    projection_clip: float | None = 3.0
+    skip_connections: bool = True
+    vocabulary_size: int | None = None
+    start_token_id: int = 1
+    end_token_id: int = 2
+    dropout: float = 0.1
+    layer_norm: str | None = None
+    freeze_bilm: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks every field.
+
+        Raises:
+            ValueError: naming the field, its value and what is allowed.
+        """
+        for name in ("lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters"):
+            require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
+        require(is_integer(self.num_highway, 0), "num_highway", "an integer of at least 0", self.num_highway)
+        self._check_filters()
+        require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
+        for name in ("cell_clip", "projection_clip"):
+            value = getattr(self, name)
+            require(value is None or value > 0, name, "a positive number or None", value)
+        if (size := self.vocabulary_size) is not None:
+            require(is_integer(size, 3), "vocabulary_size", "an integer above 2 or None", size)
+            for name in ("start_token_id", "end_token_id"):
+                value = getattr(self, name)
+                require(is_integer(value, 1) and value < size, name, f"an integer in 1..{size - 1}", value)
+        require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        require(self.layer_norm in EPSILON, "layer_norm", f"one of {', '.join(map(repr, EPSILON))}", self.layer_norm)
+        for name in ("skip_connections", "freeze_bilm"):
+            require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+
+    def _check_filters(self) -> None:
+        try:
+            filters = tuple((width, count) for width, count in self.filters)
+        except (TypeError, ValueError):
+            filters = ()
+        valid = filters and all(is_integer(n, 1) for pair in filters for n in pair)
+        require(valid, "filters", "pairs of positive integers (width, count)", self.filters)
+        object.__setattr__(self, "filters", filters)  # JSON makes lists of tuples
+        if self.vocabulary_size is None:
+            widest = max(MARKER_LENGTH, *(width for width, _ in filters))
+            allowed = self.max_characters >= widest
+            require(allowed, "max_characters", f"at least {widest}, the widest filter's width", self.max_characters)
+            allowed = self.num_filters >= self.projection_dim
+            require(allowed, "filters", f"{self.projection_dim} (`projection_dim`) or more in all", self.filters)
+
+    @property
+    def hidden_dim(self) -> int:
+        """Width of the hidden states, 2P: both directions."""
+        return 2 * self.projection_dim
+
+    @property
+    def num_filters(self) -> int:
+        """Number of the convolutions' filters, F."""
+        return sum(count for _, count in self.filters)

@@ -1,0 +1,174 @@
+"""ELMo's language model: words, and two stacks of LSTMs that read them in opposite directions.
+
+Letters in shape comments: B rows, T positions (sentence markers included), W characters of a word, P width of a word,
+D width of an LSTM's memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
+from lmzoo.layers import Dropout, GatherPositions
+from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
+from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
+from lmzoo.layers.rows import as_rows
+from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
+
+
+class BiLM(keras.layers.Layer):
+    """A bidirectional language model without its softmax: words, then `num_layers` LSTMs in each direction.
+
+    Args:
+        config: the model's configuration.
+
+    Call arguments: `inputs`, what a sentence in each row holds between its markers: characters int32 (B, T-2, W), ids
+    int32 (B, T-2) or words' vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see
+    `ElmoBackbone.call_with_state`. Returns a tuple of num_layers + 1 float (B, T, 2P), the layers with the markers,
+    zero at padding; their mask, bool (B, T); the state after the sentences.
+    """
+
+    def __init__(self, config: ElmoConfig, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)  # or the state's memory would be rounded
+        self.config = config
+        policy = self.dtype_policy
+        if config.vocabulary_size is None:
+            self.encoder = CharacterEncoder(
+                NUM_SYMBOLS,
+                config.char_embedding_dim,
+                config.filters,
+                config.projection_dim,
+                config.num_highway,
+                config.activation,
+                config.max_characters,
+                padding=NO_BYTE,
+                dtype=policy,
+                name="encoder",
+            )
+        else:
+            self.encoder = keras.layers.Embedding(
+                config.vocabulary_size,
+                config.projection_dim,
+                embeddings_initializer=zero_first(keras.initializers.GlorotUniform()),
+                dtype=policy,
+                name="token_embedding",
+            )
+        sizes = config.lstm_dim, config.projection_dim, config.cell_clip, config.projection_clip
+        names = [f"lstm_{i}" for i in range(config.num_layers)]
+        self.lstms = [BidirectionalLSTM(*sizes, dtype=policy, name=name) for name in names]
+        self.dropout = Dropout(config.dropout, dtype=policy, name="dropout")
+        self.gather = GatherPositions(dtype=policy, name="gather_positions")
+
+    def build(self, inputs_shape: Any, padding_mask_shape: Any = None, state_shape: Any = None) -> None:
+        """Creates the sublayers' weights."""
+        self.encoder.build((None, None))
+        for lstm in self.lstms:
+            lstm.build((None, None))
+        self.built = True
+
+    def compute_output_spec(
+        self, inputs: Any, padding_mask: Any, state: Any = None, training: bool = False
+    ) -> tuple[Any, Any, Any]:
+        """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
+        batch, length = inputs.shape[:2]
+        length = None if length is None else length + 2
+        shape = (batch, length, self.config.hidden_dim)
+        layers = tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.config.num_layers + 1))
+        return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
+
+    def state_spec(self, batch: int | None = None) -> dict[str, Any]:
+        """Shapes and dtypes of a state of `batch` rows."""
+        memory = (batch, self.config.lstm_dim), self.lstms[0].memory_dtype
+        output = (batch, self.config.projection_dim), self.compute_dtype
+        return {
+            direction: tuple((keras.KerasTensor(*memory), keras.KerasTensor(*output)) for _ in self.lstms)
+            for direction in DIRECTIONS
+        }
+
+    def call(self, inputs: Any, padding_mask: Any, state: Any = None, training: bool = False) -> tuple[Any, Any, Any]:
+        """Puts the markers around the sentences and runs the stacks."""
+        lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
+        if keras.backend.is_float_dtype(inputs.dtype):
+            inputs = ops.cast(inputs, self.compute_dtype)
+            words = _surround(inputs, self.encoder(self._markers(MARKER_LENGTH)), lengths)  # (B, T, P)
+        else:
+            ids = _surround(inputs, self._markers(ops.shape(inputs)[-1]), lengths)  # (B, T) or (B, T, W)
+            words = self.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[2:])))
+            words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
+        positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
+        real = positions < lengths[:, None]  # (B, T)
+        # A row is turned round within its length; to do it again undoes it.
+        turned = ops.where(real, lengths[:, None] - 1 - positions, positions)
+        swap = (1, 0, 2)  # between (B, T, P) and (T, B, P)
+        steps = ops.transpose(words, swap), ops.transpose(self.gather(words, turned), swap)
+        outputs, state = self.stacks(*steps, lengths, state, training)
+        layers = [ops.concatenate([words, words], axis=2)]  # (B, T, 2P)
+        for forward, backward in outputs:
+            backward = self.gather(ops.transpose(backward, swap), turned)
+            layers.append(ops.concatenate([ops.transpose(forward, swap), backward], axis=2))
+        mask = ops.cast(real, words.dtype)[:, :, None]
+        return tuple(layer * mask for layer in layers), real, state
+
+    def stacks(
+        self, forward: Any, backward: Any, lengths: Any = None, state: Any = None, training: bool = False
+    ) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+        """Runs the LSTMs of both directions over words; the two need not be of the same text.
+
+        Args:
+            forward: float (T, B, P), the words' vectors, time first.
+            backward: float (T, B, P), in the order in which they are read: the sentence's last word comes first.
+            lengths: int32 (B,), real steps of each row, for the state; None for all of them.
+            state: see `ElmoBackbone.call_with_state`.
+            training: whether to drop elements of each layer's input.
+
+        Returns:
+            For each layer the outputs of both directions, float (T, B, P), and the state after each row's last step.
+            What stands at a row's padding is undefined.
+        """
+        steps, batch = ops.shape(forward)[:2]
+        last = (steps if lengths is None else lengths) - 1
+        chosen = ops.arange(batch) + batch * last  # (B,)
+        inputs, outputs = (forward, backward), []
+        ends: dict[str, list[Any]] = {direction: [] for direction in DIRECTIONS}
+        for k, lstm in enumerate(self.lstms):
+            inputs = tuple(self.dropout(x, training=training) for x in inputs)
+            before = [None if state is None else state[direction][k] for direction in DIRECTIONS]
+            results, memories = lstm(*inputs, [self._start(pair, batch) for pair in before])
+            for direction, old, pair in zip(DIRECTIONS, before, zip(memories, results, strict=True), strict=True):
+                # The state is m, without the skip. Rows that this batch lacks keep theirs.
+                new = [ops.stop_gradient(ops.take(as_rows(x), chosen, axis=0)) for x in pair]  # (B, D), (B, P)
+                if old is not None:
+                    new = [ops.concatenate([n, ops.cast(o, n.dtype)[batch:]]) for n, o in zip(new, old, strict=True)]
+                ends[direction].append(tuple(new))
+            if self.config.skip_connections and k:
+                results = [result + x for result, x in zip(results, inputs, strict=True)]
+            inputs = tuple(results)
+            outputs.append(inputs)
+        return outputs, {direction: tuple(pairs) for direction, pairs in ends.items()}
+
+    def _start(self, stored: Any, batch: Any) -> Any:
+        """The memory (B, D) and the output (B, P) to start from: those stored, zeros for rows without."""
+        memory = ops.zeros((batch, self.config.lstm_dim), self.lstms[0].memory_dtype)
+        zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
+        if stored is None:
+            return zeros
+        return [ops.concatenate([ops.cast(s, z.dtype), z])[:batch] for s, z in zip(stored, zeros, strict=True)]
+
+    def _markers(self, width: Any) -> Any:
+        """The two sentence markers: ids (2,), or characters (2, W)."""
+        if self.config.vocabulary_size is not None:
+            return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
+        rows = CharacterTokenizer(self.config.max_characters).as_array(("<S>", "</S>"), 2)  # (2, W)
+        return ops.convert_to_tensor(rows)[:, :width]
+
+
+def _surround(inputs: Any, markers: Any, lengths: Any) -> Any:
+    """Sentences (B, T-2, ...) between `markers` (2, ...): (B, T, ...)."""
+    trailing = (1,) * (len(inputs.shape) - 2)
+    inputs = ops.pad(inputs, [[0, 0], [1, 1], *([0, 0] for _ in trailing)])  # (B, T, ...)
+    positions = ops.reshape(ops.arange(ops.shape(inputs)[1]), (1, -1, *trailing))
+    ends = ops.reshape(lengths - 1, (-1, 1, *trailing))
+    return ops.where(positions == 0, markers[0], ops.where(positions == ends, markers[1], inputs))

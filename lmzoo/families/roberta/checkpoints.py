@@ -1,0 +1,100 @@
+"""RoBERTa's checkpoints: the names that fairseq and Hugging Face gave to its weights."""
+
+from typing import Any
+
+import numpy as np
+
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.engine import Layout, torch_modules, without_rows
+from lmzoo.checkpoints.hugging_face import (
+    BLOCK,
+    EMBEDDINGS,
+    WORD_TABLE,
+    config_table,
+    hugging_face_format,
+    under,
+)
+from lmzoo.checkpoints.keras_hub import JOINED_EMBEDDINGS, keras_hub_format
+
+
+def _with_segments(config: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Hugging Face's model adds a row to every token, fairseq's does not: the row is zero."""
+    if config.num_segments:
+        return {}, {}
+    return {"num_segments": 1}, {"embeddings.token_type_embeddings.weight": np.zeros((1, config.hidden_dim), "float32")}
+
+
+HUGGING_FACE = hugging_face_format(
+    # The table's two rows for no token are counted there. Positions start after the padding's id.
+    config=config_table(shifts={"max_sequence_length": 2}, only={"pad_token_id": (1,)}),
+    backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK)}),
+    masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+    classifier={"classifier/dense": "classifier.dense", "classifier/logits": "classifier.out_proj"},
+    choice={"classifier/dense": "pooler.dense", "classifier/logits": "classifier"},
+    copies={"lm_head.decoder.weight": WORD_TABLE, "lm_head.decoder.bias": "lm_head.bias"},
+    ignored={r"pooler\..*": "a pooler, which multiple choice alone uses"},
+    complete=_with_segments,
+)
+
+_FAIRSEQ_BLOCK = {
+    "attention/query": "self_attn.q_proj",
+    "attention/key": "self_attn.k_proj",
+    "attention/value": "self_attn.v_proj",
+    "attention/output_dense": "self_attn.out_proj",
+    "attention_layer_norm": "self_attn_layer_norm",
+    "intermediate_dense": "fc1",
+    "output_dense": "fc2",
+    "output_layer_norm": "final_layer_norm",
+}
+
+FAIRSEQ = Layout(
+    name="fairseq",
+    config=ConfigTable(
+        keys={
+            "encoder_layers": "num_layers",
+            "encoder_attention_heads": "num_heads",
+            "encoder_embed_dim": "hidden_dim",
+            "encoder_ffn_embed_dim": "intermediate_dim",
+            "max_positions": "max_sequence_length",
+            "dropout": "dropout",
+            "activation_fn": "activation",
+        },
+        defaults={"activation_fn": "gelu", "dropout": 0.1, "max_positions": 512},
+        values={"activation": {"gelu": "gelu", "relu": "relu", "tanh": "tanh"}},
+        training={"attention_dropout": "dropout"},
+        only={
+            "encoder_normalize_before": (False,),
+            "pooler_activation_fn": ("tanh",),
+            "spectral_norm_classification_head": (False,),
+            "untie_weights_roberta": (False,),
+        },
+    ),
+    backbone=torch_modules(
+        {
+            "embeddings/token_embedding": "embed_tokens",
+            "embeddings/position_embedding": "embed_positions",
+            "embeddings/layer_norm": "layernorm_embedding",
+            **under("block_{i}", "layers.{i}", _FAIRSEQ_BLOCK),
+        }
+    ),
+    heads={
+        **{task: HUGGING_FACE.heads[task] for task in ("MaskedLM", "Pretrainer")},
+        "TextClassifier": torch_modules(
+            {"classifier/dense": "classification_heads.dense", "classifier/logits": "classification_heads.out_proj"}
+        ),
+    },
+    aliases={
+        r"^(decoder|encoder)\.(sentence_encoder\.)?": "",
+        r"^emb_layer_norm\.": "layernorm_embedding.",
+        r"^classification_heads\.\w+\.": "classification_heads.",
+    },
+    copies={"lm_head.weight": "embed_tokens.weight"},
+    ignored={"version": "a number of the code's version"},
+)
+
+KERAS_HUB = keras_hub_format(
+    JOINED_EMBEDDINGS,
+    # KerasHub counts positions from 0.
+    transforms={"embeddings/position_embedding/embeddings": without_rows(2)},
+    dense_in_head=True,
+)

@@ -1,0 +1,41 @@
+"""Backbones and tasks: the public face of the package."""
+
+from lmzoo.families import (
+    AlbertBackbone,
+    Backbone,
+    BertBackbone,
+    DistilBertBackbone,
+    ElmoBackbone,
+    RobertaBackbone,
+)
+from lmzoo.tasks import (
+    BidirectionalLM,
+    MaskedLM,
+    MultipleChoice,
+    Pretrainer,
+    QuestionAnswerer,
+    Task,
+    TextClassifier,
+    TextEmbedder,
+    TextRegressor,
+    TokenClassifier,
+)
+
+__all__ = [
+    "AlbertBackbone",
+    "Backbone",
+    "BertBackbone",
+    "BidirectionalLM",
+    "DistilBertBackbone",
+    "ElmoBackbone",
+    "MaskedLM",
+    "MultipleChoice",
+    "Pretrainer",
+    "QuestionAnswerer",
+    "RobertaBackbone",
+    "Task",
+    "TextClassifier",
+    "TextEmbedder",
+    "TextRegressor",
+    "TokenClassifier",
+]

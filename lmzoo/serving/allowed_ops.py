@@ -1,0 +1,98 @@
+"""Which ops a stock TensorFlow Serving links, and whether a graph uses no others.
+
+A server is asked for once the model is there: an op that it does not know shows when it refuses the model.
+TensorFlow Serving 2.20 builds in TensorFlow 2.20 and the whole `ops_lib` of TF.Text 2.20; the tables below are what
+differs between that and the TensorFlow that writes the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# TensorFlow 2.21 has these in `tf.raw_ops`, and TensorFlow 2.20 does not.
+_LATER_OPS = frozenset({"DecodeJxl"})
+
+# The one attribute that TensorFlow 2.21 added, and its default, which a SavedModel leaves out.
+_LATER_ATTRIBUTE, _DT_INT32 = ("TensorListGetItem", "Tshape"), 3
+
+# They call back into the Python process that made them.
+_PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+
+# For accelerators that the stock server is not built for.
+_ACCELERATORS = ("Nccl", "TPU", "Xla")
+
+# Registered by TF.Text 2.20.
+_TEXT_OPS = frozenset(
+    {
+        "CaseFoldUTF8", "ConstrainedSequence", "FastBertNormalize", "FastWordpieceTokenizeWithOffsets",
+        "FindSourceOffsets", "MaxSpanningTree", "NormalizeUTF8", "NormalizeUTF8WithOffsetsMap",
+        "PhraseTokenize", "RegexSplitWithOffsets", "RougeL", "SentenceFragments", "SentenceFragmentsV2",
+        "SentencepieceDetokenizeOp", "SentencepieceIdToStringOp", "SentencepieceOp",
+        "SentencepieceStringToIdOp", "SentencepieceTokenizeOp", "SentencepieceTokenizeWithOffsetsOp",
+        "SentencepieceVocabSizeOp", "SplitMergeTokenizeWithOffsets", "TFText>BoiseTagsToOffsets",
+        "TFText>ByteSplitByOffsets", "TFText>ByteSplitWithOffsets", "TFText>FastSentencepieceDetokenize",
+        "TFText>FastSentencepieceTokenize", "TFText>FastWordpieceDetokenize", "TFText>NgramsStringJoin",
+        "TFText>OffsetsToBoiseTags", "TFText>PhraseDetokenize", "TFText>RoundRobinGenerateMasks",
+        "TFText>RoundRobinTrim", "TFText>Utf8Binarize", "TFText>WhitespaceTokenizeWithOffsetsV2",
+        "TokenizerFromLogits", "UnicodeScriptTokenizeWithOffsets", "WhitespaceTokenizeWithOffsets",
+        "WordpieceTokenizeWithOffsets",
+    }
+)  # fmt: skip
+
+
+def ops_of(graph: Any) -> set[str]:
+    """Names of the ops in a graph and in its functions.
+
+    Args:
+        graph: a `GraphDef`.
+
+    Returns:
+        The names, without those of the graph's own functions. An op with an attribute that servers do not know stands
+        there as `op(attribute)`.
+
+    Example:
+
+    ```python
+    import tensorflow as tf
+    from lmzoo.serving.allowed_ops import ops_of
+
+    double = tf.function(lambda x: x + x).get_concrete_function(tf.TensorSpec([None]))
+    assert "AddV2" in ops_of(double.graph.as_graph_def())
+    ```
+    """
+    op, attribute = _LATER_ATTRIBUTE
+    found = set()
+    for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
+        later = node.op == op and attribute in node.attr and node.attr[attribute].type != _DT_INT32
+        found.add(f"{op}({attribute})" if later else node.op)
+    return found - {function.signature.name for function in graph.library.function}
+
+
+def check_ops(graph: Any) -> None:
+    """Checks that TensorFlow Serving 2.20, and every later one, can run a graph.
+
+    Args:
+        graph: a `GraphDef`.
+
+    Raises:
+        ValueError: naming the ops that it does not link.
+
+    Example:
+
+    ```python
+    import tensorflow as tf
+    from lmzoo.serving.allowed_ops import check_ops
+
+    double = tf.function(lambda x: x + x).get_concrete_function(tf.TensorSpec([None]))
+    check_ops(double.graph.as_graph_def())
+    ```
+    """
+    import tensorflow as tf
+
+    public = {name for name in dir(tf.raw_ops) if not name.startswith(("_", *_ACCELERATORS))}
+    if strange := sorted(ops_of(graph) - (public - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
+        raise ValueError(
+            f"TensorFlow Serving cannot run this model. It uses {', '.join(strange)}, and servers have the ops of "
+            "TensorFlow 2.20 and TF.Text 2.20, none that call Python and none for TPUs. Say the same with other ops, "
+            "in the layer or in the task's `signatures`."
+        )

@@ -1,0 +1,106 @@
+"""What heads read: vectors of tokens, or one vector for a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lmzoo.families.backbone import Backbone
+from lmzoo.family import family_of
+from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """How a task makes a vector of each token.
+
+    Attributes:
+        dropout: rate on the vectors in training; None for the backbone's.
+        encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors; None for the backbone alone.
+        encoder_dim: width of each direction of the encoder.
+
+    Raises:
+        ValueError: for an unknown `encoder`.
+    """
+
+    dropout: float | None = None
+    encoder: str | None = None
+    encoder_dim: int = 256
+
+    def __post_init__(self) -> None:
+        """Checks what can be chosen."""
+        if self.encoder not in (None, "bilstm"):
+            raise ValueError(f'`encoder` must be "bilstm" or None, got {self.encoder!r}.')
+
+    def rate(self, backbone: Backbone) -> float:
+        """Dropout on the vectors."""
+        return backbone.config.dropout if self.dropout is None else self.dropout
+
+    def sequence(self, backbone: Backbone, inputs: dict[str, Any]) -> Any:
+        """The tokens' vectors of symbolic inputs.
+
+        Args:
+            backbone: `lmzoo.models.Backbone`.
+            inputs: the backbone's inputs, a dict of (B, T) or (B, T, W).
+
+        Returns:
+            Float (B, T, H), or (B, T, 2 encoder_dim) with an encoder.
+        """
+        sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
+        if not self.encoder:
+            return sequence
+        rate, policy = self.rate(backbone), backbone.dtype_policy
+        layer = BiLSTMEncoder(self.encoder_dim, dropout=rate, dtype=policy, name="encoder")
+        ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
+        return layer(sequence, ids, backbone.padding_mask(inputs))  # (B, T, 2 encoder_dim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextVector(TokenVectors):
+    """How a task makes one vector of each row, and what it puts on top of it.
+
+    Attributes:
+        pooling: `"first"`, the backbone's `pooled_output`, or `"mean"`, the mean over the real tokens. With an encoder
+            it is the mean of its outputs.
+
+    Raises:
+        ValueError: for an unknown `pooling` or `encoder`.
+    """
+
+    pooling: str = "first"
+
+    def __post_init__(self) -> None:
+        """Checks what can be chosen."""
+        super().__post_init__()
+        if self.pooling not in ("first", "mean"):
+            raise ValueError(f'`pooling` must be "first" or "mean", got {self.pooling!r}.')
+
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether a loss on the vector reaches the backbone's pooler."""
+        return self.pooling == "first" and not self.encoder
+
+    def of(self, backbone: Backbone, inputs: dict[str, Any]) -> Any:
+        """The vectors of symbolic inputs.
+
+        Args:
+            backbone: `lmzoo.models.Backbone`.
+            inputs: the backbone's inputs, a dict of (B, T) or (B, T, W).
+
+        Returns:
+            Float (B, H), or (B, 2 encoder_dim) with an encoder.
+        """
+        if self.uses_pooler:
+            return backbone(inputs)["pooled_output"]  # (B, H)
+        pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")
+        return pooler(self.sequence(backbone, inputs), backbone.padding_mask(inputs))
+
+    def head(self, backbone: Backbone, outputs: int) -> ClassificationHead:
+        """The family's layers on top of the vectors.
+
+        Args:
+            backbone: `lmzoo.models.Backbone`.
+            outputs: how many numbers to make of each vector.
+        """
+        own = family_of(backbone).classifier
+        return ClassificationHead(outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **own)

@@ -1,0 +1,145 @@
+"""Examples of a prompt and several choices: each choice is a row of its own, after the prompt."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lmzoo.text.packing import Encoded, EncodedTexts
+from lmzoo.text.preprocessor import Preprocessor
+from lmzoo.text.validate_text import clean_columns, is_text, notify
+
+
+@dataclass(frozen=True)
+class EncodedChoices(Encoded):
+    """Examples whose choices are packed rows.
+
+    Attributes:
+        texts: the rows of all choices and, as the last one, an empty row: a choice that is not there.
+        starts: int64 (n,), the row of each example's first choice; the others follow it.
+        counts: int64 (n,), how many choices each example has.
+    """
+
+    texts: EncodedTexts
+    starts: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Int64 (n,), tokens of each example's longest row."""
+        return self.texts.lengths[self.rows()].max(axis=1, initial=0)
+
+    def select(self, rows: Any) -> EncodedChoices:
+        """The given examples, in the given order.
+
+        Args:
+            rows: int array (m,).
+        """
+        return EncodedChoices(self.texts, self.starts[rows], self.counts[rows])
+
+    def rows(self, examples: Any = slice(None)) -> np.ndarray:
+        """The rows of some examples' choices.
+
+        Args:
+            examples: int array (b,); all by default.
+
+        Returns:
+            Int64 (b, C), C being the most choices that any example of all has; the empty row where there are fewer.
+        """
+        choice = np.arange(self.counts.max(initial=0))  # (C,)
+        there = choice < self.counts[examples][:, None]  # (b, C)
+        return np.where(there, self.starts[examples][:, None] + choice, len(self.texts) - 1)
+
+
+def encode_choices(
+    preprocessor: Preprocessor,
+    prompts: Sequence[Any],
+    choices: Sequence[Sequence[Any]],
+    notify: Callable[[str], None] = notify,
+) -> EncodedChoices:
+    """Tokenises prompts and choices, and packs each choice with its prompt as a pair, without padding.
+
+    Args:
+        preprocessor: `lmzoo.text.Preprocessor`.
+        prompts: n strings.
+        choices: for each prompt at least one string; see `split_choices` for what checks that.
+        notify: what to do with notices; see `Preprocessor.encode`.
+
+    Raises:
+        TypeError: naming the position of an entry that is not text.
+        ValueError: if `sequence_length` leaves no room for text.
+
+    Example:
+
+    ```python
+    from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
+    from lmzoo.text.encoded_choices import encode_choices
+
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "is", "it", "?", "yes", "no"])
+    preprocessor = Preprocessor(tokenizer, Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True), sequence_length=16)
+    encode_choices(preprocessor, ["Is it?"], [["Yes", "No", "It is"]]).lengths  # [8]
+    ```
+    """
+    names = ("prompts", *(f"choices[{i}]" for i in range(len(choices))))
+    columns = dict(zip(names, (prompts, *choices), strict=True))
+    prompts, *choices = clean_columns(columns, notify, preprocessor.tokenizer.takes_words)
+    first = preprocessor.tokenizer.tokenize(prompts)
+    second = preprocessor.tokenizer.tokenize([*itertools.chain.from_iterable(choices)])
+    counts = np.array([len(row) for row in choices], "int64")
+    repeated = [ids for ids, count in zip(first, counts.tolist(), strict=True) for _ in range(count)]
+    packed = preprocessor.pack(repeated, second, notify)
+    texts = EncodedTexts(
+        packed.token_ids,
+        np.append(packed.row_splits, packed.row_splits[-1]),
+        np.append(packed.second, np.int32(0)),
+        packed.truncated,
+    )
+    return EncodedChoices(texts, np.cumsum(counts) - counts, counts)
+
+
+def split_choices(x: Any) -> tuple[Sequence[Any], list[Sequence[Any]]]:
+    """Prompts and choices of examples.
+
+    Args:
+        x: a list of examples `(prompt, choices)`, or a tuple of two columns: the prompts, and for each the choices.
+
+    Raises:
+        TypeError: for a single example, and for choices that are not a list, naming the example.
+        ValueError: for entries of other than two parts; if the columns differ in length; naming the first example
+            without choices.
+    """
+    if is_text(x) or isinstance(x, dict) or not isinstance(x, Sequence):
+        raise TypeError(f"Expected a list of examples (prompt, choices), got {type(x).__name__}: {x!r:.60}.")
+    if isinstance(x, tuple):
+        if len(x) != 2 or any(is_text(column) for column in x):
+            raise ValueError(
+                f"A tuple means two columns, the prompts and a list of choices for each; got {len(x)} entries. Write "
+                "[(prompt, choices)] for one example."
+            )
+        prompts, choices = x
+    else:
+        for position, example in enumerate(x):
+            if not isinstance(example, (tuple, list)) or len(example) != 2:
+                raise ValueError(f"`x[{position}]` must be a pair (prompt, choices), got {example!r:.60}.")
+        prompts, choices = [example[0] for example in x], [example[1] for example in x]
+    # Ragged tensors of tf.data, and pandas' columns, become lists.
+    prompts, choices = (column.to_list() if hasattr(column, "to_list") else column for column in (prompts, choices))
+    choices = [_listed(row, position) for position, row in enumerate(choices)]
+    if len(prompts) != len(choices):
+        raise ValueError(f"Got {len(prompts)} prompts but {len(choices)} lists of choices.")
+    return prompts, choices
+
+
+def _listed(choices: Any, position: int) -> list[Any]:
+    """One example's choices as a list."""
+    if isinstance(choices, np.ndarray):
+        choices = choices.tolist()
+    if not isinstance(choices, (list, tuple)):
+        raise TypeError(f"`choices[{position}]` must be a list of strings, got {choices!r:.60}.")
+    if not choices:
+        raise ValueError(f"`choices[{position}]` is empty: every example needs a choice.")
+    return list(choices)

@@ -1,0 +1,132 @@
+"""What counts as text: one policy for every tokenizer and verb."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class TextWarning(UserWarning):
+    """A text was changed before use: invalid UTF-8 replaced, or cut to the sequence length. One notice a call."""
+
+
+def notify(message: str) -> None:
+    """Gives a `TextWarning` that points at the first caller outside of the library.
+
+    Unlike `warnings.warn`, which by default is silent when the same line gives the same notice again.
+    """
+    frame = inspect.currentframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("lmzoo", "keras"):
+        frame = frame.f_back
+    warnings.warn_explicit(message, TextWarning, frame.f_code.co_filename, frame.f_lineno, registry={})
+
+
+def once_only(notify: Callable[[str], None]) -> Callable[[str], None]:
+    """What hands the first notice on to `notify` and keeps silent about all others."""
+    left = [notify]
+
+    def first_alone(message: str) -> None:
+        if left:
+            left.pop()(message)
+
+    return first_alone
+
+
+def is_text(value: Any) -> bool:
+    """Whether `value` is one text: a string or UTF-8 bytes."""
+    return isinstance(value, (str, bytes))
+
+
+def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
+    r"""Checks a batch of texts and makes each a valid Unicode string.
+
+    Bytes are read as UTF-8. Invalid bytes and lone surrogates become U+FFFD, with one notice per call. The empty string
+    is a text like any other.
+
+    Args:
+        texts: strings or bytes: a list, a tuple, a numpy array or a tensor of strings.
+        what: what to call the argument in messages.
+
+    Returns:
+        A list of strings.
+
+    Raises:
+        TypeError: for a single string, or naming the position of the first entry that is not text.
+
+    Example:
+
+    ```python
+    from lmzoo.text.validate_text import clean_texts
+
+    clean_texts(["a café", b"caf\xc3\xa9", ""])  # ["a café", "café", ""]
+    ```
+    """
+    return clean_columns({what: texts})[0]
+
+
+def clean_columns(
+    columns: Mapping[str, Iterable[Any]], notify: Callable[[str], None] = notify, words: bool = False
+) -> list[list[Any]]:
+    """`clean_texts` for several arguments of one call, such as the two sides of pairs: one notice for all of them.
+
+    Args:
+        columns: batches of texts by what to call them in messages.
+        notify: what to do with the notice.
+        words: whether a list, tuple or array of strings is taken as a text, too: one that is split into words.
+
+    Returns:
+        One list per batch, of strings; of lists of strings for texts that are split into words.
+
+    Raises:
+        TypeError: as `clean_texts`.
+    """
+    clean = _clean_words if words else _clean
+    cleaned = {what: [clean(text, what, i) for i, text in enumerate(_listed(t, what))] for what, t in columns.items()}
+    replaced = sum(changed for column in cleaned.values() for _, changed in column)
+    if replaced:
+        count = sum(map(len, cleaned.values()))
+        notify(f"{replaced} of {count} texts held invalid UTF-8; it was read as U+FFFD.")
+    return [[text for text, _ in column] for column in cleaned.values()]
+
+
+def _listed(texts: Any, what: str) -> Iterable[Any]:
+    if hasattr(texts, "numpy"):
+        texts = texts.numpy()
+    if isinstance(texts, np.ndarray):
+        texts = texts.tolist()
+    if is_text(texts):
+        raise TypeError(f"`{what}` must be a list of strings, got one string; write [{texts!r:.40}].")
+    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+        raise TypeError(f"`{what}` must be a list of strings, got {texts!r:.60} ({type(texts).__name__}).")
+    return texts
+
+
+def _clean(text: Any, what: str, position: int) -> tuple[str, bool]:
+    """The text as a valid string, and whether it was changed."""
+    if isinstance(text, bytes):
+        try:
+            return text.decode(), False
+        except UnicodeDecodeError:
+            return text.decode(errors="replace"), True
+    if not isinstance(text, str):
+        raise TypeError(f"`{what}[{position}]` must be a string, got {text!r:.60} ({type(text).__name__}).")
+    if not text.isascii() and _SURROGATE.search(text):
+        return _SURROGATE.sub("\ufffd", text), True
+    return text, False
+
+
+def _clean_words(text: Any, what: str, position: int) -> tuple[str | list[str], bool]:
+    """`_clean` for a text that may be a list of words."""
+    if isinstance(text, np.ndarray):  # of words, as rows of ragged tensors and of tables are
+        text = text.tolist()
+    if not isinstance(text, (list, tuple)):
+        return _clean(text, what, position)
+    cleaned = [_clean(word, f"{what}[{position}]", i) for i, word in enumerate(text)]
+    return [word for word, _ in cleaned], any(changed for _, changed in cleaned)

@@ -1,0 +1,138 @@
+"""Raw text into words, with the places that they came from: a rule in the manner of the Penn Treebank.
+
+The published ELMo models read text that had been split like that. The rule looks at a character's neighbours only, so
+that `lmzoo.text.graphs.word_splitting` can say it in TensorFlow ops; the two share the kinds of characters of this
+file.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+# Kinds of characters. ATTACHED ones never part from the character before them, as marks and joiners do not.
+SPACE, LETTER, DIGIT, ATTACHED, PUNCTUATION, OTHER = range(6)
+
+APOSTROPHES, HYPHENS = "'\u2019", "-\u2010\u2011"
+JOINER = "\u200d"  # between emoji that are shown as one
+
+_KIND_OF_CATEGORY = {"Z": SPACE, "L": LETTER, "N": LETTER, "Nd": DIGIT, "M": ATTACHED, "Cf": ATTACHED, "P": PUNCTUATION}
+_EXCEPTIONS = {
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85": SPACE,  # as str.isspace() has it
+    "_": LETTER,
+    "$+<=>^`|~": PUNCTUATION,  # Unicode calls them symbols; "``" is a quotation mark of the Penn Treebank
+    "\u200b\ufeff": OTHER,  # zero-width spaces are no part of a word
+    "".join(map(chr, range(0x1F3FB, 0x1F400))): ATTACHED,  # skin tones
+}
+
+
+class CharacterKinds(NamedTuple):
+    """The kind of every code point, run-length coded.
+
+    Attributes:
+        starts: int32 (R,), first code point of each run, rising from 0.
+        kinds: int32 (R,), `SPACE`, `LETTER`, `DIGIT`, `ATTACHED`, `PUNCTUATION` or `OTHER`.
+    """
+
+    starts: np.ndarray
+    kinds: np.ndarray
+
+
+@functools.cache
+def character_kinds() -> CharacterKinds:
+    """What `split_words` takes every code point for, as this Python's Unicode version has it. The result is kept."""
+    categories = [*map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))]
+    kind_of = {c: _KIND_OF_CATEGORY.get(c, _KIND_OF_CATEGORY.get(c[0], OTHER)) for c in set(categories)}
+    kinds = np.array([kind_of[category] for category in categories], "int32")
+    for characters, kind in _EXCEPTIONS.items():
+        kinds[[ord(character) for character in characters]] = kind
+    starts = np.flatnonzero(np.diff(kinds, prepend=-1))
+    return CharacterKinds(starts.astype("int32"), kinds[starts])
+
+
+@functools.cache
+def _pattern(limit: int) -> re.Pattern[str]:
+    """Matches one word after another in texts of code points up to `limit`; the fewer, the faster."""
+    starts, kinds = (array.tolist() for array in character_kinds())
+    runs = [*zip(starts, [start - 1 for start in starts[1:]] + [sys.maxunicode], kinds, strict=True)]
+
+    def characters(*wanted: int) -> str:
+        chosen = [(first, min(last, limit)) for first, last, kind in runs if kind in wanted and first <= limit]
+        return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in chosen)
+
+    letter, digit = f"[{characters(LETTER)}]", f"[{characters(DIGIT)}]"
+    letter_or_digit, in_word = f"[{characters(LETTER, DIGIT)}]", f"[{characters(LETTER, DIGIT, ATTACHED)}]"
+    # A character that no text of this pattern has stands for a kind without characters.
+    attached, other = (f"[{characters(kind) or chr(0x378)}]" for kind in (ATTACHED, OTHER))
+    apostrophe, ends = f"[{APOSTROPHES}]", f"(?!{in_word})"
+
+    clitic = f"(?:[nN]{apostrophe}[tT]|{apostrophe}(?:[sSmMdD]|[rRvV][eE]|[lL][lL])){ends}"
+    # Letters up to the "n" of "n't". A letter is alone if nothing that belongs into words is next to it.
+    run = f"{in_word}+(?!(?<=[nN]){apostrophe}[tT]{ends})"
+    after_lone, before_lone = f"(?<={letter})(?<!{in_word}{letter})", f"(?={letter}{ends})"
+    joint = (
+        f"(?=[{HYPHENS}{APOSTROPHES}.,])(?!{clitic})"
+        f"(?:[{HYPHENS}{APOSTROPHES}](?={letter_or_digit})|(?<={digit})[.,](?={digit})|{after_lone}\\.{before_lone})"
+    )
+    last_dot = f"\\.(?<={letter}\\.{letter}\\.)(?<!{in_word}{letter}\\.{letter}\\.)(?!\\.|{attached})"
+    word = f"{run}(?:{joint}{run})*(?:{last_dot})?"
+    marks = f"([{characters(PUNCTUATION)}])\\1*{attached}*"
+    symbol = f"{other}{attached}*(?:(?<={JOINER}){other}{attached}*)*"
+    return re.compile(f"{clitic}|{word}|{marks}|{symbol}")
+
+
+def split_words(text: str) -> list[tuple[str, int, int]]:
+    """Splits a text into words.
+
+    * Whitespace parts words and is dropped; every other character is in a word.
+    * Letters, digits, marks and underscores in a row are a word. Hyphens and apostrophes within stay ("well-known",
+      "o'clock"), and so do points and commas between digits ("1,000.5") and the points of initials ("U.S.", "e.g.").
+    * The clitics 's, 're, 've, 'm, 'll, 'd and n't at the end of a word are words of their own: "do" "n't".
+    * A punctuation mark is a word; repetitions of it are one word ("...", "--").
+    * Any other symbol is a word, together with marks, skin tones and what a zero-width joiner joins to it.
+
+    Scripts that do not part words by spaces are not split: pass words instead of text for them.
+
+    Args:
+        text: a string.
+
+    Returns:
+        `(word, start, end)` for each word, where `text[start:end] == word`.
+
+    Example:
+
+    ```python
+    from lmzoo.text.word_splitting import split_words
+
+    split_words("Don't!")  # [("Do", 0, 2), ("n't", 2, 5), ("!", 5, 6)]
+    ```
+    """
+    return [(match[0], *match.span()) for match in _matches(text)]
+
+
+def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
+    """The words of a text with their places, as `split_words`.
+
+    Args:
+        text: a string, or its words: their places are those in the text that they make when joined by spaces.
+    """
+    if isinstance(text, str):
+        return split_words(text)
+    ends = np.cumsum([len(word) + 1 for word in text], dtype="int64") - 1
+    return [(word, end - len(word), end) for word, end in zip(text, ends.tolist(), strict=True)]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of `split_words` without their places, in less time."""
+    return [match[0] for match in _matches(text)]
+
+
+def _matches(text: str) -> Iterator[re.Match[str]]:
+    limit = 0x7F if text.isascii() else 0xFFFF if max(text) <= "\uffff" else sys.maxunicode
+    return _pattern(limit).finditer(text)
