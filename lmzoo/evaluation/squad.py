@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmzoo.text.validate_text import clean_columns, is_text
+from lmzoo.text.validate_text import clean_columns, collect_warnings, is_text
 
 _SPACES = " \t\r\n\u202f"  # what Google's BERT code splits contexts at
 _DROPPED = str.maketrans("", "", string.punctuation)
@@ -48,7 +48,8 @@ def read_golds(y: Any) -> list[list[Gold]]:
     elif is_text(y) or not isinstance(y, Iterable):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
     golds = [[gold for gold in _golds_of(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
-    cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]}, lambda message: None)
+    with collect_warnings():  # of the same texts there was a warning when they were encoded
+        cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
     texts = iter(cleaned[0])
     return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
 

@@ -106,7 +106,8 @@ def _tokenizer(run: Run, documents: TrainingDocuments) -> Tokenizer:
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} tokens")
     shown = run.verbose and Console(stderr=True).is_terminal
-    tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, run.say, verbose=shown)
+    with run.said_warnings():
+        tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, verbose=shown)
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
     with atomic_file(file) as temporary:  # the last one: where it is, the others are
@@ -162,7 +163,8 @@ def _rows(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float, ru
     if model.objective is None:
         return pack_sentences(corpus, preprocessor)
     passes, rng = math.ceil(tokens / corpus.num_tokens), np.random.default_rng(run.recipe.seed)
-    return segment_pairs(corpus, preprocessor, model.objective, rng, passes, notify=run.say)
+    with run.said_warnings():
+        return segment_pairs(corpus, preprocessor, model.objective, rng, passes)
 
 
 def some_rows(rows: EncodedTexts, count: int) -> EncodedTexts:

@@ -28,7 +28,8 @@ def train_elmo(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> t
     run.say(f"train: {len(documents):,} documents")
     if not file.exists():
         run.say(f"learning {recipe.vocabulary_size:,} words")
-        words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose, notify=run.say)
+        with run.said_warnings():
+            words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
         with atomic_file(file) as temporary:
             temporary.write_text("\n".join(words.vocabulary), "utf-8")
     words = WordTokenizer(file.read_text("utf-8").split("\n"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import keras
 
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.tasks import Task
+from lmzoo.text.validate_text import collect_warnings
 from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
@@ -36,6 +38,14 @@ class Run:
     callbacks: list[keras.callbacks.Callback]
     verbose: bool
     say: Callable[[str], None]
+
+    @contextmanager
+    def said_warnings(self) -> Iterator[None]:
+        """Says the text warnings of a `with` block instead of issuing them."""
+        with collect_warnings() as messages:
+            yield
+        for message in messages:
+            self.say(message)
 
     def batches(self, tokens: float, of_a_batch: float) -> int:
         """Batches that it takes to see some tokens: those of whole steps, at least one.

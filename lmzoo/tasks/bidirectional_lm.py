@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -18,7 +18,6 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.language_model_inputs import are_documents, features_of_steps, split_documents
 from lmzoo.text import Encoded, Preprocessor, WordTokenizer
 from lmzoo.text.batching import keras_input
-from lmzoo.text.validate_text import notify
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.optimizers import Adagrad
 
@@ -289,10 +288,10 @@ class BidirectionalLM(Task):
 
     # === Documents as features ===
 
-    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+    def encode_inputs(self, x: Any) -> Any:
         """Documents, each by itself; see `Task.encode_inputs`."""
         self.check_takes_text()
-        return x if isinstance(x, Encoded) else EncodedDocuments.of(x, notify)
+        return x if isinstance(x, Encoded) else EncodedDocuments.of(x)
 
     def make_batch(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,7 +17,6 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
-from lmzoo.text.validate_text import notify
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -85,30 +83,29 @@ class MultipleChoice(Task):
         """Accuracy."""
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> EncodedChoices:
+    def encode_inputs(self, x: Any) -> EncodedChoices:
         """Examples as packed rows, one for each choice.
 
         Args:
             x: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each. Examples that
                 are encoded already are returned as they are.
-            notify: what to do with notices; see `Preprocessor.encode`.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
             ValueError: naming the first example without choices; if there is no preprocessor.
         """
         self.check_takes_text()
-        return x if isinstance(x, EncodedChoices) else encode_choices(self.preprocessor, *split_choices(x), notify)
+        return x if isinstance(x, EncodedChoices) else encode_choices(self.preprocessor, *split_choices(x))
 
     def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+        self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> tuple[EncodedChoices, np.ndarray | None, np.ndarray | None]:
         """See `Task.encode_examples`; also checks that every example has the choice that its label names.
 
         Raises:
             ValueError: naming the first label that is not one of its example's choices.
         """
-        encoded, y, sample_weight = super().encode_examples(x, y, sample_weight, notify)
+        encoded, y, sample_weight = super().encode_examples(x, y, sample_weight)
         wrong = np.flatnonzero(y >= encoded.counts)
         if len(wrong):
             position = int(wrong[0])

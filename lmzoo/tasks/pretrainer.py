@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -19,7 +18,6 @@ from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import mask_positions
-from lmzoo.text.validate_text import notify
 from lmzoo.training.span_metrics import TokenAccuracy
 
 
@@ -126,7 +124,7 @@ class Pretrainer(Task):
         }
 
     def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+        self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> tuple[EncodedTexts, None, np.ndarray | None]:
         """Documents as rows to learn from; rows that are encoded already are taken as they are.
 
@@ -151,15 +149,15 @@ class Pretrainer(Task):
                     "A document has no weight, since its rows hold parts of others: make rows by `lmzoo.data.corpora."
                     "segment_pairs` or `pack_sentences`, and pass them with a weight for each."
                 )
-            encoded = self._rows_of(x, notify)
+            encoded = self._rows_of(x)
         self.check_counts(len(encoded), None, sample_weight)
         return encoded, None, sample_weight
 
-    def _rows_of(self, documents: Any, notify: Callable[[str], None]) -> EncodedTexts:
+    def _rows_of(self, documents: Any) -> EncodedTexts:
         if self.objective is None:
-            return pack_sentences(clean_documents(documents, notify), self.preprocessor, notify=notify)
+            return pack_sentences(clean_documents(documents), self.preprocessor)
         rng = np.random.default_rng(0)
-        return segment_pairs(documents, self.preprocessor, self.objective, rng, notify=notify)
+        return segment_pairs(documents, self.preprocessor, self.objective, rng)
 
     def encode_labels(self, y: Any) -> Any:
         """Labels of token features as arrays."""

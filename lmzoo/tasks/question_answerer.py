@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -19,7 +18,7 @@ from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, softmax, with_null
-from lmzoo.text.validate_text import notify
+from lmzoo.text.validate_text import warn
 from lmzoo.text.windows import encode_windows
 from lmzoo.training.answer_losses import SpanAccuracy, SpanCrossentropy
 
@@ -116,12 +115,11 @@ class QuestionAnswerer(Task):
 
     # === Examples ===
 
-    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+    def encode_inputs(self, x: Any) -> Any:
         """Pairs as windows.
 
         Args:
             x: pairs (question, context), or what this method returned before.
-            notify: what to do with notices; see `Preprocessor.encode`.
 
         Returns:
             `lmzoo.text.EncodedWindows`.
@@ -141,10 +139,10 @@ class QuestionAnswerer(Task):
                     "texts."
                 )
             contexts = []
-        return encode_windows(self.preprocessor, questions, contexts, self.doc_stride, self.max_question_length, notify)
+        return encode_windows(self.preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
 
     def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+        self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> tuple[EncodedWindows, np.ndarray | None, np.ndarray | None]:
         """Windows, the positions of the answers in them, int32 (w, 2), and the weights of the windows.
 
@@ -152,14 +150,13 @@ class QuestionAnswerer(Task):
             x: as for `encode_inputs`.
             y: an answer for each example, see the class; or int (w, 2) for rows that are encoded already.
             sample_weight: float array, one for each entry of `y`.
-            notify: see `encode_inputs`.
 
         Raises:
             TypeError: naming the position of a label that is no answer, or of an entry of `x` that is not text.
             ValueError: naming the first example whose context does not have the answer at its `answer_start`; for
                 labels that are missing or too few.
         """
-        encoded, sample_weight = self.encode_inputs(x, notify), as_array(sample_weight)
+        encoded, sample_weight = self.encode_inputs(x), as_array(sample_weight)
         if isinstance(x, Encoded) and isinstance(y, np.ndarray) and y.ndim == 2:
             self.check_counts(len(encoded), y, sample_weight)
             return encoded, self.encode_labels(y), sample_weight
@@ -167,23 +164,21 @@ class QuestionAnswerer(Task):
         self.check_counts(len(encoded.contexts), golds, sample_weight)
         answers = find_answers(encoded.contexts, golds)
         positions = encoded.positions(answers)
-        self._say_what_is_lost(encoded, answers, positions, notify)
+        self._say_what_is_lost(encoded, answers, positions)
         return encoded, positions, None if sample_weight is None else sample_weight[encoded.examples]
 
-    def _say_what_is_lost(
-        self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray, notify: Callable[[str], None]
-    ) -> None:
+    def _say_what_is_lost(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
         """Notices for answers that are learnt as none, and for those that are never given."""
         there = answers[:, 0] < answers[:, 1]  # (n,)
         held = np.bincount(encoded.examples, positions.any(axis=1), len(there)) > 0  # (n,), in a window
         if lost := int((there & ~held).sum()):
-            notify(
+            warn(
                 f"{lost} of {int(there.sum())} answers are in no window as a whole and are learnt as no answer: raise "
                 f"`sequence_length`, {self.preprocessor.sequence_length}, or lower `doc_stride`, {self.doc_stride}."
             )
         length = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
         if long := int((length > 0).sum()):
-            notify(
+            warn(
                 f"{long} of {int(there.sum())} answers are longer than `max_answer_length`, {self.max_answer_length} "
                 "tokens: they are learnt, but no answer of that length is given."
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.word_vectors import LayerModels, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
-from lmzoo.text.validate_text import clean_columns, notify
+from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 
 
@@ -169,7 +169,7 @@ class TextEmbedder(Task):
     # === Pairs ===
 
     def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+        self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
         """Pairs of texts, their labels, if the objective has any, and weights."""
         self.check_takes_text()
@@ -178,12 +178,12 @@ class TextEmbedder(Task):
                 f"{type(self).__name__} {self.takes_no_labels} The elements of a `tf.data.Dataset` of pairs are "
                 "((firsts, seconds),)."
             )
-        pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x, notify)
+        pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x)
         y, sample_weight = self.encode_labels(y), as_array(sample_weight)
         self.check_counts(len(pairs), y, sample_weight)
         return pairs, y, sample_weight
 
-    def _encode_pairs(self, x: Any, notify: Callable[[str], None]) -> EncodedPairs:
+    def _encode_pairs(self, x: Any) -> EncodedPairs:
         words = self.preprocessor.tokenizer.takes_words
         firsts, seconds = split_segments(x, words)
         if seconds is None:
@@ -191,11 +191,11 @@ class TextEmbedder(Task):
                 f"{type(self).__name__} is trained on pairs of texts: pass (firsts, seconds), two lists, or a list of "
                 "2-tuples. To tell texts apart by dropout alone, pass (texts, texts)."
             )
-        firsts, seconds = clean_columns({"texts": firsts, "pairs": seconds}, notify, words)
+        firsts, seconds = clean_columns({"texts": firsts, "pairs": seconds}, words)
         if len(firsts) != len(seconds):
             raise ValueError(f"Pairs need as many second texts as first: got {len(firsts)} and {len(seconds)}.")
         both = [text for pair in zip(firsts, seconds, strict=True) for text in pair]
-        return EncodedPairs(self.preprocessor.encode(both, notify=notify))
+        return EncodedPairs(self.preprocessor.encode(both))
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Similarities as float32 (n,), each checked to be a number between -1 and 1."""
@@ -240,7 +240,7 @@ class TextEmbedder(Task):
 
         A word's vector is the mean over the tokens that it is made of, in the text as it stands, and is not divided by
         its length. If several words share a token and have no other, each has that token's vector. Words that do not
-        fit into the model, or of which the tokenizer leaves nothing, are zeros, with a notice.
+        fit into the model, or of which the tokenizer leaves nothing, are zeros, with a warning.
 
         Args:
             texts: a list of strings. For vectors of texts, a pair as one text is allowed, too: a tuple of two lists or

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.span_labels import OUTSIDE, allowed_transitions, best_path, marks_spans, spans_of
-from lmzoo.text.validate_text import is_text, notify
+from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
 
@@ -109,20 +109,20 @@ class TokenClassifier(Task):
         """Names of the classes; their numbers as strings where there are none."""
         return list(self.labels or map(str, range(self.num_classes)))
 
-    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+    def encode_inputs(self, x: Any) -> Any:
         """Texts, strings or lists of words, as rows that know their words."""
         self.check_takes_text()
         if isinstance(x, EncodedTexts):
             return x
         if is_text(x):
             raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
-        return self.preprocessor.encode_words(x, notify)
+        return self.preprocessor.encode_words(x)
 
     def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+        self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
         """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
-        encoded, sample_weight = self.encode_inputs(x, notify), as_array(sample_weight)
+        encoded, sample_weight = self.encode_inputs(x), as_array(sample_weight)
         self.check_counts(len(encoded), y, sample_weight)
         if sample_weight is not None and sample_weight.ndim != 1:
             raise ValueError(f"Expected a weight for each text, got weights of shape {sample_weight.shape}.")
@@ -137,10 +137,10 @@ class TokenClassifier(Task):
         of_tokens = np.full(encoded.row_splits[-1], IGNORED, "int32")
         kept = encoded.first >= 0
         if widened:
-            notify(f"{len(widened)} spans began or ended inside of a word and were widened to all of it.")
+            warn(f"{len(widened)} spans began or ended inside of a word and were widened to all of it.")
         labelled = numbers != IGNORED  # (W,)
         if unread := int((labelled & ~kept).sum()):
-            notify(
+            warn(
                 f"{unread:,} of {int(labelled.sum()):,} labelled words were cut off and count in no loss and no "
                 "metric: split long texts, or raise `sequence_length`."
             )

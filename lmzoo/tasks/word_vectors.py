@@ -17,7 +17,7 @@ from keras import ops
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.data_adapter import ReadsExamples, expected_retracing, predict_encoded
 from lmzoo.text.alignment import pieces_of_words
-from lmzoo.text.validate_text import clean_columns, notify
+from lmzoo.text.validate_text import clean_columns, collect_warnings, warn
 from lmzoo.text.word_splitting import place_words
 
 _VALUES = 1 << 26  # floats of the tokens' vectors at once: 256 MiB
@@ -123,8 +123,18 @@ def embed_words(
     task: ReadsExamples, models: LayerModels, texts: Sequence[Any], layers: Any, batch_size: int
 ) -> list[WordVectors]:
     """The words' vectors of each text; see `lmzoo.models.TextEmbedder.embed`."""
-    mix, said = LayerMix.parse(layers, models.count), list[str]()
-    texts = clean_columns({"texts": texts}, said.append, words=True)[0]
+    mix = LayerMix.parse(layers, models.count)
+    with collect_warnings() as messages:
+        results = _embed_words(task, models, texts, mix, batch_size)
+    if messages:
+        warn(" ".join(messages))
+    return results
+
+
+def _embed_words(
+    task: ReadsExamples, models: LayerModels, texts: Sequence[Any], mix: LayerMix, batch_size: int
+) -> list[WordVectors]:
+    texts = clean_columns({"texts": texts}, words=True)[0]
     preprocessor, words = task.preprocessor, [place_words(text) for text in texts]
     tokenizer = preprocessor.tokenizer
     if tokenizer.takes_words:
@@ -134,7 +144,7 @@ def embed_words(
         pieces = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
         tokens = [[piece.id for piece in row] for row in pieces]
         aligned = [pieces_of_words(*row) for row in zip(words, pieces, strict=True)]
-    encoded = preprocessor.pack(tokens, notify=said.append)
+    encoded = preprocessor.pack(tokens)
     room = encoded.lengths - preprocessor.packing.overhead(pair=False)
     width = len(mix.layers) * models.states[0].shape[-1]
     results: list[Any] = [None] * len(texts)
@@ -157,7 +167,5 @@ def embed_words(
             offsets = np.array([place for _, *place in words[row]], "int64").reshape(-1, 2)
             results[row] = WordVectors([word for word, _, _ in words[row]], offsets, mix.of(means))
     if missing:
-        said.append(f"{missing} of {sum(map(len, words))} words have no token in the model's input: theirs are zeros.")
-    if said:
-        notify(" ".join(said))
+        warn(f"{missing} of {sum(map(len, words))} words have no token in the model's input: theirs are zeros.")
     return results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.text.packing import Encoded, EncodedTexts
 from lmzoo.text.preprocessor import Preprocessor
-from lmzoo.text.validate_text import clean_columns, is_text, notify
+from lmzoo.text.validate_text import clean_columns, is_text
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,6 @@ def encode_choices(
     preprocessor: Preprocessor,
     prompts: Sequence[Any],
     choices: Sequence[Sequence[Any]],
-    notify: Callable[[str], None] = notify,
 ) -> EncodedChoices:
     """Tokenises prompts and choices, and packs each choice with its prompt as a pair, without padding.
 
@@ -67,7 +66,6 @@ def encode_choices(
         preprocessor: `lmzoo.text.Preprocessor`.
         prompts: n strings.
         choices: for each prompt at least one string; see `split_choices` for what checks that.
-        notify: what to do with notices; see `Preprocessor.encode`.
 
     Raises:
         TypeError: naming the position of an entry that is not text.
@@ -86,12 +84,12 @@ def encode_choices(
     """
     names = ("prompts", *(f"choices[{i}]" for i in range(len(choices))))
     columns = dict(zip(names, (prompts, *choices), strict=True))
-    prompts, *choices = clean_columns(columns, notify, preprocessor.tokenizer.takes_words)
+    prompts, *choices = clean_columns(columns, preprocessor.tokenizer.takes_words)
     first = preprocessor.tokenizer.tokenize(prompts)
     second = preprocessor.tokenizer.tokenize([*itertools.chain.from_iterable(choices)])
     counts = np.array([len(row) for row in choices], "int64")
     repeated = [ids for ids, count in zip(first, counts.tolist(), strict=True) for _ in range(count)]
-    packed = preprocessor.pack(repeated, second, notify)
+    packed = preprocessor.pack(repeated, second)
     texts = EncodedTexts(
         packed.token_ids,
         np.append(packed.row_splits, packed.row_splits[-1]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from lmzoo.text.packing import EncodedTexts, EncodedWords, Packing, truncate_pair
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
-from lmzoo.text.validate_text import clean_columns, notify
+from lmzoo.text.validate_text import clean_columns, warn
 from lmzoo.text.word_splitting import place_words
 
 
@@ -45,18 +45,15 @@ class Preprocessor:
         self.packing = packing
         self.sequence_length = sequence_length
 
-    def encode(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, notify: Callable[[str], None] = notify
-    ) -> EncodedTexts:
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Tokenises and packs texts, without padding.
 
-        Over-long rows are cut, with one notice per call: a single text at its end, a pair by removing from the end of
+        Over-long rows are cut, with one warning per call: a single text at its end, a pair by removing from the end of
         the longer text, the second on ties.
 
         Args:
             texts: n strings; a list of words is a text, too, if the tokenizer `takes_words`.
             pairs: n strings to join to them, or None.
-            notify: what to do with notices; by default they are `TextWarning` warnings.
 
         Returns:
             n packed rows.
@@ -66,13 +63,11 @@ class Preprocessor:
             ValueError: if `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text.
         """
         columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
-        cleaned = clean_columns(columns, notify, self.tokenizer.takes_words)
+        cleaned = clean_columns(columns, self.tokenizer.takes_words)
         first, second = ([self.tokenizer.tokenize(column) for column in cleaned] + [None])[:2]
-        return self.pack(first, second, notify)
+        return self.pack(first, second)
 
-    def pack(
-        self, first: list[list[Any]], second: list[list[Any]] | None = None, notify: Callable[[str], None] = notify
-    ) -> EncodedTexts:
+    def pack(self, first: list[list[Any]], second: list[list[Any]] | None = None) -> EncodedTexts:
         """Joins what the tokenizer returned for texts, or for pairs, to rows; see `encode`."""
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
@@ -100,7 +95,7 @@ class Preprocessor:
             ]
             boundary = kept + len(start) + len(between)
         if truncated:
-            notify(f"{truncated} of {len(rows)} texts were cut to {self.sequence_length} tokens (`sequence_length`).")
+            warn(f"{truncated} of {len(rows)} texts were cut to {self.sequence_length} tokens (`sequence_length`).")
         splits = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype="int64")])
         flat = self.tokenizer.as_array(itertools.chain.from_iterable(rows), int(splits[-1]))
         return EncodedTexts(flat, splits.astype("int64"), boundary.astype("int32"), truncated)
@@ -112,14 +107,11 @@ class Preprocessor:
         start, between, end = ([self.tokenizer.token_to_id(token) for token in part if token] for part in parts)
         return start, between, end
 
-    def encode_words(
-        self, texts: Sequence[str | Sequence[str]], notify: Callable[[str], None] = notify
-    ) -> EncodedWords:
+    def encode_words(self, texts: Sequence[str | Sequence[str]]) -> EncodedWords:
         """Tokenises texts word by word and packs them, without padding.
 
         Args:
             texts: n texts, each a list of words or a string, which is split by `lmzoo.text.word_splitting.split_words`.
-            notify: what to do with notices, as for `encode`.
 
         Returns:
             n packed rows that know their words. What does not fit at their ends is cut.
@@ -128,11 +120,11 @@ class Preprocessor:
             TypeError: naming the text, and the word within, that is not a string.
             ValueError: if `sequence_length` leaves no room for text.
         """
-        cleaned = clean_columns({"texts": texts}, notify, words=True)[0]
+        cleaned = clean_columns({"texts": texts}, words=True)[0]
         words = tuple(tuple(place_words(text)) for text in cleaned)
         pieces = iter(self.tokenizer.tokenize_words([word for row in words for word, _, _ in row]))
         rows = [list(itertools.islice(pieces, len(row))) for row in words]  # of each text the ids of each word
-        encoded = self.pack([list(itertools.chain.from_iterable(row)) for row in rows], notify=notify)
+        encoded = self.pack([list(itertools.chain.from_iterable(row)) for row in rows])
         room = (encoded.lengths - self.packing.overhead(False)).tolist()
         first = [
             start + bool(self.packing.start) if start < kept else -1

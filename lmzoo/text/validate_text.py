@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -13,30 +15,69 @@ import numpy as np
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+_COLLECTED: ContextVar[list[str] | None] = ContextVar("collected warnings", default=None)
+
+
 class TextWarning(UserWarning):
-    """A text was changed before use: invalid UTF-8 replaced, or cut to the sequence length. One notice a call."""
+    """A text was changed before use: invalid UTF-8 replaced, or cut to the sequence length. One warning per call."""
 
 
-def notify(message: str) -> None:
-    """Gives a `TextWarning` that points at the first caller outside of the library.
+def warn(message: str) -> None:
+    """Issues a `TextWarning` that points at the first caller outside of the library.
 
-    Unlike `warnings.warn`, which by default is silent when the same line gives the same notice again.
+    Unlike `warnings.warn`, which by default is silent when the same line gives the same warning again. Inside of
+    `collect_warnings` the message is kept instead.
     """
+    if (collected := _COLLECTED.get()) is not None:
+        collected.append(message)
+        return
     frame = inspect.currentframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("lmzoo", "keras"):
         frame = frame.f_back
     warnings.warn_explicit(message, TextWarning, frame.f_code.co_filename, frame.f_lineno, registry={})
 
 
-def once_only(notify: Callable[[str], None]) -> Callable[[str], None]:
-    """What hands the first notice on to `notify` and keeps silent about all others."""
-    left = [notify]
+@contextmanager
+def collect_warnings() -> Iterator[list[str]]:
+    r"""Collects the text warnings of a `with` block instead of issuing them.
 
-    def first_alone(message: str) -> None:
-        if left:
-            left.pop()(message)
+    Not to be held across a generator's `yield`: what runs in between would be silent.
 
-    return first_alone
+    Yields:
+        The messages, in a list that grows.
+
+    Example:
+
+    ```python
+    from lmzoo.text.validate_text import clean_texts, collect_warnings
+
+    with collect_warnings() as messages:
+        clean_texts([b"caf\xe9"])
+    messages  # ["1 of 1 texts held invalid UTF-8; it was read as U+FFFD."]
+    ```
+    """
+    messages: list[str] = []
+    token = _COLLECTED.set(messages)
+    try:
+        yield messages
+    finally:
+        _COLLECTED.reset(token)
+
+
+class FirstWarning:
+    """Issues the first text warning of several `with` blocks, and drops all others."""
+
+    def __init__(self) -> None:
+        self.issued = False
+
+    @contextmanager
+    def only(self) -> Iterator[None]:
+        """A block whose warnings are dropped, unless they are the first."""
+        with collect_warnings() as messages:
+            yield
+        if messages and not self.issued:
+            self.issued = True
+            warn(messages[0])
 
 
 def is_text(value: Any) -> bool:
@@ -47,8 +88,8 @@ def is_text(value: Any) -> bool:
 def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
     r"""Checks a batch of texts and makes each a valid Unicode string.
 
-    Bytes are read as UTF-8. Invalid bytes and lone surrogates become U+FFFD, with one notice per call. The empty string
-    is a text like any other.
+    Bytes are read as UTF-8. Invalid bytes and lone surrogates become U+FFFD, with one warning per call. The empty
+    string is a text like any other.
 
     Args:
         texts: strings or bytes: a list, a tuple, a numpy array or a tensor of strings.
@@ -71,14 +112,11 @@ def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
     return clean_columns({what: texts})[0]
 
 
-def clean_columns(
-    columns: Mapping[str, Iterable[Any]], notify: Callable[[str], None] = notify, words: bool = False
-) -> list[list[Any]]:
-    """`clean_texts` for several arguments of one call, such as the two sides of pairs: one notice for all of them.
+def clean_columns(columns: Mapping[str, Iterable[Any]], words: bool = False) -> list[list[Any]]:
+    """`clean_texts` for several arguments of one call, such as the two sides of pairs, with one warning for all.
 
     Args:
         columns: batches of texts by what to call them in messages.
-        notify: what to do with the notice.
         words: whether a list, tuple or array of strings is taken as a text, too: one that is split into words.
 
     Returns:
@@ -92,7 +130,7 @@ def clean_columns(
     replaced = sum(changed for column in cleaned.values() for _, changed in column)
     if replaced:
         count = sum(map(len, cleaned.values()))
-        notify(f"{replaced} of {count} texts held invalid UTF-8; it was read as U+FFFD.")
+        warn(f"{replaced} of {count} texts held invalid UTF-8; it was read as U+FFFD.")
     return [[text for text, _ in column] for column in cleaned.values()]
 
 

@@ -6,7 +6,7 @@ n examples, w windows, N tokens that the rows are made of, C tokens of all windo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from lmzoo.text.packing import Encoded, EncodedTexts
 from lmzoo.text.preprocessor import Preprocessor
-from lmzoo.text.validate_text import clean_columns, notify
+from lmzoo.text.validate_text import clean_columns, warn
 
 _CONTEXT = 3  # of the parts of a row
 
@@ -153,7 +153,6 @@ def encode_windows(
     contexts: Sequence[Any],
     doc_stride: int = 128,
     max_question_length: int = 64,
-    notify: Callable[[str], None] = notify,
 ) -> EncodedWindows:
     """Tokenises questions and contexts, and cuts the contexts into windows that fit beside their questions.
 
@@ -166,8 +165,7 @@ def encode_windows(
         questions: n strings, or lists of words if the tokenizer `takes_words`.
         contexts: n of the same.
         doc_stride: int.
-        max_question_length: int, questions of more tokens are cut at their ends, with one notice per call.
-        notify: what to do with notices; see `Preprocessor.encode`.
+        max_question_length: int, questions of more tokens are cut at their ends, with one warning per call.
 
     Raises:
         TypeError: naming the position of an entry that is not text.
@@ -188,7 +186,7 @@ def encode_windows(
     ```
     """
     tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
-    columns = clean_columns({"questions": questions, "contexts": contexts}, notify, tokenizer.takes_words)
+    columns = clean_columns({"questions": questions, "contexts": contexts}, tokenizer.takes_words)
     if len(columns[0]) != len(columns[1]):
         raise ValueError(f"Expected a context for each question, got {len(columns[0])} and {len(columns[1])}.")
     (questions, question_of), (contexts, context_of) = map(_unique, columns)
@@ -204,7 +202,7 @@ def encode_windows(
 
     lengths = np.minimum(sizes[question_of], max_question_length)  # (n,)
     if cut := int(np.sum(lengths < sizes[question_of])):
-        notify(f"{cut} of {len(lengths)} questions were cut to {max_question_length} tokens (`max_question_length`).")
+        warn(f"{cut} of {len(lengths)} questions were cut to {max_question_length} tokens (`max_question_length`).")
     overhead = packing.overhead(pair=True)
     room = preprocessor.sequence_length - lengths - overhead  # (n,)
     if (narrow := np.flatnonzero(room < 1)).size:

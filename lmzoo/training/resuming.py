@@ -23,7 +23,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     Give the same callback to the `fit` of a task again, on the same texts, in this process or another: training goes on
     with the batches, masks and dropout that would have come next, and on a CPU ends with the very same weights. A state
     holds the weights, the optimizer, the seeds of dropout and the position in the data. It is written whole or not at
-    all; one that has been damaged since is passed over, with a notice, for the one before. A run that has reached its
+    all; one that has been damaged since is passed over, with a warning, for the one before. A run that has reached its
     last epoch trains no further, unless `epochs` has grown.
 
     On SIGTERM, as clusters send before they take a machine back, the step under way is finished and saved, and `fit`

@@ -82,7 +82,7 @@ class Snapshots:
             shutil.rmtree(leftover, ignore_errors=True)
 
     def newest(self) -> Snapshot | None:
-        """The latest state that is whole, with a notice for each that is not; None if there are none at all.
+        """The latest state that is whole, with a warning for each that is not; None if there are none at all.
 
         Raises:
             ValueError: if there are some, all of them damaged.

@@ -20,6 +20,7 @@ from lmzoo.data.corpora import (
     write_corpus,
 )
 from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer
+from lmzoo.text.validate_text import collect_warnings
 
 TEXT = "\ufeffIt rained. We stayed in.\r\nSo did they.\n\n\n \nFine.\n"
 PACK = Preprocessor(WordPieceTokenizer.of_words(["fine", "."], 11), Packing("[CLS]", "[SEP]", ("[SEP]",), True), 16)
@@ -79,8 +80,8 @@ def test_a_file_is_read_as_it_is_asked_for(write):
 
 def test_files_without_text_are_counted(write, tmp_path):
     write("a.txt", ""), write("b.txt", "\n \n\n"), write("c.txt", "\n\nFine.\n\n")
-    notices = []
-    assert list(read_documents(tmp_path, notify=notices.append)) == [["Fine."]]
+    with collect_warnings() as notices:
+        assert list(read_documents(tmp_path)) == [["Fine."]]
     assert notices == ["2 of 3 documents were empty and were left out."]
 
 
@@ -142,16 +143,16 @@ def test_datasets():
         [" ", TEXT[1:], "Fine.", "Caf\udcc3.".encode(errors="surrogateescape")]
     )
     for batched in (dataset, dataset.batch(3)):
-        notices = []
-        found = list(split_documents(batched, notify=notices.append))
+        with collect_warnings() as notices:
+            found = list(split_documents(batched))
         assert found == [DOCUMENTS[0] + ["Fine."], ["Fine."], ["Caf\ufffd."]]
         assert [notice[:11] for notice in notices] == ["1 of 4 docu", "1 documents"]
 
 
 def test_records():
     rows = [{"title": "A", "body": "It rained. We stayed in.\nSo did they."}, {"title": "B", "body": None}]
-    notices = []
-    found = list(split_documents(iter([*rows, {"body": ["Fine."]}]), field="body", notify=notices.append))
+    with collect_warnings() as notices:
+        found = list(split_documents(iter([*rows, {"body": ["Fine."]}]), field="body"))
     assert found == DOCUMENTS
     assert notices == ["1 of 3 documents were empty and were left out."]
     assert list(split_documents([{"text": "Fine."}])) == [["Fine."]]

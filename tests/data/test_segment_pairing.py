@@ -7,6 +7,7 @@ import pytest
 
 from lmzoo.data.corpora import SegmentPairs, segment_pairs
 from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer
+from lmzoo.text.validate_text import collect_warnings
 
 SPECIAL = WordPieceTokenizer.special_tokens
 DOCUMENTS, SENTENCES = 61, 23
@@ -188,9 +189,9 @@ def test_empty_documents_and_sentences_are_left_out():
 
 
 def test_one_notice():
-    notices = []
     texts = [[], ["d0s0"], ["d1s0", "d1s1"], ["", "d2s0"]]
-    segment_pairs(texts, preprocessor(32), "sop", np.random.default_rng(9), notify=notices.append)
+    with collect_warnings() as notices:
+        segment_pairs(texts, preprocessor(32), "sop", np.random.default_rng(9))
     message = (
         "1 of 4 documents held no tokens and were left out; 2 of 3 documents are one sentence, always paired with a "
         "random one."

@@ -21,19 +21,23 @@ from lmzoo.models import MaskedLM
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning, WordPieceTokenizer
 from lmzoo.text.batching import fitted_buckets
+from lmzoo.text.validate_text import collect_warnings
 
 WORDS = [f"w{i}" for i in range(53)]
 TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)
 RECIPES = {
-    "documents": lambda source, pack, seed, **k: pack_documents(source, pack, **k),
-    "full sentences": lambda source, pack, seed, **k: pack_sentences(source, pack, **k),
-    "document sentences": lambda source, pack, seed, **k: pack_sentences(source, pack, across_documents=False, **k),
-    "nsp": lambda source, pack, seed, **k: segment_pairs(source, pack, "nsp", np.random.default_rng(seed), 2, **k),
-    "sop": lambda source, pack, seed, **k: segment_pairs(source, pack, "sop", np.random.default_rng(seed), 2, **k),
+    "documents": lambda source, pack, seed: pack_documents(source, pack),
+    "full sentences": lambda source, pack, seed: pack_sentences(source, pack),
+    "document sentences": lambda source, pack, seed: pack_sentences(source, pack, across_documents=False),
+    "nsp": lambda source, pack, seed: segment_pairs(source, pack, "nsp", np.random.default_rng(seed), 2),
+    "sop": lambda source, pack, seed: segment_pairs(source, pack, "sop", np.random.default_rng(seed), 2),
 }
 
 
-QUIET = {"notify": lambda notice: None}  # of documents that are one sentence
+def quietly(make, *arguments):
+    """Without the warning of documents that are one sentence."""
+    with collect_warnings():
+        return make(*arguments)
 
 
 def packer(length, tokenizer=TOKENIZER):
@@ -61,7 +65,7 @@ def corpus(tmp_path_factory):
 def test_rows_are_those_of_the_documents(corpus, recipe, length):
     assert len(corpus.shards) > 7
     make = RECIPES[recipe]
-    expected, found = (arrays_of(make(source, packer(length), 5, **QUIET)) for source in (documents(), corpus))
+    expected, found = (arrays_of(quietly(make, source, packer(length), 5)) for source in (documents(), corpus))
     assert found.keys() == expected.keys()
     for name, array in found.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
@@ -70,7 +74,7 @@ def test_rows_are_those_of_the_documents(corpus, recipe, length):
 
 @pytest.mark.parametrize("recipe", ["nsp", "sop"])
 def test_the_generator_says_it_all(corpus, recipe):
-    first, again, other = (RECIPES[recipe](corpus, packer(31), seed, **QUIET) for seed in (5, 5, 6))
+    first, again, other = (quietly(RECIPES[recipe], corpus, packer(31), seed) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first.token_ids, again.token_ids)
     np.testing.assert_array_equal(first.labels, again.labels)
     assert len(first.token_ids) != len(other.token_ids) or (first.token_ids != other.token_ids).any()
@@ -83,11 +87,11 @@ def test_what_is_empty_leaves_no_trace(recipe, tmp_path):
     holes = [[], *clean[:5], ["", " "], [clean[5][0], "", *clean[5][1:], " "], *clean[6:], [""]]
     with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out"):
         corpus = write_corpus(holes, TOKENIZER, tmp_path, shard_tokens=101)
-    expected = arrays_of(RECIPES[recipe](clean, packer(13), 5, **QUIET))
+    expected = arrays_of(quietly(RECIPES[recipe], clean, packer(13), 5))
     with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out") as notices:
         found = arrays_of(RECIPES[recipe](holes, packer(13), 5))
     assert len(notices) == 1
-    stored = arrays_of(RECIPES[recipe](corpus, packer(13), 5, **QUIET))
+    stored = arrays_of(quietly(RECIPES[recipe], corpus, packer(13), 5))
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
         np.testing.assert_array_equal(stored[name], array, err_msg=name)
@@ -99,7 +103,7 @@ def test_rows_are_in_a_file_that_leaves_nothing_behind(corpus, tmp_path):
     with pytest.raises(FileNotFoundError, match="rows"):
         pack_sentences(elsewhere, packer(31))
     (tmp_path / "rows").mkdir()
-    rows = [make(elsewhere, packer(31), 5, **QUIET) for make in RECIPES.values()]
+    rows = [quietly(make, elsewhere, packer(31), 5) for make in RECIPES.values()]
     for encoded in rows:
         base = encoded.token_ids
         while isinstance(base.base, np.ndarray):
@@ -179,7 +183,7 @@ def test_memory_of_pairs(corpus, monkeypatch):
     monkeypatch.setattr(segment_pairing, "_BLOCK", 256)
     for passes in (5, 50):
         tracemalloc.start()
-        pairs = segment_pairs(corpus, packer(31), "nsp", np.random.default_rng(5), passes, **QUIET)
+        pairs = quietly(segment_pairs, corpus, packer(31), "nsp", np.random.default_rng(5), passes)
         peaks[len(pairs)] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     (few, least), (many, most) = peaks.items()

@@ -203,9 +203,9 @@ def test_stored_documents(tmp_path, monkeypatch):
 def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_path, monkeypatch):
     pairs, states = encoders.segment_pairs, []
 
-    def drawn(corpus, preprocessor, objective, rng, passes, notify):
+    def drawn(corpus, preprocessor, objective, rng, passes):
         states.append(rng.bit_generator.state)
-        return pairs(corpus, preprocessor, objective, rng, passes, notify=notify)
+        return pairs(corpus, preprocessor, objective, rng, passes)
 
     monkeypatch.setattr(encoders, "segment_pairs", drawn)
     recipe = Recipe(**{**TINY, "tokens": 300}, dtype="mixed_bfloat16", seed=3)

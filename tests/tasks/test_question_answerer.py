@@ -14,6 +14,7 @@ from lmzoo.family import families
 from lmzoo.models import QuestionAnswerer
 from lmzoo.testing import tiny_preprocessor, tiny_task
 from lmzoo.text import EncodedWindows, TextWarning
+from lmzoo.text.validate_text import collect_warnings
 
 CONTEXT = "the film was good . a plot is bad ! the film was dull"
 PAIRS = [("the film ?", CONTEXT), ("a plot ?", "a plot is very fine"), ("is bad ?", "")]
@@ -87,7 +88,7 @@ def test_pairs_in_all_forms(task):
 
 
 def test_answers_that_are_lost_are_counted(tiny):
-    notices, task = [], build(tiny, max_answer_length=2)
+    task = build(tiny, max_answer_length=2)
     context = "good film " * 9
     x, y = (
         [("the", context)] * 3,
@@ -97,7 +98,8 @@ def test_answers_that_are_lost_are_counted(tiny):
             None,
         ],
     )
-    _, positions, _ = task.encode_examples(x, y, notify=notices.append)
+    with collect_warnings() as notices:
+        _, positions, _ = task.encode_examples(x, y)
     assert positions.any(axis=1).sum() == 1
     assert [notice.split(":")[0] for notice in notices] == [
         "1 of 2 answers are in no window as a whole and are learnt as no answer",

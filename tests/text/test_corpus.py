@@ -9,6 +9,7 @@ import pytest
 
 from lmzoo.data.corpora import pack_documents, pack_sentences, train_wordpiece
 from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer
+from lmzoo.text.validate_text import collect_warnings
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 CORPUS = [
@@ -73,8 +74,8 @@ def test_documents_are_packed_without_loss(
 
 @pytest.mark.parametrize("documents", [[], [""], ["a"]])
 def test_too_little_for_a_row(make_preprocessor: Callable[..., Preprocessor], documents: list[str]) -> None:
-    notices: list[str] = []
-    rows = pack_documents(documents, make_preprocessor(11), notify=notices.append)
+    with collect_warnings() as notices:
+        rows = pack_documents(documents, make_preprocessor(11))
     assert len(notices) == documents.count("")
     assert len(rows) == 0
     assert len(rows.select([])) == 0

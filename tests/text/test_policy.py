@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer
-from lmzoo.text.validate_text import clean_columns, clean_texts
+from lmzoo.text.validate_text import FirstWarning, clean_columns, clean_texts, collect_warnings
 
 
 def notices(call: Callable[[], object]) -> list[str]:
@@ -120,3 +120,20 @@ def test_the_same_notice_is_given_again_and_points_at_the_caller(
         for _ in range(2):
             preprocessor([b"\xff"])
     assert [notice.filename for notice in caught] == [__file__] * 2
+
+
+def test_warnings_are_collected_instead_of_issued():
+    with collect_warnings() as messages:
+        clean_texts([b"caf\xe9", "fine"])
+    assert messages == ["1 of 2 texts held invalid UTF-8; it was read as U+FFFD."]
+    with pytest.warns(TextWarning, match="1 of 1"):
+        clean_texts([b"\xff"])
+
+
+def test_the_first_of_several_warnings_is_issued():
+    first = FirstWarning()
+    with pytest.warns(TextWarning, match="1 of 2") as issued:
+        for texts in (["fine"], [b"caf\xe9", "fine"], [b"\xff"]):
+            with first.only():
+                clean_texts(texts)
+    assert len(issued) == 1

@@ -19,7 +19,7 @@ from lmzoo.data.corpora.tokenized_documents import DocumentReader, TokenizedDocu
 from lmzoo.files.atomic import atomic_file
 from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
-from lmzoo.text.validate_text import notify
+from lmzoo.text.validate_text import warn
 
 _BATCH = 1 << 20  # characters tokenised at once
 _AHEAD = 2  # batches that wait to be tokenised while the next is read
@@ -31,7 +31,6 @@ def write_corpus(
     folder: str | Path,
     shard_tokens: int = 1 << 24,
     verbose: bool = True,
-    notify: Callable[[str], None] = notify,
 ) -> TokenCorpus:
     """Tokenises documents into a folder of memory-mapped files.
 
@@ -45,13 +44,12 @@ def write_corpus(
 
     Args:
         documents: documents, each a list of sentences, or a string, which is one sentence; of any length. Those that
-            hold no tokens are left out, with one notice. A special token that is spelt out in them is taken as such,
-            as everywhere, with another notice.
+            hold no tokens are left out, with one warning. A special token that is spelt out in them is taken as such,
+            as everywhere, with another warning.
         tokenizer: a tokenizer of `lmzoo.text`; it is kept with the corpus.
         folder: where to write.
         shard_tokens: int, a file ends with the documents that bring it to so many tokens.
         verbose: whether to show progress, if there is a terminal.
-        notify: what to do with notices; see `Preprocessor.encode`.
 
     Raises:
         TypeError: for a document that is no list of strings, naming its position.
@@ -72,18 +70,15 @@ def write_corpus(
         index = Index(tokenizer=described(tokenizer), dtype=dtype, shards=[])
         index.write(folder)
     if not index.complete:
-        _Writer(folder, index, tokenizer, shard_tokens, notify).write(documents, verbose)
+        _Writer(folder, index, tokenizer, shard_tokens).write(documents, verbose)
     return TokenCorpus(folder)
 
 
 class _Writer:
     """Fills what is left of a corpus."""
 
-    def __init__(
-        self, folder: Path, index: Index, tokenizer: Tokenizer, shard_tokens: int, notify: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: Path, index: Index, tokenizer: Tokenizer, shard_tokens: int) -> None:
         self.folder, self.index, self.tokenizer, self.shard_tokens = folder, index, tokenizer, shard_tokens
-        self.notify = notify
         self.parts: list[TokenizedDocuments] = []
         self.tokens = 0
 
@@ -91,7 +86,7 @@ class _Writer:
         done: dict[str, Any] = self.index.shards[-1] if self.index.shards else {"read": 0, "digest": ""}
         if "digest" not in done:
             raise ValueError(f"{self.folder} was begun by an earlier lmzoo, and cannot be gone on with. {ADVICE}")
-        reader, read = DocumentReader(documents, self.notify), 0
+        reader, read = DocumentReader(documents), 0
         texts = iter(reader)
         digest = hashlib.sha256()
         for document in itertools.islice(texts, done["read"]):
@@ -121,7 +116,7 @@ class _Writer:
         self.index.write(self.folder)
         reader.report(sum(shard["documents"] for shard in self.index.shards))
         if special := sum(shard.get("special", 0) for shard in self.index.shards):
-            self.notify(
+            warn(
                 f"{special} special tokens, such as {self.tokenizer.special_tokens[0]}, are spelt out in the documents "
                 "and were taken as such: remove them from the text if they are none."
             )

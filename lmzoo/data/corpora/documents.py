@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents
 from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
 from lmzoo.text.sentences import split_sentences
-from lmzoo.text.validate_text import is_text, notify
+from lmzoo.text.validate_text import is_text
 
 _JSON_LINES = (".jsonl", ".ndjson")
 _SUFFIXES = (".txt", *_JSON_LINES)
@@ -24,7 +24,6 @@ def read_documents(
     paths: str | Path | Iterable[str | Path],
     field: str = "text",
     split: bool = True,
-    notify: Callable[[str], None] = notify,
 ) -> Iterator[list[str]]:
     r"""Documents in files of text or of JSON lines, read one after another.
 
@@ -39,10 +38,9 @@ def read_documents(
             its folders, too; a pattern such as `"books/*.txt.gz"`; or several of these.
         field: the key of the text in JSON lines.
         split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
-        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
 
     Returns:
-        An iterator over lists of sentences. Documents without text are left out, with one notice at the end that
+        An iterator over lists of sentences. Documents without text are left out, with one warning at the end that
         says how many they were.
 
     Raises:
@@ -63,12 +61,10 @@ def read_documents(
     listed = [paths] if isinstance(paths, (str, Path)) else paths
     files = [file for path in listed for file in text_files(path)]
     texts = (text for file in files for text in _documents_in(file, field))
-    return _documents(texts, split, notify)
+    return _documents(texts, split)
 
 
-def split_documents(
-    documents: Any, field: str = "text", split: bool = True, notify: Callable[[str], None] = notify
-) -> Iterator[list[str]]:
+def split_documents(documents: Any, field: str = "text", split: bool = True) -> Iterator[list[str]]:
     r"""Documents as lists of sentences, out of an iterator, a `tf.data.Dataset` or a data set of Hugging Face's.
 
     Args:
@@ -77,7 +73,6 @@ def split_documents(
             records, batched or not.
         field: the key of the text in records.
         split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
-        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
 
     Returns:
         An iterator, as that of `read_documents`.
@@ -100,7 +95,7 @@ def split_documents(
         raise TypeError(f"Expected documents, got one string; write [{documents!r:.40}].")
     check_documents(documents)
     items = documents.as_numpy_iterator() if hasattr(documents, "as_numpy_iterator") else documents
-    return _documents(_texts_of(items, field), split, notify)
+    return _documents(_texts_of(items, field), split)
 
 
 def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
@@ -110,9 +105,9 @@ def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
         yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]
 
 
-def _documents(texts: Iterable[Any], split: bool, notify: Callable[[str], None]) -> Iterator[list[str]]:
+def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
     """Sentences of documents, each a string or a list of lines."""
-    reader, kept = DocumentReader(texts, notify), 0
+    reader, kept = DocumentReader(texts), 0
     for cleaned in reader:
         lines = [line.strip() for part in cleaned for line in part.split("\n")]
         sentences = [s for line in lines for s in split_sentences(line)] if split else list(filter(None, lines))

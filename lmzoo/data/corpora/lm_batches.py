@@ -17,7 +17,7 @@ from lmzoo.data.corpora.word_vocabulary import Document, sentences_of, with_prog
 from lmzoo.text import Encoded
 from lmzoo.text.batching import Batches
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START
-from lmzoo.text.validate_text import notify, once_only
+from lmzoo.text.validate_text import FirstWarning
 
 _NO_WORDS = "There are no examples: the documents hold no words."
 
@@ -88,7 +88,6 @@ class DocumentStreams(Batches):
         once: whether a pass reads every sentence once instead, without shuffling, until the last row ends.
         shuffle: whether documents, if they are a sequence, are read in a new order each time and in each direction.
         seed: ints.
-        notify: what to do with notices, of which there is at most one.
 
     Raises:
         TypeError: for documents that can be gone through only once; in a pass, see `sentences_of`.
@@ -105,7 +104,6 @@ class DocumentStreams(Batches):
         once: bool = False,
         shuffle: bool = True,
         seed: tuple[int, ...] = (0,),
-        notify: Callable[[str], None] = notify,
     ) -> None:
         super().__init__()
         if isinstance(documents, Iterator):
@@ -122,7 +120,7 @@ class DocumentStreams(Batches):
         self.seed = seed
         self.length = length
         self.num_words = 0
-        self.notify = once_only(notify)
+        self.warning = FirstWarning()
         self._pass: tuple[int, Iterator[Any]] = (0, iter(()))
 
     @property
@@ -140,7 +138,7 @@ class DocumentStreams(Batches):
             TypeError: see `sentences_of`.
             ValueError: if there are no words, or not enough for one batch.
         """
-        sentences = sentences_of(with_progress(self.documents, verbose), self.notify)
+        sentences = sentences_of(with_progress(self.documents, verbose), warning=self.warning)
         if self.once:
             batches = cut_streams(sentences, self.rows, self.steps, complete=True)
             sizes = [sum(map(len, batch)) for batch in batches]
@@ -179,11 +177,12 @@ class DocumentStreams(Batches):
 
     def identity(self) -> dict[str, Any]:
         """The documents, by what takes no time to know of them, and how they are read."""
-        found: dict[str, Any] = {"first sentence": " ".join(next(sentences_of(self.documents, self.notify), []))}
+        first: list[str] = next(sentences_of(self.documents, warning=self.warning), [])
+        found: dict[str, Any] = {"first sentence": " ".join(first)}
         if isinstance(self.documents, Sized):
             found["number of documents"] = len(self.documents)
         if isinstance(self.documents, Sequence) and self.documents:
-            *_, last = [[], *sentences_of(self.documents, self.notify, [len(self.documents) - 1])]
+            *_, last = [[], *sentences_of(self.documents, [len(self.documents) - 1], self.warning)]
             found["last sentence"] = " ".join(last)
         if self.num_words:
             found["number of words"] = self.num_words
@@ -202,7 +201,7 @@ class DocumentStreams(Batches):
                 rng = np.random.default_rng((*self.seed, epoch, int(backward), number))
                 order = rng.permutation(len(self.documents)).tolist()  # type: ignore[arg-type]
             sentence = None
-            for sentence in sentences_of(self.documents, self.notify, order):
+            for sentence in sentences_of(self.documents, order, self.warning):
                 yield sentence
             if sentence is None:
                 raise ValueError(_NO_WORDS)
@@ -228,12 +227,12 @@ class EncodedDocuments(Encoded):
         self.documents = documents
 
     @classmethod
-    def of(cls, documents: Iterable[Document], notify: Callable[[str], None] = notify) -> EncodedDocuments:
+    def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
         """Reads documents; see `sentences_of`."""
         check_documents(documents)
-        documents, notify, rows = list(documents), once_only(notify), []
+        documents, warning, rows = list(documents), FirstWarning(), []
         for i in range(len(documents)):
-            sentences = list(sentences_of(documents, notify, [i]))
+            sentences = list(sentences_of(documents, [i], warning))
             forward, backward = ([pair for s in sentences for pair in pairs_of(s, b)] for b in (False, True))
             rows.append(list(zip(forward, backward, strict=True)))
         return cls(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from lmzoo.data.corpora.tokenized_documents import (
 )
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.packing import truncate_pair
-from lmzoo.text.validate_text import clean_columns, notify
+from lmzoo.text.validate_text import clean_columns, warn
 
 _TRIES = 10  # to draw another document than the own one
 _BLOCK = 4096  # rows joined at once
@@ -55,7 +55,6 @@ def segment_pairs(
     rng: np.random.Generator,
     passes: int = 1,
     short: float = 0.1,
-    notify: Callable[[str], None] = notify,
 ) -> SegmentPairs:
     """Cuts documents into pairs of segments as BERT and ALBERT were pre-trained on (their `create_pretraining_data`).
 
@@ -71,7 +70,7 @@ def segment_pairs(
     does not fit is taken from the longer segment, the second on ties, token by token from its front or back at random.
     The other document is drawn up to ten times if it is the own one; where there is no other, the own one is taken.
 
-    Sentences without tokens are left out, and so are documents without sentences. One notice says how many of these
+    Sentences without tokens are left out, and so are documents without sentences. One warning says how many of these
     there were, and how many documents of a single sentence. Memory holds some 40 bytes a pair, besides documents and
     rows that are not a corpus'.
 
@@ -82,7 +81,6 @@ def segment_pairs(
         rng: source of all randomness: the same generator makes the same rows.
         passes: int, how often to go through the documents; each pass parts and pairs them anew.
         short: float, share of the passes through a document with a smaller target.
-        notify: what to do with notices; see `Preprocessor.encode`.
 
     Returns:
         The pairs of all passes in random order, with their labels.
@@ -114,10 +112,10 @@ def segment_pairs(
         documents.check_tokenizer(preprocessor.tokenizer)
         folder, parts, given = documents.rows_folder, documents.shards, len(documents)
     else:
-        cleaned = clean_documents(documents, notify)
+        cleaned = clean_documents(documents)
         folder, parts, given = None, [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()], len(cleaned)
     places = _Places(parts)
-    _report(places, given, objective, notify)
+    _report(places, given, objective)
     order = array("q", rng.permutation(len(places)).astype("int64").tobytes())
     pairs = _Pairs()
     for _ in range(passes):
@@ -131,18 +129,17 @@ def segment_pairs(
     return SegmentPairs(flat, splits, boundary, labels=pairs.labels[shuffled].astype("int32"))
 
 
-def clean_documents(documents: Any, notify: Callable[[str], None] = notify) -> list[list[str]]:
+def clean_documents(documents: Any) -> list[list[str]]:
     """Documents as lists of valid strings.
 
     Args:
         documents: documents, each a list of sentences.
-        notify: what to do with notices; see `Preprocessor.encode`.
 
     Raises:
         TypeError: for a document that is no list of strings, naming its position.
     """
     check_documents(documents)
-    return clean_columns({f"documents[{i}]": no_record(found, i) for i, found in enumerate(documents)}, notify)
+    return clean_columns({f"documents[{i}]": no_record(found, i) for i, found in enumerate(documents)})
 
 
 def _labelled(texts: EncodedTexts, labels: np.ndarray) -> SegmentPairs:
@@ -172,7 +169,7 @@ class _Places:
         return self.parts[part].token_ids[begin - self.tokens[part] : end - self.tokens[part]]
 
 
-def _report(places: _Places, given: int, objective: str, notify: Callable[[str], None]) -> None:
+def _report(places: _Places, given: int, objective: str) -> None:
     """Counts documents that hold less than two sentences.
 
     Raises:
@@ -190,7 +187,7 @@ def _report(places: _Places, given: int, objective: str, notify: Callable[[str],
     if alone:
         said.append(f"{alone} of {len(places)} documents are one sentence, always paired with a random one")
     if said:
-        notify("; ".join(said) + ".")
+        warn("; ".join(said) + ".")
 
 
 class _Pairs:

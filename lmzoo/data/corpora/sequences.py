@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +17,12 @@ from lmzoo.data.corpora.tokenized_documents import (
     tokenize_documents,
 )
 from lmzoo.text import EncodedTexts, Preprocessor
-from lmzoo.text.validate_text import notify
 
 Documents = Iterable[str | Sequence[str]] | TokenCorpus
 _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
-def pack_documents(
-    documents: Documents, preprocessor: Preprocessor, batch: int = 256, notify: Callable[[str], None] = notify
-) -> EncodedTexts:
+def pack_documents(documents: Documents, preprocessor: Preprocessor, batch: int = 256) -> EncodedTexts:
     """Packs running text into full rows: `start`, pieces, `end`.
 
     Documents follow one another, separated by the end token, and rows are cut wherever they are full, so that there is
@@ -33,10 +30,9 @@ def pack_documents(
 
     Args:
         documents: strings, lists of sentences, or a `TokenCorpus`, whose rows are kept in a file (see there). Those
-            that hold no tokens are left out, with one notice.
+            that hold no tokens are left out, with one warning.
         preprocessor: says how long a row is.
         batch: int, documents tokenised at once.
-        notify: what to do with notices; see `Preprocessor.encode`.
 
     Returns:
         Rows of exactly `preprocessor.sequence_length` tokens.
@@ -50,7 +46,7 @@ def pack_documents(
 
     def blocks() -> _Blocks:
         left: list[np.ndarray] = []
-        for part in _parts(documents, preprocessor, batch, notify):
+        for part in _parts(documents, preprocessor, batch):
             ends = part.sentence_splits[part.document_splits[1:]]
             stream = np.concatenate([*left, np.insert(part.token_ids, ends, end)])
             count = len(stream) // room
@@ -68,7 +64,6 @@ def pack_sentences(
     preprocessor: Preprocessor,
     across_documents: bool = True,
     batch: int = 256,
-    notify: Callable[[str], None] = notify,
 ) -> EncodedTexts:
     """Packs whole sentences into rows of at most `preprocessor.sequence_length` tokens (Liu et al., 2019, section 4.2).
 
@@ -79,11 +74,10 @@ def pack_sentences(
 
     Args:
         documents: documents, each a list of sentences; or a `TokenCorpus`, whose rows are kept in a file (see there).
-            Sentences without tokens are left out, and so are documents without sentences, with one notice.
+            Sentences without tokens are left out, and so are documents without sentences, with one warning.
         preprocessor: says how long a row is.
         across_documents: whether a row may hold parts of several documents.
         batch: int, documents tokenised at once.
-        notify: what to do with notices; see `Preprocessor.encode`.
 
     Returns:
         Rows of different lengths.
@@ -109,7 +103,7 @@ def pack_sentences(
 
     def blocks() -> _Blocks:
         left: list[tuple[np.ndarray, np.ndarray]] = []
-        for part in _parts(documents, preprocessor, batch, notify):
+        for part in _parts(documents, preprocessor, batch):
             stream, units, document_splits = _units(part, room, end, across_documents)
             if across_documents:
                 stream, units = (np.concatenate(pair) for pair in zip(*left, (stream, units), strict=True))
@@ -168,14 +162,12 @@ def _ends(preprocessor: Preprocessor) -> tuple[int, int]:
     return token_to_id(packing.start), token_to_id(packing.end)
 
 
-def _parts(
-    documents: Documents, preprocessor: Preprocessor, batch: int, notify: Callable[[str], None]
-) -> Iterator[TokenizedDocuments]:
+def _parts(documents: Documents, preprocessor: Preprocessor, batch: int) -> Iterator[TokenizedDocuments]:
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         yield from documents.shards
     else:
-        reader, kept = DocumentReader(documents, notify), 0
+        reader, kept = DocumentReader(documents), 0
         for group in groups_of(reader, batch):
             part = tokenize_documents(group, preprocessor.tokenizer).without_empty()
             kept += len(part)

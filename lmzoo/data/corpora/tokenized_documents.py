@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lmzoo.text import Tokenizer
-from lmzoo.text.validate_text import clean_columns, is_text
+from lmzoo.text.validate_text import clean_columns, collect_warnings, is_text, warn
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ class DocumentReader:
 
     Args:
         documents: strings, each one sentence, or lists of sentences.
-        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
 
     Attributes:
         count: documents that were read so far.
@@ -85,9 +84,9 @@ class DocumentReader:
         TypeError: as `check_documents`; while reading, naming the position of a document that is no text.
     """
 
-    def __init__(self, documents: Iterable[str | Sequence[str]], notify: Callable[[str], None]) -> None:
+    def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
         check_documents(documents)
-        self.documents, self.notify = documents, notify
+        self.documents = documents
         self.count = 0
         self._invalid: list[str] = []
 
@@ -96,19 +95,22 @@ class DocumentReader:
         for position, document in enumerate(self.documents):
             self.count += 1
             sentences = sentences_of(no_record(document, position))
-            yield clean_columns({f"documents[{position}]": sentences}, self._invalid.append)[0]
+            with collect_warnings() as messages:
+                cleaned = clean_columns({f"documents[{position}]": sentences})[0]
+            self._invalid += messages
+            yield cleaned
 
     def report(self, kept: int, empty: str = "held no tokens") -> None:
-        """Gives a notice of documents that were left out, and one of those that held invalid UTF-8.
+        """Warns of documents that were left out, and one of those that held invalid UTF-8.
 
         Args:
             kept: documents that were not left out.
             empty: why the others were.
         """
         if kept < self.count:
-            self.notify(f"{self.count - kept} of {self.count} documents {empty} and were left out.")
+            warn(f"{self.count - kept} of {self.count} documents {empty} and were left out.")
         if self._invalid:
-            self.notify(f"{len(self._invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
+            warn(f"{len(self._invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
 
 
 def check_documents(documents: Any) -> None:

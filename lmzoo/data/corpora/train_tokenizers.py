@@ -13,7 +13,7 @@ from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
-from lmzoo.text.validate_text import clean_texts, notify
+from lmzoo.text.validate_text import clean_texts, warn
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked and handed over at once
@@ -25,7 +25,6 @@ def train_tokenizer(
     documents: Iterable[str | Sequence[str]],
     kind: type[_Kind],
     vocabulary_size: int,
-    notify: Callable[[str], None] = notify,
     **options: Any,
 ) -> _Kind:
     """Learns a tokenizer of a kind from documents.
@@ -35,11 +34,10 @@ def train_tokenizer(
         kind: `WordPieceTokenizer`, `BytePairTokenizer` or `SentencePieceTokenizer`; of a family,
             `families()["albert"].tokenizer`.
         vocabulary_size: int, tokens including the special ones.
-        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
         **options: of `train_wordpiece`, `train_byte_pairs` or `train_sentencepiece`.
 
     Returns:
-        The tokenizer. If the documents support fewer tokens than asked for, one notice says how many there are.
+        The tokenizer. If the documents support fewer tokens than asked for, one warning says how many there are.
 
     Raises:
         TypeError: for a document that is no text, naming its position.
@@ -60,25 +58,24 @@ def train_tokenizer(
     if kind not in _TRAINERS:
         names = ", ".join(known.__name__ for known in _TRAINERS)
         raise ValueError(f"A {getattr(kind, '__name__', repr(kind))} cannot be trained; there are {names}.")
-    reader = DocumentReader(documents, notify)
+    reader = DocumentReader(documents)
     texts = (text for document in reader for text in document)
     tokenizer = _TRAINERS[kind](texts, vocabulary_size, **options)
     reader.report(reader.count)
-    report_size(tokenizer.vocabulary_size, vocabulary_size, "tokens", notify)
+    report_size(tokenizer.vocabulary_size, vocabulary_size, "tokens")
     return tokenizer
 
 
-def report_size(found: int, asked: int, what: str, notify: Callable[[str], None]) -> None:
-    """Gives a notice if a vocabulary is smaller than it was to be.
+def report_size(found: int, asked: int, what: str) -> None:
+    """Warns if a vocabulary is smaller than it was to be.
 
     Args:
         found: its size.
         asked: the size that was asked for.
         what: "tokens" or "words".
-        notify: what to do with the notice.
     """
     if found < asked:
-        notify(
+        warn(
             f"The documents support {found:,} {what}, not the {asked:,} that were asked for: all that are frequent "
             "enough are in."
         )

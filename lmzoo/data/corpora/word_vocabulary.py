@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import keras
@@ -12,7 +12,7 @@ import keras
 from lmzoo.data.corpora.tokenized_documents import check_documents, no_record
 from lmzoo.data.corpora.train_tokenizers import report_size
 from lmzoo.text.tokenizers.word_level import WordTokenizer
-from lmzoo.text.validate_text import clean_columns, notify, once_only
+from lmzoo.text.validate_text import FirstWarning, clean_columns
 from lmzoo.text.word_splitting import words_of
 
 Document = Sequence[str | Sequence[str]]
@@ -23,7 +23,6 @@ def train_words(
     vocabulary_size: int,
     min_frequency: int = 1,
     verbose: bool = True,
-    notify: Callable[[str], None] = notify,
 ) -> WordTokenizer:
     """The most frequent words of documents, for the softmax of a `BidirectionalLM`.
 
@@ -33,12 +32,11 @@ def train_words(
         vocabulary_size: int, words at most, `<S>`, `</S>` and `<UNK>` included.
         min_frequency: int, rarer words are not learnt.
         verbose: whether to show progress, if it takes more than a second.
-        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
 
     Returns:
         The tokenizer: first the three special words, then the others, most frequent first, equally frequent ones by
         their characters. A word that begins or ends with a space is left out, since no file of words can hold it. If
-        the documents hold fewer words than asked for, one notice says how many there are.
+        the documents hold fewer words than asked for, one warning says how many there are.
 
     Raises:
         TypeError: for a document that is no list of sentences, naming its position.
@@ -57,32 +55,37 @@ def train_words(
     if vocabulary_size <= len(special):
         raise ValueError(f"`vocabulary_size` must be above {len(special)}, the special words: {vocabulary_size}.")
     counts: Counter[str] = Counter()
-    for sentence in sentences_of(with_progress(documents, verbose), once_only(notify)):
+    for sentence in sentences_of(with_progress(documents, verbose)):
         counts.update(sentence)
     words = [w for w, n in counts.items() if n >= min_frequency and w not in special and w == w.strip() != ""]
     words.sort(key=lambda word: (-counts[word], word))
     tokenizer = WordTokenizer([*special, *words[: vocabulary_size - len(special)]])
-    report_size(len(tokenizer.vocabulary), vocabulary_size, "words", notify)
+    report_size(len(tokenizer.vocabulary), vocabulary_size, "words")
     return tokenizer
 
 
 def sentences_of(
-    documents: Iterable[Document], notify: Callable[[str], None] = notify, order: Sequence[int] | None = None
+    documents: Iterable[Document], order: Sequence[int] | None = None, warning: FirstWarning | None = None
 ) -> Iterator[list[str]]:
     """The words of each sentence of documents, one sentence after the other; those without words are left out.
 
+    Of invalid UTF-8 there is one warning at most.
+
     Args:
         documents: as for `train_words`.
-        notify: what to do with notices; see `lmzoo.text.Preprocessor.encode`.
         order: the positions of documents in a sequence of them, to be read in this order.
+        warning: shared by several readings that are to give one warning together.
 
     Raises:
         TypeError: as `train_words`.
     """
     check_documents(documents)
+    warning = warning or FirstWarning()
     numbered = enumerate(documents) if order is None else ((i, documents[i]) for i in order)  # type: ignore[index]
     for i, document in numbered:
-        for sentence in clean_columns({f"documents[{i}]": no_record(document, i)}, notify, words=True)[0]:
+        with warning.only():
+            sentences = clean_columns({f"documents[{i}]": no_record(document, i)}, words=True)[0]
+        for sentence in sentences:
             if words := words_of(sentence) if isinstance(sentence, str) else sentence:
                 yield words
 

@@ -16,7 +16,7 @@ import numpy as np
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, stream
-from lmzoo.text.validate_text import notify, once_only
+from lmzoo.text.validate_text import FirstWarning
 
 BATCH_SIZE = 32
 
@@ -204,8 +204,8 @@ def _part(make_batch: Callable[..., Any], rows: np.ndarray, chosen: np.ndarray, 
 def prediction_stream(task: ReadsExamples, dataset: Any, batch_size: int) -> Any:
     """A `tf.data.Dataset` of strings, labelled or not, as one of features."""
 
-    def encode(x: Any, y: Any, weight: Any, notify: Callable[[str], None]) -> tuple[Any, ...]:
-        return task.encode_inputs(x, notify), None, None
+    def encode(x: Any, y: Any, weight: Any) -> tuple[Any, ...]:
+        return task.encode_inputs(x), None, None
 
     def batch(encoded: Encoded, width: int, *_: Any) -> tuple[Any, ...]:
         return _features_of(task, encoded)(np.arange(len(encoded)), width)
@@ -231,10 +231,10 @@ def _batched(task: ReadsExamples, dataset: Any, batch_size: int) -> Any:
 
 
 def _labelled_stream(task: ReadsExamples, dataset: Any, batch_size: int, seed: tuple[int, ...], redraw: bool) -> Any:
-    def encode(x: Any, y: Any, weight: Any, notify: Callable[[str], None]) -> tuple[Any, ...]:
+    def encode(x: Any, y: Any, weight: Any) -> tuple[Any, ...]:
         if y is None and task.needs_labels:
             raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
-        return task.encode_examples(x, y, weight, notify)
+        return task.encode_examples(x, y, weight)
 
     def batch(encoded: Encoded, width: int, rng: np.random.Generator, y: Any, weight: Any) -> tuple[Any, ...]:
         return task.make_batch(encoded, np.arange(len(encoded)), width, y, weight, rng)
@@ -263,7 +263,7 @@ def _stream(
 ) -> Any:
     """`make_batch(encoded, width, rng, y, weight)` of each batch of `dataset`, in its own order.
 
-    `encoded, y, weight` are what `encode(x, y, weight, notify)` makes of the batch's components.
+    `encoded, y, weight` are what `encode(x, y, weight)` makes of the batch's components.
     """
     dataset = _batched(task, dataset, batch_size)
     buckets = ladder_buckets(task.preprocessor.sequence_length if task.preprocessor else 1)
@@ -271,7 +271,7 @@ def _stream(
     words = is_word_stream(dataset)
     ragged = isinstance(spec, tuple) and len(spec) > 1 and hasattr(spec[1], "ragged_rank")
     passes = itertools.count(-1)  # The first pass only looks at the first batch.
-    notify_once = once_only(notify)
+    warning = FirstWarning()
 
     def generate() -> Iterator[Any]:
         epoch, index = max(0, next(passes)) if redraw else 0, -1
@@ -279,7 +279,8 @@ def _stream(
             x, y, weight, *_ = (*element, None, None) if isinstance(element, tuple) else (element, None, None)
             # Where all rows are as long, their array looks like that of a dense tensor.
             x, y = keras.tree.map_structure(_rows, x) if words else x, _rows(y) if ragged else y
-            encoded, y, weight = encode(x, y, weight, notify_once)
+            with warning.only():
+                encoded, y, weight = encode(x, y, weight)
             width = buckets[int(np.searchsorted(buckets, encoded.lengths.max()))]
             rng = np.random.default_rng((*seed, epoch, index))
             yield make_batch(encoded, width, rng, y, weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -27,7 +27,6 @@ from lmzoo.tasks.base.data_adapter import (
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.batching import Batches, keras_input
-from lmzoo.text.validate_text import notify
 from lmzoo.training import ResumableCheckpoint
 
 
@@ -240,12 +239,11 @@ class Task(CompiledModel):
 
     # === What subclasses say about their examples ===
 
-    def encode_inputs(self, x: Any, notify: Callable[[str], None] = notify) -> Any:
+    def encode_inputs(self, x: Any) -> Any:
         """Texts as packed rows of token ids, or another kind of `lmzoo.text.Encoded`.
 
         Args:
             x: texts or pairs of texts; rows that are encoded already are returned as they are.
-            notify: what to do with notices; see `Preprocessor.encode`.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
@@ -254,7 +252,7 @@ class Task(CompiledModel):
         self.check_takes_text()
         if isinstance(x, Encoded):
             return x
-        return self.preprocessor.encode(*split_segments(x, self.preprocessor.tokenizer.takes_words), notify=notify)
+        return self.preprocessor.encode(*split_segments(x, self.preprocessor.tokenizer.takes_words))
 
     def check_takes_text(self) -> None:
         """Checks that there is a preprocessor, and that what it makes fits the model.
@@ -270,7 +268,7 @@ class Task(CompiledModel):
         check_preprocessor(self.backbone, self.preprocessor)  # again: its `sequence_length` can be set
 
     def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None, notify: Callable[[str], None] = notify
+        self, x: Any, y: Any = None, sample_weight: Any = None
     ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
         """Texts, labels and weights as `fit` got them, encoded and checked: as many rows of each.
 
@@ -278,13 +276,12 @@ class Task(CompiledModel):
             x: as for `encode_inputs`.
             y: labels, or None.
             sample_weight: float array (n,), or None.
-            notify: see `encode_inputs`.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that are missing, too few or not the model's.
         """
-        encoded, y, sample_weight = self.encode_inputs(x, notify), self.encode_labels(y), as_array(sample_weight)
+        encoded, y, sample_weight = self.encode_inputs(x), self.encode_labels(y), as_array(sample_weight)
         self.check_counts(len(encoded), y, sample_weight)
         return encoded, y, sample_weight
 
