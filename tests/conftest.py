@@ -22,7 +22,7 @@ os.environ.setdefault(
 import keras
 import pytest
 
-from lmzoo.tasks.base.compiling import CompiledModel
+from lmzoo.tasks.base.compilation import CompiledTask
 from tests.web import web  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,14 +66,14 @@ def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
     To trace and compile a tiny model takes seconds, to run it milliseconds.
     """
-    compile_task = CompiledModel.compile
+    compile_task = CompiledTask.compile
 
-    def compile_eagerly(self: CompiledModel, *args: Any, **kwargs: Any) -> None:
+    def compile_eagerly(self: CompiledTask, *args: Any, **kwargs: Any) -> None:
         eagerly = {} if kwargs.keys() & {"jit_compile", "run_eagerly"} else {"run_eagerly": True}
         compile_task(self, *args, **kwargs, **eagerly)
 
     if BACKEND == "tensorflow" and not request.node.get_closest_marker("compiled"):
-        monkeypatch.setattr(CompiledModel, "compile", compile_eagerly)
+        monkeypatch.setattr(CompiledTask, "compile", compile_eagerly)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -35,6 +35,9 @@ class Backbone(keras.Model):
 
     config_class: ClassVar[type]
     lora_rank: int | None = None
+    # Parts that not every backbone has, and that a task may leave untrained.
+    pooler: keras.layers.Layer | None = None
+    scalar_mix: keras.layers.Layer | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -24,7 +24,7 @@ from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
 from lmzoo.pretraining.run import Run
 from lmzoo.pretraining.training_texts import TrainingDocuments
 from lmzoo.tasks import Pretrainer, Task
-from lmzoo.tasks.base.data_adapter import training_input
+from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
 from lmzoo.training import WarmUp
 from lmzoo.training.throughput import Throughput
@@ -69,7 +69,7 @@ def train_encoder(run: Run, train: TrainingDocuments, held: TrainingDocuments) -
     for length, rows, size, _, steps in parts:
         run.say(f"{len(rows):,} rows of up to {length} tokens: {steps:,} batches of {size} rows")
     # In turns: positions that are met only at the end, when the rate is low, would not be learnt.
-    batches = [training_input(model, rows, batch_size=size, order="shuffle")[0] for _, rows, size, *_ in parts]
+    batches = [model.batches(rows, None, None, BatchOptions(size, "shuffle"))[0] for _, rows, size, *_ in parts]
     tokens = sum(tokens * steps for *_, tokens, steps in parts)
     begun = time.perf_counter()
     turns = Interleaved(batches, [steps for *_, steps in parts])

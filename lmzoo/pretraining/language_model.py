@@ -39,14 +39,15 @@ def train_elmo(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> t
         lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype
     )
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
-    model = BidirectionalLM(backbone, preprocessor, words, num_sampled=max(1, min(8192, len(words.vocabulary) // 8)))
-    model.compile(optimizer=Adagrad(recipe.learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     batch_size, unroll = recipe.batch_size, recipe.sequence_length
+    sampled = max(1, min(8192, len(words.vocabulary) // 8))
+    model = BidirectionalLM(backbone, preprocessor, words, num_sampled=sampled, unroll_steps=unroll)
+    model.compile(optimizer=Adagrad(recipe.learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     steps = run.batches(recipe.tokens, batch_size * unroll)
     run.say(f"training on streams of {unroll} words: {steps:,} steps of {batch_size} rows")
     begun = time.perf_counter()
     shown = Throughput(batch_size * unroll, steps, run.verbose, run.say)
-    run.fit(model, documents, steps, "states", shown, batch_size=batch_size, unroll_steps=unroll)
+    run.fit(model, documents, steps, "states", shown, batch_size=batch_size)
     seconds = time.perf_counter() - begun
     run.say(f"evaluating on {len(held_out):,} documents")
     scores = {

@@ -11,9 +11,10 @@ from keras import ops
 
 from lmzoo.data.corpora.lm_batches import DocumentStreams, EncodedDocuments, Step
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family
+from lmzoo.family import Family, family_of
 from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.stateful_bilm import StreamedBiLM
+from lmzoo.tasks.base.examples import BatchOptions, Examples
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.language_model_inputs import are_documents, features_of_steps, split_documents
 from lmzoo.text import Encoded, Preprocessor, WordTokenizer
@@ -21,8 +22,7 @@ from lmzoo.text.batching import keras_input
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.optimizers import Adagrad
 
-BATCH_SIZE = 128
-UNROLL_STEPS = 20
+BATCH_SIZE = 128  # rows
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -58,6 +58,7 @@ class BidirectionalLM(Task):
         vocabulary: the words to predict: `<S>`, `</S>`, `<UNK>`, then others by falling frequency;
             `lmzoo.data.corpora.train_words` learns them. A list, or a `lmzoo.text.WordTokenizer`.
         num_sampled: int, words in the sample; if the vocabulary has no more, all are taken.
+        unroll_steps: int, words of a row of a batch, through which gradients flow. Settable.
         name: name of the model.
 
     Raises:
@@ -75,14 +76,15 @@ class BidirectionalLM(Task):
         lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8))),
         Preprocessor(CharacterTokenizer(), FAMILY.packing),
         vocabulary=lmzoo.data.corpora.train_words(documents, vocabulary_size=10),
+        unroll_steps=3,
     )
-    model.fit(documents, batch_size=2, unroll_steps=3, epochs=2, verbose=0)
+    model.fit(documents, batch_size=2, epochs=2, verbose=0)
     model.perplexity([["The ship had left.", "Dawn!"]], verbose=False)
     ```
     """
 
     needs_labels = False
-    takes_no_labels = "learns from documents alone: `fit` takes no labels (`y`)."
+    learns_from = "documents"
     independent_rows = False
     per_token = True
 
@@ -92,10 +94,11 @@ class BidirectionalLM(Task):
         preprocessor: Preprocessor | None = None,
         vocabulary: WordTokenizer | Sequence[str] | None = None,
         num_sampled: int = 8192,
+        unroll_steps: int = 20,
         labels: None = None,
         name: str = "bidirectional_lm",
     ) -> None:
-        if getattr(backbone, "bilm", None) is None:
+        if not self.supports(family_of(backbone)):
             raise ValueError(f"{type(backbone).__name__} has no LSTMs of two directions: it cannot learn to predict.")
         words, policy = _checked(vocabulary), backbone.dtype_policy
         ((kind, ids),) = backbone.input.items()
@@ -110,6 +113,7 @@ class BidirectionalLM(Task):
         found = [head(x, inputs["targets"][:, :, side]) for side, x in enumerate(vectors)]  # (B, T)
         super().__init__(backbone, preprocessor, inputs, ops.stack(found, axis=-1), None, name)
         self.streams, self.head, self.vocabulary, self.num_sampled = streams, head, words, num_sampled
+        self.unroll_steps = unroll_steps
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -119,8 +123,7 @@ class BidirectionalLM(Task):
     @property
     def idle_variables(self) -> list[Any]:
         """Variables that no loss of the task reaches: those of the mix."""
-        backbone = getattr(self, "backbone", None)
-        return [] if backbone is None else backbone.scalar_mix.variables
+        return self.backbone.scalar_mix.variables
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         """That of bilm-tf."""
@@ -136,112 +139,39 @@ class BidirectionalLM(Task):
 
     # === Fit, evaluate, predict ===
 
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        verbose: Any = "auto",
-        callbacks: Any = None,
-        validation_split: float = 0.0,
-        validation_data: Any = None,
-        shuffle: bool = True,
-        class_weight: dict[Any, float] | None = None,
-        sample_weight: Any = None,
-        initial_epoch: int = 0,
-        steps_per_epoch: int | None = None,
-        seed: int = 0,
-        unroll_steps: int = UNROLL_STEPS,
-        **kwargs: Any,
-    ) -> keras.callbacks.History:
-        """Trains the model; see `keras.Model.fit`.
+    def batches(self, x: Any, y: Any, sample_weight: Any, options: BatchOptions) -> tuple[Any, Any, Any]:
+        """See `Task.batches`: documents become streams of sentences.
 
-        Args:
-            x: documents, or token features.
-            y: None.
-            batch_size: int, rows of a batch, 128 by default.
-            epochs: int, epoch to stop at.
-            verbose: as in Keras.
-            callbacks: as in Keras.
-            validation_split: share of the documents, the last ones, to hold out.
-            validation_data: documents, or a tuple of them alone.
-            shuffle: whether to read the documents, if they are a list, in a new order each epoch and direction.
-            class_weight: None.
-            sample_weight: None.
-            initial_epoch: int, epoch to start at.
-            steps_per_epoch: int, batches of an epoch, which then need not be counted: epochs go on where the one before
-                ended.
-            seed: int, of the order of the documents.
-            unroll_steps: int, words of a row, through which gradients flow.
-            **kwargs: of `keras.Model.fit`.
-
-        Returns:
-            Keras' history of losses and metrics.
+        To learn from, documents are read again and again; otherwise every sentence is read once. Rows get shorter
+        where there are none left then, which the loss counts as nothing and the perplexities do not count. With
+        `steps_per_epoch` the words need not be counted, and an epoch goes on where the one before ended.
 
         Raises:
             TypeError: for a document that is no list of sentences, naming its position.
             ValueError: for labels or weights, and if the words do not fill a batch.
         """
-        if are_documents(x):
-            if y is not None:
-                raise ValueError(f"{type(self).__name__} {self.takes_no_labels}")
-            if sample_weight is not None or class_weight is not None:
-                raise ValueError("A document has no weight, since a batch holds parts of many.")
-            self.check_takes_text()
-            size = batch_size or BATCH_SIZE
-            if validation_split and validation_data is None:
-                x, validation_data = split_documents(x, validation_split)
-            draw = (seed, 0 if self.optimizer is None else int(ops.convert_to_numpy(self.optimizer.iterations)))
-            streams = DocumentStreams(x, self._make_stream_batch, size, unroll_steps, shuffle=shuffle, seed=draw)
-            if steps_per_epoch is None:
-                streams.count(verbose != 0)
-            if isinstance(validation_data, tuple) and len(validation_data) == 1:
-                (validation_data,) = validation_data
-            if are_documents(validation_data):
-                try:
-                    validation_data = (self._test_streams(validation_data, size, unroll_steps, verbose != 0),)
-                except (TypeError, ValueError) as error:
-                    raise type(error)(f"In `validation_data`: {error}") from error
-            self._make_room(size, training=True)
-            x, batch_size, validation_split = streams, None, 0.0
-        return super().fit(
-            x,
-            y,
-            batch_size,
-            epochs,
-            verbose,
-            callbacks,
-            validation_split,
-            validation_data,
-            shuffle,
-            class_weight,
-            sample_weight,
-            initial_epoch,
-            steps_per_epoch,
-            seed,
-            **kwargs,
-        )
+        if not are_documents(x):
+            return super().batches(x, y, sample_weight, options)
+        self.check_unlabelled(y)
+        if sample_weight is not None:
+            raise ValueError("A document has no weight, since a batch holds parts of many.")
+        size = options.batch_size or BATCH_SIZE
+        if not options.training:
+            return self._test_streams(x, size, self.unroll_steps, options.verbose), None, None
+        self.check_takes_text()
+        shuffle, seed = options.order == "shuffle", options.seed
+        streams = DocumentStreams(x, self._make_stream_batch, size, self.unroll_steps, shuffle=shuffle, seed=seed)
+        if options.steps is None:
+            streams.count(options.verbose)
+        self._make_room(size, training=True)
+        return streams, None, None
 
-    def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        sample_weight: Any = None,
-        unroll_steps: int = UNROLL_STEPS,
-        **kwargs: Any,
-    ) -> Any:
-        """Loss and perplexity of documents by the full softmax, or of token features. See `keras.Model.evaluate`.
-
-        Every sentence is read once. Rows get shorter where there are none left, which the loss counts as nothing and
-        the perplexities do not count.
-        """
-        if are_documents(x):
-            if y is not None or sample_weight is not None:
-                raise ValueError("Documents have neither labels nor weights.")
-            x = self._test_streams(x, batch_size or BATCH_SIZE, unroll_steps, kwargs.get("verbose") != 0)
-        return super().evaluate(x, y, batch_size, sample_weight, **kwargs)
+    def split_validation(self, x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[Any, Any, Any], Any]:
+        """See `Task.split_validation`: whole documents are held out."""
+        if not are_documents(x):
+            return super().split_validation(x, y, sample_weight, share)
+        train, held_out = split_documents(x, share)
+        return (train, y, sample_weight), (held_out,)
 
     def perplexity(
         self, documents: Any, batch_size: int = 256, direction: str | None = None, verbose: bool = True
@@ -293,17 +223,9 @@ class BidirectionalLM(Task):
         self.check_takes_text()
         return x if isinstance(x, Encoded) else EncodedDocuments.of(x)
 
-    def make_batch(
-        self,
-        encoded: EncodedDocuments,
-        rows: np.ndarray,
-        width: int,
-        y: np.ndarray | None,
-        sample_weight: np.ndarray | None,
-        rng: np.random.Generator,
-    ) -> tuple[Any, ...]:
+    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """Documents to learn from, each from zeros on: `(features, targets)`."""
-        features = self.features(encoded, rows, width)
+        features = self.features(examples.encoded, rows, width)
         return features, features["targets"]
 
     def features(self, encoded: EncodedDocuments, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
@@ -323,7 +245,12 @@ class BidirectionalLM(Task):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "vocabulary": self.vocabulary.vocabulary, "num_sampled": self.num_sampled}
+        return {
+            **super().get_config(),
+            "vocabulary": self.vocabulary.vocabulary,
+            "num_sampled": self.num_sampled,
+            "unroll_steps": self.unroll_steps,
+        }
 
 
 def _checked(vocabulary: WordTokenizer | Sequence[str] | None) -> WordTokenizer:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax
@@ -62,9 +63,8 @@ class MaskedLM(Task):
         masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)
-        self.masked = masked
         super().__init__(backbone, preprocessor, inputs, head(vectors), None, name)
-        self.head = head
+        self.masked, self.head = masked, head
 
     @property
     def masking(self) -> Masking:
@@ -84,19 +84,11 @@ class MaskedLM(Task):
         """Whether the family's tokenizer has a mask token."""
         return family.tokenizer.mask_token is not None
 
-    def make_batch(
-        self,
-        encoded: EncodedTexts,
-        rows: np.ndarray,
-        width: int,
-        y: np.ndarray | None,
-        sample_weight: np.ndarray | None,
-        rng: np.random.Generator,
-    ) -> tuple[Any, ...]:
+    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """Masks the rows: `(features, targets (B, M), weights (B, M))`."""
-        features, targets, weights = self.masked.mask(self.preprocessor, encoded, rows, width, rng)
-        if sample_weight is not None:
-            weights *= sample_weight[rows][:, None]
+        features, targets, weights = self.masked.mask(self.preprocessor, examples.encoded, rows, width, rng)
+        if examples.weights is not None:
+            weights *= examples.weights[rows][:, None]
         return features, targets, weights
 
     def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import numpy as np
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.serving.export import signature, strings, tokens_signature
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
@@ -97,23 +98,21 @@ class MultipleChoice(Task):
         self.check_takes_text()
         return x if isinstance(x, EncodedChoices) else encode_choices(self.preprocessor, *split_choices(x))
 
-    def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> tuple[EncodedChoices, np.ndarray | None, np.ndarray | None]:
+    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """See `Task.encode_examples`; also checks that every example has the choice that its label names.
 
         Raises:
             ValueError: naming the first label that is not one of its example's choices.
         """
-        encoded, y, sample_weight = super().encode_examples(x, y, sample_weight)
-        wrong = np.flatnonzero(y >= encoded.counts)
-        if len(wrong):
+        examples = super().encode_examples(x, y, sample_weight)
+        labels, counts = examples.labels, examples.encoded.counts
+        if len(wrong := np.flatnonzero(labels >= counts)):
             position = int(wrong[0])
-            count = encoded.counts[position]
+            label, count = labels[position], counts[position]
             raise ValueError(
-                f"Label {y[position]} at position {position} is outside [0, {count}): that example has {count} choices."
+                f"Label {label} at position {position} is outside [0, {count}): that example has {count} choices."
             )
-        return encoded, y, sample_weight
+        return examples
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Indices of the right choices as int32 (n,).
@@ -200,7 +199,7 @@ class MultipleChoice(Task):
         return {"index": index, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
 
     def signatures(self) -> tuple[Any, dict[str, Any]]:
-        """See `KeptModel.signatures`: prompts (n,) and choices (n, C), of which empty strings at a row's end are none.
+        """See `Task.signatures`: prompts (n,) and choices (n, C), of which empty strings at a row's end are none.
 
         It is `choose`; `choice` is the chosen text, `tf.string` (n,).
         """

@@ -14,6 +14,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.tasks.base.data_adapter import as_array
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
@@ -71,7 +72,7 @@ class Pretrainer(Task):
     """
 
     needs_labels = False
-    takes_no_labels = "learns from documents alone: `fit` takes no labels (`y`)."
+    learns_from = "documents"
 
     def __init__(
         self,
@@ -95,12 +96,10 @@ class Pretrainer(Task):
             initializer, policy = TruncatedNormal(stddev=backbone.config.initializer_range), backbone.dtype_policy
             layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
             outputs["sentence"] = ops.cast(layer(found["pooled_output"]), "float32")  # (B, 2)
-        # `compile` is called while the base is built.
+        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
         self.objective: str | None = objective
         self.uses_pooler = objective is not None
-        self.masked = masked
-        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
-        self.head = head
+        self.masked, self.head = masked, head
 
     @property
     def masking(self) -> Masking:
@@ -123,9 +122,7 @@ class Pretrainer(Task):
             for name in self.output
         }
 
-    def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> tuple[EncodedTexts, None, np.ndarray | None]:
+    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """Documents as rows to learn from; rows that are encoded already are taken as they are.
 
         Raises:
@@ -133,8 +130,7 @@ class Pretrainer(Task):
             ValueError: for labels, for weights of documents, or for rows that are no pairs where there is an objective.
         """
         self.check_takes_text()
-        if y is not None:
-            raise ValueError(f"{type(self).__name__} {self.takes_no_labels}")
+        self.check_unlabelled(y)
         sample_weight = as_array(sample_weight)
         if isinstance(x, EncodedTexts):
             if self.objective is not None and not isinstance(x, SegmentPairs):
@@ -151,7 +147,7 @@ class Pretrainer(Task):
                 )
             encoded = self._rows_of(x)
         self.check_counts(len(encoded), None, sample_weight)
-        return encoded, None, sample_weight
+        return Examples(encoded, None, sample_weight)
 
     def _rows_of(self, documents: Any) -> EncodedTexts:
         if self.objective is None:
@@ -163,26 +159,15 @@ class Pretrainer(Task):
         """Labels of token features as arrays."""
         return None if y is None else keras.tree.map_structure(as_array, y)
 
-    def encode_weights(self, sample_weight: Any, y: Any) -> Any:
-        """Weights of token features as arrays."""
-        return self.encode_labels(sample_weight)
-
-    def make_batch(
-        self,
-        encoded: EncodedTexts,
-        rows: np.ndarray,
-        width: int,
-        y: np.ndarray | None,
-        sample_weight: np.ndarray | None,
-        rng: np.random.Generator,
-    ) -> tuple[Any, ...]:
+    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """Masks the rows: `(features, targets, weights)`, both dicts like the output: (b, M), and (b,)."""
+        encoded, weights = examples.encoded, examples.weights
         features, tokens, chosen = self.masked.mask(self.preprocessor, encoded, rows, width, rng)
-        weight = np.ones(len(rows), "float32") if sample_weight is None else sample_weight[rows].astype("float32")
-        targets, weights = {"masked_lm": tokens}, {"masked_lm": chosen * weight[:, None]}
+        weight = np.ones(len(rows), "float32") if weights is None else weights[rows].astype("float32")  # (b,)
+        targets, of_targets = {"masked_lm": tokens}, {"masked_lm": chosen * weight[:, None]}
         if isinstance(encoded, SegmentPairs) and self.objective is not None:
-            targets["sentence"], weights["sentence"] = encoded.labels[rows], weight
-        return features, targets, weights
+            targets["sentence"], of_targets["sentence"] = encoded.labels[rows], weight
+        return features, targets, of_targets
 
     def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
         """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""

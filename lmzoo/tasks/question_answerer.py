@@ -13,6 +13,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SpanHead
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.tasks.base.data_adapter import as_array
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
@@ -141,9 +142,7 @@ class QuestionAnswerer(Task):
             contexts = []
         return encode_windows(self.preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
 
-    def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> tuple[EncodedWindows, np.ndarray | None, np.ndarray | None]:
+    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """Windows, the positions of the answers in them, int32 (w, 2), and the weights of the windows.
 
         Args:
@@ -159,13 +158,13 @@ class QuestionAnswerer(Task):
         encoded, sample_weight = self.encode_inputs(x), as_array(sample_weight)
         if isinstance(x, Encoded) and isinstance(y, np.ndarray) and y.ndim == 2:
             self.check_counts(len(encoded), y, sample_weight)
-            return encoded, self.encode_labels(y), sample_weight
+            return Examples(encoded, self.encode_labels(y), sample_weight)
         golds = None if y is None else read_golds(y)
         self.check_counts(len(encoded.contexts), golds, sample_weight)
         answers = find_answers(encoded.contexts, golds)
         positions = encoded.positions(answers)
         self._say_what_is_lost(encoded, answers, positions)
-        return encoded, positions, None if sample_weight is None else sample_weight[encoded.examples]
+        return Examples(encoded, positions, None if sample_weight is None else sample_weight[encoded.examples])
 
     def _say_what_is_lost(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
         """Notices for answers that are learnt as none, and for those that are never given."""
@@ -292,7 +291,7 @@ class QuestionAnswerer(Task):
         return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
 
     def signatures(self) -> tuple[Any, dict[str, Any]]:
-        """See `KeptModel.signatures`: questions and contexts (n,); it is `answer`.
+        """See `Task.signatures`: questions and contexts (n,); it is `answer`.
 
         `truncated`, bool (n,), says whose question was cut; contexts never are.
         """

@@ -79,9 +79,8 @@ class TextClassifier(Task):
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, num_classes)
         inputs = backbone.input
-        self.multi_label = multi_label  # `compile`, which the base calls, asks for it
-        self.weighs_no_classes = "with `multi_label` has no one class of a text to weight" if multi_label else ""
         super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), labels, name)
+        self.multi_label = multi_label
         self.uses_pooler, self.pooling = vector.uses_pooler, pooling
         self.vector, self.head = vector, head
 
@@ -106,6 +105,23 @@ class TextClassifier(Task):
         """Labels as int32 (n,), with `multi_label` as float32 (n, C); each checked to be a class of this model."""
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)
+
+    def encode_class_weight(self, class_weight: Any) -> dict[int, float]:
+        """Weights of all classes by number: of those that are not named, 1.
+
+        Raises:
+            TypeError: if it is no dict.
+            ValueError: for a class that the model does not have; with `multi_label`.
+        """
+        if self.multi_label:
+            return super().encode_class_weight(class_weight)
+        if not isinstance(class_weight, dict):
+            raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
+        try:
+            given = {int(self.encode_labels([name])[0]): weight for name, weight in class_weight.items()}
+        except ValueError as error:
+            raise ValueError(f"In `class_weight`: {error}") from None
+        return {**dict.fromkeys(range(self.num_classes), 1.0), **given}  # TensorFlow's datasets need all of them
 
     def classify(self, texts: Any, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5) -> list[Any]:
         """The most probable class of each text; with `multi_label` all probable ones.

@@ -15,6 +15,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
 from lmzoo.tasks.base.data_adapter import as_array
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
@@ -94,10 +95,8 @@ class TextEmbedder(Task):
 
     uses_pooler = False
     independent_rows = False
-    takes_no_labels = (
-        'with `objective="contrastive"` learns from pairs alone: `fit` takes no labels (`y`). For pairs with '
-        'similarities build it with `objective="cosine"`.'
-    )
+    _layer_models: LayerModels | None = None
+    learns_from = "pairs"
 
     def __init__(
         self,
@@ -129,13 +128,12 @@ class TextEmbedder(Task):
             pooler = (MaxPooler if pooling == "max" else MeanPooler)(dtype=backbone.dtype_policy, name="pooler")
             pooled = pooler(backbone(inputs)["sequence_output"], mask)  # (B, H)
         outputs = unit_vectors(pooled) if normalize else ops.cast(pooled, "float32")
-        # `compile` is called while the base is built.
+        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
         self.objective: str = objective
         self.needs_labels = objective == "cosine"
         self.temperature: float = float(temperature)
         self.pooling: str = pooling
         self.normalize: bool = normalize
-        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
 
     def default_loss(self) -> Any:
         """That of the objective."""
@@ -148,13 +146,21 @@ class TextEmbedder(Task):
     @property
     def idle_variables(self) -> list[Any]:
         """Also ELMo's gamma: it scales all vectors, which vectors of length 1 do not show."""
-        mix = getattr(getattr(self, "backbone", None), "scalar_mix", None)
+        mix = self.backbone.scalar_mix
         return super().idle_variables + ([mix.gamma] if mix is not None and self.normalize else [])
 
     def forget_compiled(self) -> None:
         """Also drops the models that `embed` made for single layers."""
         super().forget_compiled()
-        self._layer_models = LayerModels(self.backbone, jit_compile=self.jit_compile, run_eagerly=self.run_eagerly)
+        self._layer_models = None
+
+    @property
+    def layer_models(self) -> LayerModels:
+        """The models that `embed` makes for single layers, compiled as the task is."""
+        if self._layer_models is None:
+            compiled = {"jit_compile": self.jit_compile, "run_eagerly": self.run_eagerly}
+            self._layer_models = LayerModels(self.backbone, **compiled)
+        return self._layer_models
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -168,20 +174,24 @@ class TextEmbedder(Task):
 
     # === Pairs ===
 
-    def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
+    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """Pairs of texts, their labels, if the objective has any, and weights."""
         self.check_takes_text()
-        if y is not None and not self.needs_labels:
-            raise ValueError(
-                f"{type(self).__name__} {self.takes_no_labels} The elements of a `tf.data.Dataset` of pairs are "
-                "((firsts, seconds),)."
-            )
+        self.check_unlabelled(y)
         pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x)
-        y, sample_weight = self.encode_labels(y), as_array(sample_weight)
-        self.check_counts(len(pairs), y, sample_weight)
-        return pairs, y, sample_weight
+        examples = Examples(pairs, self.encode_labels(y), as_array(sample_weight))
+        self.check_counts(len(pairs), examples.labels, examples.weights)
+        return examples
+
+    def check_unlabelled(self, y: Any) -> None:
+        """See `Task.check_unlabelled`; also says what takes labels."""
+        try:
+            super().check_unlabelled(y)
+        except ValueError as error:
+            raise ValueError(
+                f'{error} For pairs with similarities build it with `objective="cosine"`. '
+                "The elements of a `tf.data.Dataset` of pairs are ((firsts, seconds),)."
+            ) from None
 
     def _encode_pairs(self, x: Any) -> EncodedPairs:
         words = self.preprocessor.tokenizer.takes_words
@@ -210,28 +220,20 @@ class TextEmbedder(Task):
             )
         return array
 
-    def make_batch(
-        self,
-        encoded: EncodedPairs,
-        rows: np.ndarray,
-        width: int,
-        y: np.ndarray | None,
-        sample_weight: np.ndarray | None,
-        rng: np.random.Generator,
-    ) -> tuple[Any, ...]:
+    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """`(features, y (2b,))` and perhaps weights (2b,): each text is a row.
 
         Without labels, `y` numbers the texts, so that equal texts can be told.
         """
-        features = self.features(encoded.texts, encoded.rows_of(rows), width)
-        if y is None:
+        pairs, labels, weights = examples
+        features = self.features(pairs.texts, pairs.rows_of(rows), width)
+        if labels is None:
             numbers_of: dict[bytes, int] = {}
             ids = next(features[name] for name in ("character_ids", "token_ids") if name in features)
             targets = np.array([numbers_of.setdefault(row.tobytes(), len(numbers_of)) for row in ids], "int32")
         else:
-            targets = np.repeat(y[rows], 2)
-        weights = () if sample_weight is None else (np.repeat(sample_weight[rows], 2),)
-        return (features, targets, *weights)
+            targets = np.repeat(labels[rows], 2)
+        return (features, targets) if weights is None else (features, targets, np.repeat(weights[rows], 2))
 
     # === Vectors ===
 
@@ -273,11 +275,12 @@ class TextEmbedder(Task):
         ```
         """
         if level == "word":
+            self.compile_by_default()
             self.check_takes_text()
             singles, seconds = split_segments(texts, words=True)
             if seconds is not None:
                 raise ValueError('`level="word"` takes single texts, each a string or a list of words; got pairs.')
-            return embed_words(self, self._layer_models, singles, layers, batch_size)
+            return embed_words(self, self.layer_models, singles, layers, batch_size)
         if level != "text":
             raise ValueError(f'`level` must be "text" or "word", got {level!r}.')
         if layers is not None:

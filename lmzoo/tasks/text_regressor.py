@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
@@ -76,11 +77,14 @@ class TextRegressor(Task):
         """Pearson's correlation."""
         return [PearsonCorrelation()]
 
-    def start_head(self, x: Any, y: Any) -> None:
-        """Sets the bias of a new head, which is zero, to the labels' mean."""
-        bias, labels = self.head.logits.bias, self.encode_labels(_first_labels(x) if y is None else y)
-        if labels is not None and len(labels) and not np.any(keras.ops.convert_to_numpy(bias)):
-            bias.assign([labels.mean()])
+    def batches(self, x: Any, y: Any, sample_weight: Any, options: BatchOptions) -> tuple[Any, Any, Any]:
+        """See `Task.batches`; in training the bias of a new head, which is zero, is set to the mean of the labels."""
+        batches = super().batches(x, y, sample_weight, options)
+        if options.training:
+            bias, labels = self.head.logits.bias, self.encode_labels(_first_labels(x) if y is None else y)
+            if labels is not None and len(labels) and not np.any(keras.ops.convert_to_numpy(bias)):
+                bias.assign([labels.mean()])
+        return batches
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Labels as float32 (n,), each checked to be a finite number.

@@ -14,6 +14,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.tasks.base.data_adapter import as_array
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.tasks.base.labels import check_classes, encode_classes
 from lmzoo.tasks.base.numpy_outputs import log_softmax
 from lmzoo.tasks.base.task import Task
@@ -65,7 +66,6 @@ class TokenClassifier(Task):
 
     per_token = labels_words = True
     uses_pooler = False
-    weighs_no_classes = "has no one class of a text to weight"
 
     def __init__(
         self,
@@ -83,10 +83,8 @@ class TokenClassifier(Task):
         head = ClassificationHead(num_classes, vectors.rate(backbone), dtype=backbone.dtype_policy, name="classifier")
         inputs = backbone.input
         outputs = head(vectors.sequence(backbone, inputs))  # (B, T, C)
-        # `compile` is called while the base is built, and its metrics depend on the classes.
-        self.head = head
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
-        self.vectors = vectors
+        self.head, self.vectors = head, vectors
 
     def default_loss(self) -> Any:
         """Cross-entropy of the logits, its mean over words."""
@@ -118,16 +116,14 @@ class TokenClassifier(Task):
             raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
         return self.preprocessor.encode_words(x)
 
-    def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
+    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
         encoded, sample_weight = self.encode_inputs(x), as_array(sample_weight)
         self.check_counts(len(encoded), y, sample_weight)
         if sample_weight is not None and sample_weight.ndim != 1:
             raise ValueError(f"Expected a weight for each text, got weights of shape {sample_weight.shape}.")
         if isinstance(x, EncodedTexts) and (of_tokens := self._labels_of_tokens(encoded, y)) is not None:
-            return encoded, of_tokens, sample_weight
+            return Examples(encoded, of_tokens, sample_weight)
         counts = [len(words) for words in encoded.words]
         widened: list[int] = []
         given = [] if isinstance(x, EncodedTexts) else list(x.numpy() if hasattr(x, "numpy") else x)
@@ -145,7 +141,7 @@ class TokenClassifier(Task):
                 "metric: split long texts, or raise `sequence_length`."
             )
         of_tokens[(encoded.first + np.repeat(encoded.row_splits[:-1], counts))[kept]] = numbers[kept]
-        return encoded, _in_rows(of_tokens, encoded), sample_weight
+        return Examples(encoded, _in_rows(of_tokens, encoded), sample_weight)
 
     def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
         """Labels of encoded rows, each checked, as `encode_examples` makes them; None if they are those of words."""
@@ -235,37 +231,14 @@ class TokenClassifier(Task):
             raise ValueError(f"Label {wrong[0]} is outside [0, {self.num_classes}), the classes of this model.")
         return array.astype("int32")
 
-    def encode_weights(self, sample_weight: Any, y: np.ndarray | None) -> np.ndarray | None:
-        """Weights of tokens, (n, T), from those or from one for each text.
-
-        Raises:
-            ValueError: for weights of another shape.
-        """
-        weights = as_array(sample_weight)
-        if weights is None or y is None:
-            return weights
-        if weights.shape not in (y.shape, y.shape[:1]):
-            raise ValueError(
-                f"Expected a weight for each text, of shape ({len(y)},), or for each token, {y.shape}; got weights of "
-                f"shape {weights.shape}."
-            )
-        return weights if weights.ndim == 2 else np.repeat(weights[:, None], y.shape[1], axis=1)
-
-    def make_batch(
-        self,
-        encoded: Any,
-        rows: np.ndarray,
-        width: int,
-        y: Any,
-        sample_weight: np.ndarray | None,
-        rng: np.random.Generator,
-    ) -> tuple[Any, ...]:
+    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """`(features, labels (B, T))` and perhaps weights (B, T)."""
+        encoded, of_tokens, weights = examples
         labels = np.full((len(rows), width), IGNORED, "int32")
         for i, row in enumerate(rows):
-            labels[i, : len(y[row])] = y[row]
-        weights = () if sample_weight is None else (np.repeat(sample_weight[rows, None], width, axis=1),)
-        return (self.features(encoded, rows, width), labels, *weights)
+            labels[i, : len(of_tokens[row])] = of_tokens[row]
+        of_labels = () if weights is None else (np.repeat(weights[rows, None], width, axis=1),)
+        return (self.features(encoded, rows, width), labels, *of_labels)
 
     def tag(
         self, texts: Any, batch_size: int = 32, aggregation: str | None = "first", constrained: bool = False
@@ -344,7 +317,7 @@ class TokenClassifier(Task):
         return {"labels": found["label"], "scores": found["score"], "probabilities": found["probabilities"]}
 
     def signatures(self) -> tuple[Any, dict[str, Any]]:
-        """See `KeptModel.signatures`: `tag` with `aggregation="first"`; rows with fewer spans end in "", 0 and -1."""
+        """See `Task.signatures`: `tag` with `aggregation="first"`; rows with fewer spans end in "", 0 and -1."""
         import tensorflow as tf
 
         from lmzoo.text.graphs.preprocessor import WordPackerGraph

@@ -172,9 +172,9 @@ def check_backbone_files(family: Family) -> None:
 
 
 def _task_batch(task: Task) -> tuple[Any, ...]:
-    encoded, labels, _ = task.encode_examples(*tiny_examples(task))
-    rows, rng = np.arange(len(encoded)), np.random.default_rng(SEED)
-    return task.make_batch(encoded, rows, int(encoded.lengths.max()), labels, None, rng)
+    examples = task.encode_examples(*tiny_examples(task))
+    lengths = examples.encoded.lengths
+    return task.make_batch(examples, np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(SEED))
 
 
 def check_task_predictions(task_class: type[Task], family: Family) -> None:

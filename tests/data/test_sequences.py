@@ -18,6 +18,7 @@ from lmzoo.data.corpora import (
 )
 from lmzoo.family import families
 from lmzoo.models import MaskedLM
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning, WordPieceTokenizer
 from lmzoo.text.batching import fitted_buckets
@@ -203,7 +204,7 @@ def test_masks(name, tmp_path):
     draws = []
     for seed in range(2):
         features, targets, weights = task.make_batch(
-            rows, np.arange(len(rows)), 67, None, None, np.random.default_rng(seed)
+            Examples(rows), np.arange(len(rows)), 67, np.random.default_rng(seed)
         )
         chosen = weights > 0
         ids = np.take_along_axis(features["token_ids"], features["mask_positions"], axis=1)[chosen]

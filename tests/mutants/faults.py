@@ -380,7 +380,7 @@ FAULTS = (
     # === What files bring back ===
     Fault(
         "a loaded .keras file has an optimizer without its state",
-        "tasks/base/compiling.py",
+        "tasks/base/compilation.py",
         'built = config.pop("optimizer_built", False)',
         'built = config.pop("optimizer_built", False) and False',
     ),

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.tasks.base.data_adapter import training_input
+from lmzoo.tasks.base.examples import BatchOptions
 
 
 @pytest.fixture
@@ -16,9 +16,9 @@ def watched(tiny, monkeypatch):
     given = []
     original = task.make_batch
 
-    def make_batch(encoded, rows, width, *arguments):
+    def make_batch(examples, rows, width, rng):
         given.append((rows.tolist(), width))
-        return original(encoded, rows, width, *arguments)
+        return original(examples, rows, width, rng)
 
     monkeypatch.setattr(task, "make_batch", make_batch)
     return task, given
@@ -70,7 +70,7 @@ def test_steps_per_epoch_goes_through_all_rows(tiny, watched):
 def test_few_shapes_that_fit(tiny):
     shapes = set()
     texts, labels = tiny.data(61, longest=35)
-    batches, *_ = training_input(tiny.classifier(), texts, labels, batch_size=4, order="shuffle")
+    batches, *_ = tiny.classifier().batches(texts, labels, None, BatchOptions(4, "shuffle"))
     for epoch in range(5):
         batches.begin_epoch(epoch)
         shapes |= {features["token_ids"].shape for features, _ in batches.batches()}

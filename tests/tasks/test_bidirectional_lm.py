@@ -14,6 +14,7 @@ from lmzoo.data.corpora import DocumentStreams, train_words
 from lmzoo.families.elmo import FAMILY
 from lmzoo.family import families
 from lmzoo.models import BidirectionalLM, ElmoBackbone, TextClassifier
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.testing.tiny import WORDS
 from lmzoo.text import CharacterTokenizer, Preprocessor, WordTokenizer
@@ -103,10 +104,10 @@ def test_perplexity(overrides, rows):
 def test_the_state_is_carried_on():
     """However a stream is cut."""
     task = build()
-    whole, cut, again = (
-        task.evaluate(DOCUMENTS, batch_size=1, unroll_steps=steps, verbose=0, return_dict=True)
-        for steps in (COUNT, 7, 7)
-    )
+    results = []
+    for task.unroll_steps in (COUNT, 7, 7):
+        results.append(task.evaluate(DOCUMENTS, batch_size=1, verbose=0, return_dict=True))
+    whole, cut, again = results
     forward, backward = expected(task, 1)
     for found in (whole, cut, again):
         assert np.log(found["forward_perplexity"]) == pytest.approx(forward, rel=1e-5)
@@ -146,7 +147,8 @@ class Corpus:
 def test_the_state_of_training(jit):
     """It is carried from batch to batch, and begins with zeros in each epoch, unless epochs have a given length."""
     task = build(compile={"optimizer": keras.optimizers.SGD(0.0), "jit_compile": jit, "run_eagerly": not jit})
-    size = {"batch_size": 2, "unroll_steps": 3, "verbose": 0}
+    task.unroll_steps = 3
+    size = {"batch_size": 2, "verbose": 0}
     given = {"validation_data": DOCUMENTS[1:]} if not jit else {}
     history = task.fit(DOCUMENTS, epochs=2, shuffle=False, **size, **given).history
     for name, value in of_batches(task, slice(None)).items():
@@ -168,7 +170,8 @@ def test_an_interrupted_run_reads_on(tmp_path, steps):
     def fit(task, at, folder, documents=DOCUMENTS):
         stop = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: done(stop) == at and 1 / 0)
         checkpoint = ResumableCheckpoint(tmp_path / folder, every=3)
-        arguments = {"batch_size": 2, "unroll_steps": 3, "epochs": 3, "steps_per_epoch": steps, "seed": 5}
+        task.unroll_steps = 3
+        arguments = {"batch_size": 2, "epochs": 3, "steps_per_epoch": steps, "seed": 5}
         task.fit(documents, callbacks=[stop, checkpoint], verbose=0, **arguments)
 
     def done(callback):
@@ -207,7 +210,7 @@ def test_documents_by_themselves():
 
 def test_what_is_read_and_what_is_predicted():
     task = build()
-    features = task.make_batch(task.encode_inputs([DOCUMENTS[1]]), np.array([0]), 5, None, None, None)[0]
+    features = task.make_batch(Examples(task.encode_inputs([DOCUMENTS[1]])), np.array([0]), 5, None)[0]
     assert {name: values.shape for name, values in features.items()} == {
         "character_ids": (1, 5, 2, WIDTH),
         "targets": (1, 5, 2),
@@ -218,7 +221,7 @@ def test_what_is_read_and_what_is_predicted():
     np.testing.assert_array_equal(features["character_ids"][0, 0], [word_row([BOS], WIDTH), word_row([EOS], WIDTH)])
     assert features["targets"][0].tolist() == [[2, 4], [4, 2], [1, 0], [-1, -1], [-1, -1]]
     assert not features["character_ids"][0, 3:].any()
-    short = task.make_batch(task.encode_inputs([["a film"]]), np.array([0]), 3, None, None, None)[0]
+    short = task.make_batch(Examples(task.encode_inputs([["a film"]])), np.array([0]), 3, None)[0]
     assert short["character_ids"].shape == (1, 3, 2, 16), "columns of padding are left out"
 
 
@@ -231,7 +234,8 @@ def test_it_learns():
     settings = [optimizer.initial_accumulator_value, optimizer.global_clipnorm, float(optimizer.learning_rate.numpy())]
     assert (type(optimizer), settings) == (Adagrad, [1.0, 10.0, pytest.approx(0.2)])
     before = to_numpy(task.backbone.weights)
-    history = task.fit(documents, batch_size=3, unroll_steps=4, epochs=15, verbose=0).history
+    task.unroll_steps = 4
+    history = task.fit(documents, batch_size=3, epochs=15, verbose=0).history
     assert task.perplexity(documents, verbose=False) < 2 < 4 < history["perplexity"][0]
     assert history["loss"] == pytest.approx((4 * np.log(history["perplexity"])).tolist(), rel=1e-4)
     moved = {w.path for w, old in zip(task.backbone.weights, before, strict=True) if (to_numpy(w) != old).any()}
@@ -241,7 +245,7 @@ def test_it_learns():
 def test_dropout():
     """On the inputs of the LSTMs and on their last outputs; anew each time."""
     task = build(dropout=0.4)
-    features = task.make_batch(task.encode_inputs(DOCUMENTS), np.arange(3), 16, None, None, None)[0]
+    features = task.make_batch(Examples(task.encode_inputs(DOCUMENTS)), np.arange(3), 16, None)[0]
     first, again = (to_numpy(task(features, training=True)) for _ in range(2))
     assert not np.allclose(first, again)
     task.backbone.bilm.dropout.rate = 0.0
@@ -307,7 +311,7 @@ def test_what_cannot_be_learnt():
         task.fit(DOCUMENTS, [0, 1, 0])
     with pytest.raises(ValueError, match="A document has no weight"):
         task.fit(DOCUMENTS, sample_weight=np.ones(3))
-    with pytest.raises(ValueError, match="neither labels nor weights"):
+    with pytest.raises(ValueError, match="learns from documents alone"):
         task.evaluate(DOCUMENTS, [0, 1, 0])
     with pytest.raises(TypeError, match=r"`documents\[0\]` must be a list of strings, got one string"):
         task.fit(["a text", "another"])
@@ -315,10 +319,11 @@ def test_what_cannot_be_learnt():
         task.perplexity("a text")
     with pytest.raises(TypeError, match="which a generator does not allow"):
         task.fit(document for document in DOCUMENTS)
+    task.unroll_steps = 2
     with pytest.raises(ValueError, match=r"In `validation_data`: .*no words"):
-        task.fit(DOCUMENTS, batch_size=2, unroll_steps=2, validation_data=[[]], verbose=0)
+        task.fit(DOCUMENTS, batch_size=2, validation_data=[[]], verbose=0)
     with pytest.raises(ValueError, match="leaves no documents"):
-        task.fit(DOCUMENTS, batch_size=2, unroll_steps=2, validation_split=0.9, verbose=0)
+        task.fit(DOCUMENTS, batch_size=2, validation_split=0.9, verbose=0)
     with pytest.raises(ValueError, match='`direction` must be "forward", "backward" or None, got \'up\''):
         task.perplexity(DOCUMENTS, direction="up")
     with pytest.raises(ValueError, match="has no preprocessor"):

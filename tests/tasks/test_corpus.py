@@ -29,8 +29,8 @@ def test_rows_in_files(tiny, tmp_path):
     batches = []
     for source in (documents, corpus):
         pairs = segment_pairs(source, preprocessor, "sop", np.random.default_rng(3))
-        encoded, _, _ = both.encode_examples(pairs)
-        batches.append(both.make_batch(encoded, np.array([3, 1, 4]), 37, None, None, np.random.default_rng(5)))
+        examples = both.encode_examples(pairs)
+        batches.append(both.make_batch(examples, np.array([3, 1, 4]), 37, np.random.default_rng(5)))
     for found, expected in zip(*map(keras.tree.flatten, reversed(batches)), strict=True):
         np.testing.assert_array_equal(found, expected)
         assert found.dtype == expected.dtype

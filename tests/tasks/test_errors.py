@@ -179,7 +179,7 @@ def test_longer_words_than_the_models():
 
 
 def test_validation_split_that_leaves_nothing(task):
-    with pytest.raises(ValueError, match="leaves no rows"):
+    with pytest.raises(ValueError, match="leaves no examples"):
         task.fit(TEXTS, [0, 1, 2], validation_split=0.9)
     with pytest.raises(ValueError, match="Label 3 at position 2"):
         task.fit(TEXTS, [0, 1, 3], validation_split=0.4)

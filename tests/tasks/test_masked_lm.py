@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.family import families
 from lmzoo.models import BertBackbone, MaskedLM
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextWarning
 
@@ -224,7 +225,7 @@ def test_masking_travels_with_the_task(tiny, tmp_path):
 
 def test_the_loss_does_not_depend_on_padding(task):
     encoded = task.encode_inputs(["good film"])
-    features, targets, weights = task.make_batch(encoded, np.arange(1), 4, None, None, np.random.default_rng(0))
+    features, targets, weights = task.make_batch(Examples(encoded), np.arange(1), 4, np.random.default_rng(0))
     expected = task.test_on_batch(features, targets, weights)[0]
     wider = {**features, "mask_positions": np.pad(features["mask_positions"], ((0, 0), (0, 3)))}
     found = task.test_on_batch(wider, *(np.pad(a, ((0, 0), (0, 3))) for a in (targets, weights)))[0]
@@ -257,7 +258,7 @@ def test_texts_take_no_labels_but_token_features_do(tiny):
     with pytest.raises(ValueError, match="learns from texts alone"):
         task.fit(["good film"], [1], verbose=0)
     encoded = task.encode_inputs(["good film", "bad plot"])
-    features, targets, weights = task.make_batch(encoded, np.arange(2), 4, None, None, np.random.default_rng(3))
+    features, targets, weights = task.make_batch(Examples(encoded), np.arange(2), 4, np.random.default_rng(3))
     assert task.fit(features, targets, sample_weight=weights, verbose=0).history["loss"][0] > 0
 
 

@@ -165,7 +165,7 @@ def test_options_of_the_other_kind(tiny, task, steps):
         task.classify(TEXTS, top_k=2)
     with pytest.raises(ValueError, match="`threshold` is for `multi_label`"):
         tiny.classifier().classify(TEXTS, threshold=0.4)
-    with pytest.raises(ValueError, match="with `multi_label` has no one class of a text to weight: pass `sample_w"):
+    with pytest.raises(ValueError, match=r"has no one class of a text .* pass `sample_weight`"):
         task.fit(TEXTS, SETS, class_weight={"art": 2.0}, callbacks=[steps], verbose=0)
     assert steps.count == 0
 

@@ -11,6 +11,7 @@ import pytest
 from lmzoo.data.corpora import pack_sentences, segment_pairs
 from lmzoo.family import families
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning
 from tests.reference.weights import to_numpy
@@ -45,7 +46,7 @@ def cross_entropy(logits, targets):
 def batch_of(task, pairs, sample_weight=None):
     rows = np.arange(len(pairs))
     rng = np.random.default_rng(11)
-    return task.make_batch(pairs, rows, int(pairs.lengths.max()), None, sample_weight, rng)
+    return task.make_batch(Examples(pairs, None, sample_weight), rows, int(pairs.lengths.max()), rng)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -74,7 +75,7 @@ def test_labels_are_those_of_the_pairs(tiny):
     task = build(tiny)
     pairs = pairs_of(tiny, task)
     rows = np.array([3, 1, 4])
-    _, targets, _ = task.make_batch(pairs, rows, 37, None, None, np.random.default_rng(0))
+    _, targets, _ = task.make_batch(Examples(pairs), rows, 37, np.random.default_rng(0))
     np.testing.assert_array_equal(targets["sentence"], pairs.labels[rows])
     assert {0, 1} <= set(pairs.labels)
 
@@ -86,7 +87,7 @@ def test_documents_are_paired_once_and_masked_anew(tiny, monkeypatch):
 
     def spy(*arguments):
         batch = make_batch(*arguments)
-        seen.append((arguments[0], batch))
+        seen.append((arguments[0].encoded, batch))
         return batch
 
     monkeypatch.setattr(task, "make_batch", spy)

@@ -220,7 +220,7 @@ def test_an_example_is_not_split_between_training_and_validation(task, monkeypat
     train, held = seen[1:3]
     assert train.examples.tolist() == [0, 1, 1, 1]
     assert held.examples.tolist() == [2, 2, 2]
-    with pytest.raises(ValueError, match="leaves no rows"):
+    with pytest.raises(ValueError, match="leaves no examples"):
         task.fit(pairs[1:2], golds[1:2], validation_split=0.3, verbose=0)
 
 

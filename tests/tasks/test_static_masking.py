@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from lmzoo.tasks.base.examples import Examples
 from lmzoo.text import EncodedTexts
 
 
 def masked(task, encoded, rows, width, seed):
-    features, targets, weights = task.make_batch(encoded, rows, width, None, None, np.random.default_rng(seed))
+    features, targets, weights = task.make_batch(Examples(encoded), rows, width, np.random.default_rng(seed))
     return features["token_ids"], features["mask_positions"], targets, weights
 
 

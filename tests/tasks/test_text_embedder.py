@@ -161,10 +161,11 @@ def test_evaluation_of_cosines_does_not_depend_on_batches(weights):
 def test_batches_hold_both_texts_of_each_pair():
     task = make()
     pairs = ([b"good film", "bad", "good film"], ["dull plot is bad", "good film", "a"])
-    encoded, y, weights = task.encode_examples(pairs, None, [1.0, 2.0, 4.0])
+    examples = task.encode_examples(pairs, None, [1.0, 2.0, 4.0])
+    encoded = examples.encoded
     assert len(encoded) == 3
     assert encoded.lengths.tolist() == [6, 4, 4]
-    features, texts, weights = task.make_batch(encoded, np.array([2, 0]), 7, y, weights, np.random.default_rng(0))
+    features, texts, weights = task.make_batch(examples, np.array([2, 0]), 7, np.random.default_rng(0))
     expected = task.preprocessor(["good film", "a", "good film", "dull plot is bad"])
     for name, values in expected.items():
         np.testing.assert_array_equal(features[name][:, : values.shape[1]], values)
@@ -173,8 +174,8 @@ def test_batches_hold_both_texts_of_each_pair():
     assert weights.tolist() == [4, 4, 1, 1]
     part = encoded.select([1, 1])
     np.testing.assert_array_equal(part.texts.token_ids, np.tile(encoded.texts[2:4].token_ids, 2))
-    _, labels, _ = make(objective="cosine").encode_examples(pairs, [0.5, 0, -1])
-    _, labels = task.make_batch(encoded, np.array([2, 0]), 7, labels, None, np.random.default_rng(0))
+    examples = make(objective="cosine").encode_examples(pairs, [0.5, 0, -1])
+    _, labels = task.make_batch(examples, np.array([2, 0]), 7, np.random.default_rng(0))
     assert labels.tolist() == [-1, -1, 0.5, 0.5]
 
 
@@ -351,7 +352,7 @@ def test_labels_that_nobody_needs(contrastive, strings_dataset):
         contrastive.fit(PAIRS, validation_data=(PAIRS, LABELS), verbose=0)
     with pytest.raises(ValueError, match=r"Dataset` of pairs are \(\(firsts, seconds\),\)"):
         contrastive.fit(strings_dataset((TEXTS, TEXTS)).batch(7))
-    with pytest.raises(ValueError, match="has no classes to weight"):
+    with pytest.raises(ValueError, match=r"has no one class of a text .* pass `sample_weight`"):
         contrastive.fit(PAIRS, class_weight={0: 2.0})
 
 

@@ -40,17 +40,17 @@ def answer(task, monkeypatch, labels, confidence=3.0):
 
 
 def test_the_label_of_a_word_is_at_its_first_token(task):
-    encoded, labels, _ = task.encode_examples(WORDS, [["B-PER", "O", -100, "B-LOC"], ["O", "B-LOC"], []])
+    encoded, labels, _ = examples = task.encode_examples(WORDS, [["B-PER", "O", -100, "B-LOC"], ["O", "B-LOC"], []])
     assert encoded.first.tolist() == [1, 3, 4, 5, 1, 2]
     assert [row.tolist() for row in labels] == [
         [IGNORED, 1, IGNORED, 0, IGNORED, 3, IGNORED],
         [IGNORED, 0, 3, IGNORED],
         [IGNORED, IGNORED],
     ]
-    features, targets = task.make_batch(encoded, np.array([1, 0]), 11, labels, None, np.random.default_rng(0))
+    features, targets = task.make_batch(examples, np.array([1, 0]), 11, np.random.default_rng(0))
     assert features["token_ids"].shape == targets.shape == (2, 11)
     assert targets[0].tolist() == [IGNORED, 0, 3] + [IGNORED] * 8
-    *_, weights = task.make_batch(encoded, np.array([1, 0]), 11, labels, np.array([2.0, 3, 5]), None)
+    *_, weights = task.make_batch(examples._replace(weights=np.array([2.0, 3, 5])), np.array([1, 0]), 11, None)
     assert weights.tolist() == [[3.0] * 11, [2.0] * 11]
 
 
@@ -265,8 +265,7 @@ def test_features_with_labels_of_tokens(tiny):
 def test_features_with_weights_of_texts(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
     texts, y = [["films", "was", "bad"], ["the", "plot"], ["dull"]], [["B-PER", "O", -100], ["O", "B-LOC"], ["O"]]
-    encoded, labels, _ = task.encode_examples(texts, y)
-    features, targets = task.make_batch(encoded, np.arange(3), 7, labels, None, None)
+    features, targets = task.make_batch(task.encode_examples(texts, y), np.arange(3), 7, None)
     weights = np.array([0.5, 3.0, 0.0], "float32")
     expected = task.evaluate(texts, y, sample_weight=weights, verbose=0)
     of_tokens = np.repeat(weights[:, None], 7, axis=1)
@@ -291,7 +290,7 @@ def test_weights_of_other_shapes(task, steps, tiny):
             task.fit(x, y, sample_weight=weights, callbacks=[steps], verbose=0)
         with pytest.raises(ValueError, match=message):
             task.evaluate(x, y, sample_weight=weights, verbose=0)
-    with pytest.raises(ValueError, match="has no one class of a text to weight: pass `sample_weight`"):
+    with pytest.raises(ValueError, match=r"has no one class of a text .* pass `sample_weight`"):
         task.fit([["films"]], [["O"]], class_weight={"O": 2.0}, callbacks=[steps], verbose=0)
     assert steps.count == 0
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import keras
 import numpy as np
 
+from lmzoo.tasks.base.examples import BatchOptions, Examples
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, stream
@@ -31,77 +32,89 @@ class ReadsExamples(Protocol):
     labels_words: ClassVar[bool]
 
     @property
-    def encode_inputs(self) -> Callable[..., Any]:
+    def encode_inputs(self) -> Callable[[Any], Any]:
         """See `Task.encode_inputs`."""
 
     @property
-    def encode_examples(self) -> Callable[..., tuple[Any, Any, Any]]:
+    def encode_examples(self) -> Callable[..., Examples]:
         """See `Task.encode_examples`."""
 
     @property
-    def encode_labels(self) -> Callable[..., Any]:
+    def encode_labels(self) -> Callable[[Any], Any]:
         """See `Task.encode_labels`."""
 
     @property
-    def encode_weights(self) -> Callable[..., Any]:
-        """See `Task.encode_weights`."""
-
-    @property
-    def make_batch(self) -> Callable[..., tuple[Any, ...]]:
+    def make_batch(self) -> Callable[[Examples, np.ndarray, int, np.random.Generator], tuple[Any, ...]]:
         """See `Task.make_batch`."""
 
     @property
-    def features(self) -> Callable[..., dict[str, np.ndarray]]:
+    def features(self) -> Callable[[Any, np.ndarray, int], dict[str, np.ndarray]]:
         """See `Task.features`."""
 
     @property
-    def extra_features(self) -> Callable[..., dict[str, np.ndarray]]:
+    def extra_features(self) -> Callable[[Any], dict[str, np.ndarray]]:
         """See `Task.extra_features`."""
 
     @property
-    def backbone_inputs(self) -> Callable[..., dict[str, Any]]:
+    def backbone_inputs(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """See `Task.backbone_inputs`."""
 
 
-def training_input(
-    task: ReadsExamples,
-    x: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    batch_size: int = BATCH_SIZE,
-    order: str = "sorted",
-    seed: tuple[int, ...] = (0,),
-    redraw: bool = False,
+def make_batches(
+    task: ReadsExamples, x: Any, y: Any, sample_weight: Any, options: BatchOptions
 ) -> tuple[Any, Any, Any]:
     """`(x, y, sample_weight)` for Keras: labels checked, and text made into batches that hold all three.
 
     Args:
         task: its `encode_examples` and `make_batch` say how.
-        x: texts, rows of encoded text, a `tf.data.Dataset` of strings, or what Keras takes.
+        x: texts, encoded texts, a `tf.data.Dataset` of strings, or what Keras takes.
         y: labels.
         sample_weight: float array (n,).
-        batch_size: int.
-        order: see `LengthBatches`.
-        seed: see `LengthBatches`.
-        redraw: whether each pass over a dataset draws anew what is random.
+        options: order, size and seed of the batches. In training each pass over a dataset draws anew what is random.
 
     Raises:
         TypeError: for numbers instead of text.
         ValueError: see `Task.encode_examples` and `check_features`; also if there is nothing in `x`.
     """
     if is_text_stream(x):
-        return _labelled_stream(task, x, batch_size, seed, redraw), y, sample_weight
+        return _labelled_stream(task, x, options), y, sample_weight
     if not is_raw(x):
         check_features(task, x)
         y = task.encode_labels(y)
-        return x, y, task.encode_weights(sample_weight, y)
-    encoded, y, sample_weight = task.encode_examples(x, y, sample_weight)
+        return x, y, _weights_of(task, sample_weight, y)
+    examples = task.encode_examples(x, y, sample_weight)
+    lengths = examples.encoded.lengths
+    return (
+        LengthBatches(
+            lengths,
+            partial(task.make_batch, examples),
+            options.batch_size or BATCH_SIZE,
+            fitted_buckets(lengths, task.preprocessor.sequence_length),
+            options.order,
+            options.seed,
+        ),
+        None,
+        None,
+    )
 
-    def make_batch(rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        return task.make_batch(encoded, rows, width, y, sample_weight, rng)
 
-    buckets = fitted_buckets(encoded.lengths, task.preprocessor.sequence_length)
-    return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, order, seed), None, None
+def _weights_of(task: ReadsExamples, sample_weight: Any, y: Any) -> Any:
+    """Weights of token features as arrays like `y`; one for a sequence counts for each of its tokens.
+
+    Raises:
+        ValueError: for weights of another shape.
+    """
+    if isinstance(sample_weight, dict):  # of several outputs
+        return keras.tree.map_structure(as_array, sample_weight)
+    weights = as_array(sample_weight)
+    if weights is None or y is None or not task.labels_words:
+        return weights
+    if weights.shape not in (y.shape, y.shape[:1]):
+        raise ValueError(
+            f"Expected a weight for each text, of shape ({len(y)},), or for each token, {y.shape}; got weights of "
+            f"shape {weights.shape}."
+        )
+    return weights if weights.ndim == 2 else np.repeat(weights[:, None], y.shape[1], axis=1)
 
 
 def check_features(task: ReadsExamples, x: Any) -> None:
@@ -204,13 +217,13 @@ def _part(make_batch: Callable[..., Any], rows: np.ndarray, chosen: np.ndarray, 
 def prediction_stream(task: ReadsExamples, dataset: Any, batch_size: int) -> Any:
     """A `tf.data.Dataset` of strings, labelled or not, as one of features."""
 
-    def encode(x: Any, y: Any, weight: Any) -> tuple[Any, ...]:
-        return task.encode_inputs(x), None, None
+    def encode(x: Any, y: Any, weight: Any) -> Examples:
+        return Examples(task.encode_inputs(x))
 
-    def batch(encoded: Encoded, width: int, *_: Any) -> tuple[Any, ...]:
-        return _features_of(task, encoded)(np.arange(len(encoded)), width)
+    def batch(examples: Examples, rows: np.ndarray, width: int, rng: Any) -> tuple[Any, ...]:
+        return _features_of(task, examples.encoded)(rows, width)
 
-    return _stream(task, dataset, batch_size, encode, batch, (0,))
+    return _stream(task, dataset, batch_size, encode, batch)
 
 
 def texts_of_stream(task: ReadsExamples, dataset: Any) -> Any:
@@ -230,16 +243,14 @@ def _batched(task: ReadsExamples, dataset: Any, batch_size: int) -> Any:
     return dataset if in_batches(dataset, task.labels_words) else dataset.ragged_batch(batch_size)
 
 
-def _labelled_stream(task: ReadsExamples, dataset: Any, batch_size: int, seed: tuple[int, ...], redraw: bool) -> Any:
-    def encode(x: Any, y: Any, weight: Any) -> tuple[Any, ...]:
+def _labelled_stream(task: ReadsExamples, dataset: Any, options: BatchOptions) -> Any:
+    def encode(x: Any, y: Any, weight: Any) -> Examples:
         if y is None and task.needs_labels:
             raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
         return task.encode_examples(x, y, weight)
 
-    def batch(encoded: Encoded, width: int, rng: np.random.Generator, y: Any, weight: Any) -> tuple[Any, ...]:
-        return task.make_batch(encoded, np.arange(len(encoded)), width, y, weight, rng)
-
-    return _stream(task, dataset, batch_size, encode, batch, seed, redraw)
+    size = options.batch_size or BATCH_SIZE
+    return _stream(task, dataset, size, encode, task.make_batch, options.seed, redraw=options.training)
 
 
 def _features_of(task: ReadsExamples, encoded: Encoded) -> Callable[..., tuple[Any, ...]]:
@@ -256,14 +267,14 @@ def _stream(
     task: ReadsExamples,
     dataset: Any,
     batch_size: int,
-    encode: Callable[..., tuple[Any, ...]],
-    make_batch: Callable[..., tuple[Any, ...]],
-    seed: tuple[int, ...],
+    encode: Callable[[Any, Any, Any], Examples],
+    make_batch: Callable[[Examples, np.ndarray, int, np.random.Generator], tuple[Any, ...]],
+    seed: tuple[int, ...] = (0,),
     redraw: bool = False,
 ) -> Any:
-    """`make_batch(encoded, width, rng, y, weight)` of each batch of `dataset`, in its own order.
+    """`make_batch(examples, rows, width, rng)` of each batch of `dataset`, in its own order.
 
-    `encoded, y, weight` are what `encode(x, y, weight)` makes of the batch's components.
+    `examples` is what `encode(x, y, weight)` makes of the batch's components.
     """
     dataset = _batched(task, dataset, batch_size)
     buckets = ladder_buckets(task.preprocessor.sequence_length if task.preprocessor else 1)
@@ -280,10 +291,10 @@ def _stream(
             # Where all rows are as long, their array looks like that of a dense tensor.
             x, y = keras.tree.map_structure(_rows, x) if words else x, _rows(y) if ragged else y
             with warning.only():
-                encoded, y, weight = encode(x, y, weight)
-            width = buckets[int(np.searchsorted(buckets, encoded.lengths.max()))]
-            rng = np.random.default_rng((*seed, epoch, index))
-            yield make_batch(encoded, width, rng, y, weight)
+                examples = encode(x, y, weight)
+            lengths = examples.encoded.lengths
+            width = buckets[int(np.searchsorted(buckets, lengths.max()))]
+            yield make_batch(examples, np.arange(len(lengths)), width, np.random.default_rng((*seed, epoch, index)))
         if index < 0:
             raise ValueError("There are no examples: the dataset is empty.")
 

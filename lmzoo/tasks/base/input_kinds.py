@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, ValuesView
 from typing import Any
 
-import numpy as np
-
 from lmzoo.families.backbone import Backbone
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.validate_text import is_text
@@ -90,20 +88,6 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
                 raise ValueError(f"`x[{position}]` must be a pair (first, second), got {item!r:.60}.")
         return [item[0] for item in x], [item[1] for item in x]
     return x, None
-
-
-def split_validation(x: Encoded, *arrays: np.ndarray | None, share: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The first rows of all for training and the last `share` of them for validation, as Keras does.
-
-    Raises:
-        ValueError: if one of the two would be empty.
-    """
-    cut = int(len(x) * (1 - share))
-    cut = x.cut_before(cut) if 0 < cut < len(x) else cut
-    if not 0 < cut < len(x):
-        raise ValueError(f"`validation_split={share}` leaves no rows for training or validation of {len(x)}.")
-    train = (x[:cut], *(a if a is None else a[:cut] for a in arrays))
-    return train, (x[cut:], *(a if a is None else a[cut:] for a in arrays))
 
 
 def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:

@@ -1,4 +1,4 @@
-"""How a task is kept: `.keras` files, presets, SavedModels."""
+"""How a task is saved and loaded: `.keras` files, presets, SavedModels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.text import Preprocessor
 
 
-class KeptModel(keras.Model):
-    """The saving and loading half of `lmzoo.models.Task`."""
+class SavedTask(keras.Model):
+    """Files of a task, `.keras`, presets and SavedModels: the part of `lmzoo.models.Task` that saves and loads."""
+
+    backbone: Backbone
+    preprocessor: Preprocessor | None
+    labels: tuple[str, ...] | None
 
     verb: ClassVar[str] = ""  # name of the method that returns what a person wants
     served_outputs: ClassVar[tuple[str, ...]] = ()
@@ -106,10 +110,7 @@ class KeptModel(keras.Model):
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """Builds a task from `get_config`'s output."""
         parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
-        task = cls(**{**config, **parts})
-        # Keras compiles what it loads as it was compiled, or not at all if told so.
-        task.optimizer, task.compiled = None, False
-        return task
+        return cls(**{**config, **parts})
 
     @classmethod
     def from_preset(
@@ -136,7 +137,7 @@ class KeptModel(keras.Model):
             **task_kwargs: of the task's constructor, such as `num_classes`.
 
         Returns:
-            The compiled task.
+            The task.
 
         Raises:
             ValueError: unknown preset (near names are suggested), altered or missing file, `sequence_length` above the

@@ -11,31 +11,44 @@ import numpy as np
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
-from lmzoo.tasks.base.compiling import CompiledModel
+from lmzoo.tasks.base.compilation import CompiledTask
 from lmzoo.tasks.base.data_adapter import (
     BATCH_SIZE,
     as_array,
     check_features,
     expected_retracing,
     is_batched,
+    make_batches,
     predict_encoded,
     prediction_stream,
     steps_in,
     texts_of_stream,
-    training_input,
 )
-from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, is_text_stream, split_segments, split_validation
+from lmzoo.tasks.base.examples import BatchOptions, Examples
+from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, is_text_stream, split_segments
+from lmzoo.tasks.base.saving import SavedTask
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.batching import Batches, keras_input
 from lmzoo.training import ResumableCheckpoint
 
 
-class Task(CompiledModel):
+class Task(CompiledTask, SavedTask):
     """A backbone, a head and a preprocessor in one Functional model.
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
     of 2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. Lists and arrays of text
     are tokenised once and batched by length; a dataset is tokenised as it streams.
+
+    A subclass builds the head in its constructor and says the following, and no more than it has to:
+
+    * what it is trained with: `default_loss`, `default_metrics` and, if need be, `default_optimizer`; `uses_pooler` or
+      `idle_variables`, weights that its loss does not reach;
+    * what its examples are: `encode_labels`; for other inputs than texts and pairs also `encode_inputs`,
+      `encode_examples`, `features` and `make_batch`; `needs_labels` and `learns_from`; `batches` and `split_validation`
+      if they do not come from examples one by one;
+    * what its outputs are: `per_token`, `labels_words`, `independent_rows`;
+    * what it answers: a method of its own, whose name is `verb`; `serve`, `served_outputs` and, for other strings than
+      `text` and `text_pair`, `signatures`.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -47,9 +60,8 @@ class Task(CompiledModel):
     """
 
     needs_labels: bool = True
-    takes_no_labels: str = "learns from texts alone: `fit` takes no labels (`y`)."  # why, where it needs none
-    weighs_no_classes: str = "has no classes to weight"  # why, where `class_weight` is refused
-    independent_rows: bool = True  # whether Keras may shuffle the rows of token features
+    learns_from: ClassVar[str] = "texts"  # and nothing else, where it needs no labels
+    independent_rows: ClassVar[bool] = True  # whether Keras may shuffle the sequences of token features
     per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
     labels_words: ClassVar[bool] = False  # whether an example has a label for each of its words
 
@@ -69,7 +81,7 @@ class Task(CompiledModel):
         self.preprocessor = preprocessor
         self.labels = None if labels is None else tuple(labels)
         self.dtype_policy = backbone.dtype_policy
-        self.compile()
+        self._compiles_itself = True
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -106,12 +118,12 @@ class Task(CompiledModel):
         Args:
             x: texts, a `tf.data.Dataset` of them with labels, or token features.
             y: labels: integers, or strings if the task has `labels`.
-            batch_size: int, 32 by default.
+            batch_size: int, by default 32 (`BidirectionalLM`: 128).
             epochs: int, epoch to stop at.
             verbose: as in Keras.
             callbacks: as in Keras.
             validation_split: share of the examples, the last ones, to hold out.
-            validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset.
+            validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset; `x` alone for a task without labels.
             shuffle: whether to draw a new order each epoch; False keeps the order given.
             class_weight: weight of each class, by number or by name.
             sample_weight: float array (n,).
@@ -127,64 +139,50 @@ class Task(CompiledModel):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that the model does not have, before the first step.
         """
-        if y is not None and not self.needs_labels and is_raw(x):
-            raise ValueError(f"{type(self).__name__} {self.takes_no_labels}")
+        if is_raw(x):
+            self.check_unlabelled(y)
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
-        batch_size, given = batch_size or BATCH_SIZE, (x, y)
-        if validation_split and validation_data is None and is_raw(x):
-            examples = self.encode_examples(x, y, sample_weight)
-            (x, y, sample_weight), validation_data = split_validation(*examples, share=validation_split)
-            validation_split = 0.0
-        # A later fit draws anew; the same model draws the same.
-        draw = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
-        order = "shuffle" if shuffle else "given"
-        x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size, order, draw, redraw=True)
-        if isinstance(validation_data, (tuple, list)):
-            held_x, held_y, held_weight = (*validation_data, None, None)[:3]
-            held_order = "given" if kwargs.get("validation_steps") else "sorted"
-            try:
-                held_x, *rest = training_input(self, held_x, held_y, held_weight, batch_size, held_order)
-            except (TypeError, ValueError) as error:
-                kind = TypeError if isinstance(error, TypeError) else ValueError  # some of their kinds take no message
-                raise kind(f"In `validation_data`: {error}") from error
-            validation_data = (keras_input(held_x), *rest)
-        elif is_text_stream(validation_data):
-            validation_data, *_ = training_input(self, validation_data, batch_size=batch_size)
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = self.split_validation(x, y, sample_weight, validation_split)
+            validation_split = validation_split if validation_data is None else 0.0
+        options = BatchOptions(
+            batch_size,
+            "shuffle" if shuffle else "given",
+            # A later fit draws anew; the same model draws the same.
+            (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations))),
+            training=True,
+            steps=steps_per_epoch,
+            verbose=verbose != 0,
+        )
+        x, y, sample_weight = self.batches(x, y, sample_weight, options)
+        if validation_data is not None:
+            validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
         if class_weight is not None:
-            if self.weighs_no_classes:
-                raise ValueError(f"{type(self).__name__} {self.weighs_no_classes}: pass `sample_weight`.")
-            if not isinstance(class_weight, dict):
-                raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
-            # TensorFlow's datasets need a weight for every class.
-            every = dict.fromkeys(range(getattr(self, "num_classes", 0)), 1.0)
-            try:
-                class_weight = {**every, **{int(self.encode_labels([k])[0]): v for k, v in class_weight.items()}}
-            except ValueError as error:
-                raise ValueError(f"In `class_weight`: {error}") from None
+            class_weight = self.encode_class_weight(class_weight)
+        batch_size = None if is_batched(x) else batch_size or BATCH_SIZE
         callbacks = _as_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
         if not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
-        start, same, done = None, False, (steps or 0) * initial_epoch
+        start, resumed, done = None, False, (steps or 0) * initial_epoch
         checkpoint = next((c for c in callbacks if isinstance(c, ResumableCheckpoint)), None)
         if checkpoint is not None:
             if class_weight is not None:
                 raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
-            start, same = checkpoint.restore(self, x, epochs, steps, done)
+            start, resumed = checkpoint.restore(self, x, epochs, steps, done)
             done, initial_epoch, steps_per_epoch = start, start // steps, steps
             others = [c for c in callbacks if c is not checkpoint]
             callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *others, checkpoint]
         elif isinstance(x, Batches):
             callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
-        self.start_head(*given)
-        if not same:
+        if not resumed:
             self.start_schedule(steps, epochs, done, callbacks)
         with contextlib.nullcontext() if checkpoint is None else checkpoint.listening():
             return super().fit(
                 x=keras_input(x, start),
                 y=y,
-                batch_size=None if is_batched(x) else batch_size,
+                batch_size=batch_size,
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=callbacks,
@@ -198,6 +196,20 @@ class Task(CompiledModel):
                 **kwargs,
             )
 
+    def _validation_batches(self, data: Any, batch_size: int | None, verbose: Any, kwargs: dict[str, Any]) -> Any:
+        """`validation_data` for Keras."""
+        alone = not isinstance(data, tuple) and not (isinstance(data, list) and self.needs_labels)
+        x, y, sample_weight = (data, None, None) if alone else (*data, None, None)[:3]
+        order = "given" if kwargs.get("validation_steps") else "sorted"
+        try:
+            x, y, sample_weight = self.batches(
+                x, y, sample_weight, BatchOptions(batch_size, order, verbose=verbose != 0)
+            )
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError  # some of their kinds take no message
+            raise kind(f"In `validation_data`: {error}") from error
+        return keras_input(x), y, sample_weight
+
     # === Evaluate and predict ===
 
     def evaluate(
@@ -205,7 +217,8 @@ class Task(CompiledModel):
     ) -> Any:
         """Loss and metrics; takes what `fit` takes. See `keras.Model.evaluate`."""
         order = "given" if kwargs.get("steps") else "sorted"  # some of the batches must not be the shortest texts
-        x, y, sample_weight = training_input(self, x, y, sample_weight, batch_size or BATCH_SIZE, order)
+        options = BatchOptions(batch_size, order, verbose=kwargs.get("verbose") != 0)
+        x, y, sample_weight = self.batches(x, y, sample_weight, options)
         batch_size = None if is_batched(x) else batch_size
         with expected_retracing():
             return super().evaluate(keras_input(x), y, batch_size=batch_size, sample_weight=sample_weight, **kwargs)
@@ -218,6 +231,7 @@ class Task(CompiledModel):
             batch_size: int, 32 by default.
             **kwargs: of `keras.Model.predict`.
         """
+        self.compile_by_default()
         if is_text_stream(x):
             # Outputs of open shapes are padded over all examples, and so all have to be there.
             if all(None not in x.shape[1:] for x in keras.tree.flatten(self.output)):
@@ -267,10 +281,8 @@ class Task(CompiledModel):
             )
         check_preprocessor(self.backbone, self.preprocessor)  # again: its `sequence_length` can be set
 
-    def encode_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
-        """Texts, labels and weights as `fit` got them, encoded and checked: as many rows of each.
+    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
+        """Texts, labels and weights as `fit` got them, encoded and checked: as many of each.
 
         Args:
             x: as for `encode_inputs`.
@@ -281,12 +293,18 @@ class Task(CompiledModel):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that are missing, too few or not the model's.
         """
-        encoded, y, sample_weight = self.encode_inputs(x), self.encode_labels(y), as_array(sample_weight)
-        self.check_counts(len(encoded), y, sample_weight)
-        return encoded, y, sample_weight
+        examples = Examples(self.encode_inputs(x), self.encode_labels(y), as_array(sample_weight))
+        self.check_counts(len(examples.encoded), examples.labels, examples.weights)
+        return examples
 
-    def start_head(self, x: Any, y: Any) -> None:
-        """Called by `fit` with its examples, once they are checked and before the first step."""
+    def check_unlabelled(self, y: Any) -> None:
+        """Checks that there are no labels where the task takes none.
+
+        Raises:
+            ValueError: if there are.
+        """
+        if y is not None and not self.needs_labels:
+            raise ValueError(f"{type(self).__name__} learns from {self.learns_from} alone: it takes no labels (`y`).")
 
     def check_counts(self, count: int, y: Any, sample_weight: Any) -> None:
         """Checks that there are labels, if the task needs them, and weights, if any, for `count` examples.
@@ -300,38 +318,56 @@ class Task(CompiledModel):
             if values is not None and len(values) != count:
                 raise ValueError(f"Got {count} texts but {len(values)} {what}.")
 
-    def encode_labels(self, y: Any) -> np.ndarray | None:
+    def encode_labels(self, y: Any) -> Any:
         """Labels as the array that the loss takes, each checked to be one; None stays None."""
         return as_array(y)
 
-    def encode_weights(self, sample_weight: Any, y: np.ndarray | None) -> np.ndarray | None:
-        """Weights of token features as the loss takes them; `y` is what `encode_labels` returned."""
-        return as_array(sample_weight)
+    def encode_class_weight(self, class_weight: Any) -> dict[int, float]:
+        """Weights of classes, each by its number.
 
-    def make_batch(
-        self,
-        encoded: Any,
-        rows: np.ndarray,
-        width: int,
-        y: np.ndarray | None,
-        sample_weight: np.ndarray | None,
-        rng: np.random.Generator,
-    ) -> tuple[Any, ...]:
+        Raises:
+            ValueError: if an example has no one class.
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no one class of a text that `class_weight` could weight: pass `sample_weight`."
+        )
+
+    def batches(self, x: Any, y: Any, sample_weight: Any, options: BatchOptions) -> tuple[Any, Any, Any]:
+        """Where the data of `fit` and `evaluate` come from: `(x, y, sample_weight)` as Keras takes them.
+
+        By default text becomes batches of examples of similar length, which hold labels and weights as well.
+
+        Args:
+            x: as the user passed it.
+            y: as the user passed it.
+            sample_weight: as the user passed it.
+            options: how the batches are to be made.
+        """
+        return make_batches(self, x, y, sample_weight, options)
+
+    def split_validation(self, x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[Any, Any, Any], Any]:
+        """The examples to train on, `(x, y, sample_weight)`, and those of the last `share` of them, or None.
+
+        None leaves it to Keras, which parts arrays of token features.
+        """
+        if not is_raw(x):
+            return (x, y, sample_weight), None
+        return self.encode_examples(x, y, sample_weight).split(share)
+
+    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """A batch to train on or to evaluate.
 
         Args:
-            encoded: all examples, as `encode_inputs` returns them.
-            rows: int array (b,), which of them.
+            examples: all of them.
+            rows: int array (b,), which ones.
             width: int, padded length.
-            y: labels of all examples, or None.
-            sample_weight: weights of all examples, or None.
             rng: for whatever is drawn at random.
 
         Returns:
             `(features,)`, `(features, y)` or `(features, y, sample_weight)`.
         """
-        arrays = [a[rows] for a in (y, sample_weight) if a is not None]
-        return (self.features(encoded, rows, width), *arrays)
+        arrays = [a[rows] for a in examples[1:] if a is not None]
+        return (self.features(examples.encoded, rows, width), *arrays)
 
     def features(self, encoded: Any, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """The model's inputs for some rows, padded to `width`; see `Preprocessor.features`."""

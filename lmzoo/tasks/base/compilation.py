@@ -4,23 +4,52 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import keras
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.tasks.base.saving import KeptModel
 from lmzoo.training import AdamW
 from lmzoo.training.losses import loss_of_logits
 
 _WARMUP_OF_UNKNOWN = 100  # steps, where the length of the training is not known
 
 
-class CompiledModel(KeptModel):
-    """The half of `lmzoo.models.Task` that says what is trained, and how."""
+class _WhenCompiled:
+    """An attribute that `compile` sets: reading it compiles a task that is still to be compiled by default."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, task: CompiledTask | None, owner: type) -> Any:
+        if task is None:
+            return self
+        task.compile_by_default()
+        return task.__dict__.get(self.name)
+
+    def __set__(self, task: CompiledTask, value: Any) -> None:
+        task.__dict__[self.name] = value
+
+
+class CompiledTask(keras.Model):
+    """What is trained, and how: the part of `lmzoo.models.Task` behind `compile`.
+
+    A task is compiled with its defaults when that is first needed, unless it was loaded with `compile=False`.
+    """
 
     backbone: Backbone
     uses_pooler: bool = True
+
+    compiled = _WhenCompiled()
+    loss = _WhenCompiled()
+    optimizer = _WhenCompiled()
+
+    _compiles_itself = False  # with the defaults: from the end of construction until somebody calls `compile`
+
+    def compile_by_default(self) -> None:
+        """Compiles the task with its defaults, unless it is compiled or is not to be."""
+        if self._compiles_itself:
+            self.compile()
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         """The optimizer that `compile` takes for `"auto"`."""
@@ -60,7 +89,7 @@ class CompiledModel(KeptModel):
     @property
     def idle_variables(self) -> list[Any]:
         """Variables that no loss of the task reaches: those of a pooler that it does not use."""
-        pooler = None if self.uses_pooler else getattr(getattr(self, "backbone", None), "pooler", None)
+        pooler = None if self.uses_pooler else self.backbone.pooler
         return [] if pooler is None else pooler.variables
 
     def compile(
@@ -89,6 +118,7 @@ class CompiledModel(KeptModel):
         Raises:
             ValueError: for a cross-entropy of probabilities.
         """
+        self._compiles_itself = False
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = self.default_optimizer()
         if isinstance(loss, str) and loss == "auto":
@@ -125,6 +155,14 @@ class CompiledModel(KeptModel):
         """What `compile` was given, and whether the optimizer has state yet; None for a task that is not compiled."""
         config = super().get_compile_config()
         return config and {**config, "optimizer_built": self.optimizer.built}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        """Builds a task from `get_config`'s output, not compiled: Keras does that as the file says, or not at all."""
+        task = super().from_config(config, custom_objects)
+        task._compiles_itself = False
+        task.backbone.compiled_by_xla(task.jit_compile)
+        return task
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""

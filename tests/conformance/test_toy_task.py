@@ -1,0 +1,81 @@
+"""A task from outside of the package, in one file: it passes what every task must hold."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+from keras import ops
+
+import lmzoo.models  # noqa: F401 - registers the families
+from lmzoo.family import families
+from lmzoo.tasks import Task
+from lmzoo.tasks.base.labels import encode_numbers
+from lmzoo.tasks.base.task_encoders import TextVector
+from lmzoo.testing import TASK_CHECKS, tiny_examples, tiny_task
+
+FAMILIES = list(families().values())
+QUICK = {"check_task_files", "check_task_fit", "check_task_predictions"}
+
+
+@keras.saving.register_keras_serializable(package="toy")
+class GaussianLoss(keras.losses.Loss):
+    """Negative log-likelihood of a number under a mean and a logarithm of a variance (Nix and Weigend, 1994)."""
+
+    def call(self, y_true, y_pred):
+        mean, log_variance = y_pred[:, 0], y_pred[:, 1]  # (B,), (B,)
+        return 0.5 * (log_variance + ops.square(ops.reshape(y_true, (-1,)) - mean) * ops.exp(-log_variance))
+
+
+@keras.saving.register_keras_serializable(package="toy")
+class GaussianRegressor(Task):
+    """A number for each text, and how sure it is. The output is mean and log-variance, float32 (B, 2)."""
+
+    verb = "estimate"
+    served_outputs = ("mean", "deviation")
+
+    def __init__(self, backbone, preprocessor=None, labels=None, name="gaussian_regressor"):
+        vector = TextVector()
+        head, inputs = vector.head(backbone, 2), backbone.input
+        super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), None, name)
+        self.head = head
+
+    def default_loss(self):
+        return GaussianLoss()
+
+    def encode_labels(self, y):
+        return None if y is None else encode_numbers(y)
+
+    def estimate(self, texts, batch_size=32):
+        """`{"mean": float, "deviation": float}` for each text."""
+        outputs = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, 2)
+        return [{"mean": float(m), "deviation": float(ops.exp(0.5 * s))} for m, s in outputs]
+
+    def serve(self, features):
+        outputs = self(features, training=False)  # (B, 2)
+        return {"mean": outputs[:, 0], "deviation": ops.exp(0.5 * outputs[:, 1])}
+
+
+def parameters():
+    """Every check on one family, the quick ones on all; the rest is left to `make test-all`."""
+    for family in FAMILIES:
+        for check in TASK_CHECKS:
+            marks = [pytest.mark.slow] * (family is not FAMILIES[0] and check.__name__ not in QUICK)
+            if check.__name__ == "check_task_backends":
+                marks.append(pytest.mark.tf_only)
+            yield pytest.param(family, check, marks=marks, id=f"{family.name}-{check.__name__}")
+
+
+@pytest.mark.parametrize(("family", "check"), list(parameters()))
+def test_task(family, check, request):
+    if check.__name__ in QUICK:
+        request.getfixturevalue("eager")
+    check(GaussianRegressor, family)
+
+
+def test_a_task_of_these_is_one_of_a_kind(eager):
+    """What it says of itself is used: labels are checked, and its answers have its own names."""
+    task = tiny_task(GaussianRegressor, FAMILIES[0])
+    texts, _ = tiny_examples(task)
+    assert {tuple(answer) for answer in task.estimate(texts)} == {("mean", "deviation")}
+    with pytest.raises(TypeError, match="not a number"):
+        task.fit(texts, ["good"] * len(texts), verbose=0)
