@@ -5,7 +5,6 @@ TensorFlow itself reads and writes them; what it does not say clearly is checked
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, file_beside
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -71,7 +70,7 @@ class TensorFlowCheckpoint(TensorFile):
             raise PresetError(f"{self.path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
         # Not `tf.train.load_checkpoint`: where a directory has the prefix's name, it reads another one in there.
         open_reader = _tensorflow(self.path).compat.v1.train.NewCheckpointReader
-        with _own_errors(f"{self.path} cannot be read as the index of a TensorFlow checkpoint"):
+        with damage_named(f"{self.path} cannot be read as the index of a TensorFlow checkpoint"):
             self._reader = open_reader(common)
             shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()
         self._entries = {name: (tuple(shapes[name]), dtypes[name].name) for name in sorted(shapes)}
@@ -104,7 +103,7 @@ class TensorFlowCheckpoint(TensorFile):
         """
         if (dtype := self.dtype(name)) not in _NUMBERS:
             raise PresetError(f"{self.path}: {name!r} is of dtype {dtype}, expected numbers.")
-        with _own_errors(f"{self.path}: {name!r} cannot be read"):
+        with damage_named(f"{self.path}: {name!r} cannot be read"):
             return np.asarray(self._reader.get_tensor(name))
 
     def _entry(self, name: str) -> tuple[tuple[int, ...], str]:
@@ -124,15 +123,6 @@ def _data_files(index: Path) -> Iterator[Path]:
             file = file_beside(index.parent, f"{prefix}.data-{number:05}-of-{count}")
             check_is_weights(file)
             yield file
-
-
-@contextlib.contextmanager
-def _own_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # TensorFlow has many kinds of them for damaged files, MemoryError among them
-        reason = str(error).partition("\n")[0]
-        raise PresetError(f"{what}: {reason:.300}. A file is truncated or altered; fetch them again.") from error
 
 
 def _tensorflow(path: str | os.PathLike[str]) -> ModuleType:
