@@ -13,7 +13,7 @@ from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
-from lmzoo.checkpoints.model_garden import ModelGardenCheckpoint
+from lmzoo.checkpoints.model_garden import is_model_garden, model_garden_tensors
 from lmzoo.errors import PresetError
 from lmzoo.family import families
 from lmzoo.files.preset_files import read_json
@@ -110,8 +110,8 @@ def find_google(directory: Path) -> Checkpoint | None:
     family = families()[_FAMILIES[file.name]]
     arguments = read_arguments(family, "google", read_json(directory, file.name), file)
     tensors: TensorFile = TensorFlowCheckpoint(_prefix(directory))
-    if ModelGardenCheckpoint.is_one(tensors):
-        tensors = ModelGardenCheckpoint(tensors, arguments["num_heads"])
+    if is_model_garden(tensors):
+        tensors = model_garden_tensors(tensors, arguments["num_heads"])
         if arguments["activation"] == "gelu":
             arguments["activation"] = "gelu_tanh"  # its code computes the approximation
     return Checkpoint(directory, "google", family, arguments, lambda: tensors, *_head(tensors))

@@ -15,7 +15,7 @@ from lmzoo.checkpoints.engine import Layout, Row, Transform
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, HeadFile, head_in, head_tables
+from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, head_in, head_tables, with_head
 from lmzoo.errors import PresetError
 from lmzoo.family import families
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
@@ -128,6 +128,6 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
 
     def open_tensors() -> TensorFile:
         backbone = JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)
-        return HeadFile(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if head else backbone
+        return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if head else backbone
 
     return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors, head, head_arguments)

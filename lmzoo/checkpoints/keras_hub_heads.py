@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, Table
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
 from lmzoo.files.preset_files import TASK_FILE, read_json
@@ -86,34 +83,8 @@ def head_in(directory: Path, family: Family, hidden_dim: int) -> tuple[str | Non
     return task, arguments
 
 
-class HeadFile(TensorFile):
-    """The tensors of a backbone's file, and those of its head's.
-
-    Args:
-        backbone: the one.
-        head: the other.
-    """
-
-    def __init__(self, backbone: TensorFile, head: TensorFile) -> None:
-        self.path = backbone.path.parent
-        self._places = {name: (backbone, name) for name in backbone.names()}
-        self._places |= {_HEAD + name: (head, name) for name in head.names()}
-
-    def names(self) -> Iterable[str]:
-        return self._places.keys()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        file, stored = self._places[name]
-        return file.shape(stored)
-
-    def dtype(self, name: str) -> str:
-        file, stored = self._places[name]
-        return file.dtype(stored)
-
-    def read(self, name: str) -> np.ndarray:
-        file, stored = self._places[name]
-        return file.read(stored)
-
-    def file_of(self, name: str) -> Path:
-        file, stored = self._places[name]
-        return file.file_of(stored)
+def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
+    """The tensors of a backbone's file, and those of its head's."""
+    places = {name: (backbone, name) for name in backbone.names()}
+    places |= {_HEAD + name: (head, name) for name in head.names()}
+    return RenamedTensors(backbone.path.parent, places)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from pathlib import Path
-
-import numpy as np
 
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
 _EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # the first layers
@@ -26,7 +22,12 @@ _PARTS = {
 }
 
 
-class ModelGardenCheckpoint(TensorFile):
+def is_model_garden(checkpoint: TensorFile) -> bool:
+    """Whether a checkpoint is of this kind."""
+    return any(_NAME.fullmatch(name) for name in checkpoint.names())
+
+
+def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
     """The tensors by the first code's names, heads and their columns as one axis; others keep their names.
 
     Args:
@@ -36,31 +37,8 @@ class ModelGardenCheckpoint(TensorFile):
     Raises:
         PresetError: naming the file and the tensor with another number of heads.
     """
-
-    def __init__(self, checkpoint: TensorFile, num_heads: int) -> None:
-        self.path = checkpoint.path
-        self._checkpoint = JoinedHeads(checkpoint, num_heads, _heads_axis)
-        self._stored = {_first_name(name): name for name in checkpoint.names()}
-
-    @staticmethod
-    def is_one(checkpoint: TensorFile) -> bool:
-        """Whether a checkpoint is of this kind."""
-        return any(_NAME.fullmatch(name) for name in checkpoint.names())
-
-    def names(self) -> Iterable[str]:
-        return self._stored.keys()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._checkpoint.shape(self._stored[name])
-
-    def dtype(self, name: str) -> str:
-        return self._checkpoint.dtype(self._stored[name])
-
-    def read(self, name: str) -> np.ndarray:
-        return self._checkpoint.read(self._stored[name])
-
-    def file_of(self, name: str) -> Path:
-        return self._checkpoint.file_of(self._stored[name])
+    joined = JoinedHeads(checkpoint, num_heads, _heads_axis)
+    return RenamedTensors(checkpoint.path, {_first_name(name): (joined, name) for name in checkpoint.names()})
 
 
 def _heads_axis(name: str) -> int | None:

@@ -167,7 +167,7 @@ def test_tensorflow_2(output, backbone_of, tmp_path):
     assert_same(again, backbone)
     config = json.loads((tmp_path / "bert_config.json").read_text())
     (tmp_path / "bert_config.json").write_text(json.dumps({**config, "num_attention_heads": 7}))
-    message = r"bert_model.ckpt.data\S+ 'model/layer_with_weights-4/\S+' has shape .*, expected 7 heads on axis [01]"
+    message = r"bert_model.ckpt.index: 'model/layer_with_weights-4/\S+' has shape .*, expected 7 heads on axis [01]"
     with pytest.raises(PresetError, match=message):
         Backbone.from_preset(tmp_path)
 

@@ -20,6 +20,7 @@ import pytest
 from lmzoo.checkpoints.formats import torch as torch_files
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.presets import PresetError
+from tests.memory import memory_grows_less_than
 
 torch = pytest.importorskip("torch")
 
@@ -228,16 +229,8 @@ def test_extras_that_are_traps(tmp_path):
     for _ in range(100):
         doubled = [doubled, doubled]
     path = save(fairseq(circle=circle, doubled=doubled, fine=3), tmp_path / "model.pt", "zip")
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-    before = peak()
-    assert TorchFile(path).extra.keys() == {"args", "fine"}
-    assert peak() - before < 50 << 20
-
-
-def peak() -> int:
-    """The most memory that the process ever had, in bytes."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) * 1024
+    with memory_grows_less_than(50 << 20):
+        assert TorchFile(path).extra.keys() == {"args", "fine"}
 
 
 def test_permission_is_not_left_behind(tmp_path):
@@ -384,10 +377,9 @@ def test_lies_about_sizes_cost_nothing(tmp_path, container):
     for name, lie in LIES.items():
         forge(tmp_path / name, container, lie)
     assert TorchFile(tmp_path / "nothing").read("weight").tobytes() == bytes(80)
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-    before, start = peak(), time.perf_counter()
-    for name in LIES.keys() - {"nothing"}:
-        with pytest.raises(PresetError, match=f"{tmp_path / name} "):
-            TorchFile(tmp_path / name)
-    assert peak() - before < 50 << 20
+    start = time.perf_counter()
+    with memory_grows_less_than(50 << 20):
+        for name in LIES.keys() - {"nothing"}:
+            with pytest.raises(PresetError, match=f"{tmp_path / name} "):
+                TorchFile(tmp_path / name)
     assert time.perf_counter() - start < 2

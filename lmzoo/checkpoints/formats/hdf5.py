@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
+
+if TYPE_CHECKING:
+    import h5py
 
 
 class Hdf5File(TensorFile):
@@ -45,27 +48,19 @@ class Hdf5File(TensorFile):
 
         self.path = Path(path)
         check_is_weights(self.path)
-        self._datasets: dict[str, Any] = {}
-        try:
-            # A refused file is closed at once: HDF5 takes one that is open for what it was, though it was replaced.
-            with contextlib.ExitStack() as stack:
-                file = stack.enter_context(h5py.File(self.path, "r"))
-                links: dict[str, Any] = {}
-                file.visititems_links(links.__setitem__)
-                for name, link in links.items():
-                    if not isinstance(link, h5py.HardLink):
-                        raise PresetError(f"{self.path}: {name} is a link, which is not followed; expected a dataset.")
-                    if isinstance(item := file[name], h5py.Dataset):
-                        _check(self.path, name, item)
-                        self._datasets[name] = item
-                self._file = stack.pop_all()
-        except PresetError:
-            raise
-        except Exception as error:  # what h5py makes of HDF5's errors depends on where a torn file is torn
-            raise PresetError(
-                f"{self.path} is not a whole HDF5 file: {error}. It is truncated, altered or in another format; fetch "
-                "it again."
-            ) from error
+        self._datasets: dict[str, h5py.Dataset] = {}
+        # A refused file is closed at once: HDF5 takes one that is open for what it was, though it was replaced.
+        with damage_named(f"{self.path} is not a whole HDF5 file"), contextlib.ExitStack() as stack:
+            file = stack.enter_context(h5py.File(self.path, "r"))
+            links: dict[str, object] = {}
+            file.visititems_links(links.__setitem__)
+            for name, link in links.items():
+                if not isinstance(link, h5py.HardLink):
+                    raise PresetError(f"{self.path}: {name} is a link, which is not followed; expected a dataset.")
+                if isinstance(item := file[name], h5py.Dataset):
+                    _check(self.path, name, item)
+                    self._datasets[name] = item
+            self._file = stack.pop_all()
 
     def names(self) -> Iterable[str]:
         return self._datasets.keys()
@@ -78,13 +73,11 @@ class Hdf5File(TensorFile):
 
     def read(self, name: str) -> np.ndarray:
         dataset = self._datasets[name]
-        try:
+        with damage_named(f"{self.path}: {name} cannot be read"):
             return np.asarray(dataset, dataset.dtype.newbyteorder("="))
-        except OSError as error:
-            raise PresetError(f"{self.path}: {name} cannot be read: {error}. Fetch the file again.") from error
 
 
-def _check(path: Path, name: str, dataset: Any) -> None:
+def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
     size, properties = path.stat().st_size, dataset.id.get_create_plist()
     if dataset.external or dataset.is_virtual:
         raise PresetError(f"{path}: {name} takes its values from other files, which are not read.")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -65,8 +63,8 @@ class SafetensorsFiles(TensorFile):
     def _look_into(self, file: Path) -> Iterable[str]:
         check_is_weights(file)
         length = _header_length(file)
-        with _opened(file) as opened:  # the library checks the whole header
-            names = opened.keys()
+        with damage_named(f"{file} is not a whole safetensors file"), safe_open(file, framework="numpy") as opened:
+            names: list[str] = opened.keys()  # the library has checked the whole header
         with file.open("rb") as raw:
             header = json.loads(raw.read(8 + length)[8:])
         for name in names:
@@ -99,18 +97,6 @@ class SafetensorsFiles(TensorFile):
         return self._files[name]
 
 
-@contextlib.contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    try:
-        with safe_open(file, framework="numpy") as opened:
-            yield opened
-    except (SafetensorError, OSError) as error:
-        raise PresetError(
-            f"{file} is not a whole safetensors file: {error}. It is truncated, altered or in another format; fetch it "
-            "again."
-        ) from error
-
-
 def _header_length(file: Path) -> int:
     """The library refuses the same, but not how much it would take to parse a header that is as long as it says."""
     with file.open("rb") as opened:
@@ -139,7 +125,7 @@ def write_safetensors(
         PresetError: if two tensors have one name, or the format has no place for a dtype.
         OSError: if the file cannot be written.
     """
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
     # The header comes first and says where everything ends, which is known last.
     with atomic_file(path) as temporary, tempfile.TemporaryFile(dir=temporary.parent) as values:
         end = 0

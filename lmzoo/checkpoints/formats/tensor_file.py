@@ -1,12 +1,15 @@
-"""What every reader of a file format offers: tensors by name, read one at a time."""
+"""What every reader of a file format offers: tensors by name, read one at a time, and one error for damaged files."""
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+
+from lmzoo.errors import PresetError
 
 
 class TensorFile(ABC):
@@ -39,3 +42,58 @@ class TensorFile(ABC):
     def file_of(self, name: str) -> Path:
         """The file that holds a tensor, for messages."""
         return self.path
+
+
+class RenamedTensors(TensorFile):
+    """Tensors of one file or of several, by other names.
+
+    Args:
+        path: the file, or the directory of several.
+        places: the name of each tensor -> the file that it is in, and its name there.
+    """
+
+    def __init__(self, path: Path, places: Mapping[str, tuple[TensorFile, str]]) -> None:
+        self.path = path
+        self._places = places
+
+    def names(self) -> Iterable[str]:
+        return self._places.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        file, stored = self._places[name]
+        return file.shape(stored)
+
+    def dtype(self, name: str) -> str:
+        file, stored = self._places[name]
+        return file.dtype(stored)
+
+    def read(self, name: str) -> np.ndarray:
+        file, stored = self._places[name]
+        return file.read(stored)
+
+    def file_of(self, name: str) -> Path:
+        file, stored = self._places[name]
+        return file.file_of(stored)
+
+
+@contextlib.contextmanager
+def damage_named(what: str) -> Iterator[None]:
+    """Turns whatever a library makes of a damaged file into one kind of error.
+
+    Args:
+        what: what cannot be read, such as "model.bin is not a whole file of PyTorch's".
+
+    Raises:
+        PresetError: for any exception, with the first line of its reason.
+    """
+    try:
+        yield
+    except PresetError:
+        raise
+    except Exception as error:  # which kind it is depends on where a file is torn
+        reason = str(error).strip().partition("\n")[0]
+        # PyTorch's own text on unpickling advises to try again without protection.
+        reason = type(error).__name__ if "weights_only" in reason or not reason else f"{reason:.300}"
+        raise PresetError(
+            f"{what}: {reason}. The file is truncated, altered or in another format; fetch it again."
+        ) from error

@@ -1,31 +1,40 @@
 """TensorFlow's checkpoints, versions 1 and 2: `prefix.index` and `prefix.data-00000-of-00001`, or several such files.
 
-They are read without TensorFlow, and written with it.
+TensorFlow itself reads and writes them; what it does not say clearly is checked before it is asked.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from lmzoo.checkpoints.formats.crc32c import masked_crc32c
 from lmzoo.checkpoints.formats.sharded import check_is_weights, file_beside
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.formats.tensorflow_index import NOT_NUMBERS, Entry, read_index
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
+
+# TensorFlow's names are numpy's. The other dtypes (strings, resources, quantized numbers) are of no model's weights.
+_NUMBERS = frozenset({
+    "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+    "uint64", "bool", "complex64", "complex128",
+})  # fmt: skip
+
+_BLOCK = 1 << 18  # bytes of an index that have one checksum
 
 
 class TensorFlowCheckpoint(TensorFile):
     """The tensors of a checkpoint, each checked against its checksum when it is read.
 
     Tensors that are not numbers (strings, such as `_CHECKPOINTABLE_OBJECT_GRAPH`, resources) have names and shapes, but
-    cannot be read.
+    cannot be read. A tensor that was stored in slices is presented as a whole.
 
     Args:
         prefix: what the names of the files have in common, such as `bert_model.ckpt`, or the path of the index.
@@ -34,7 +43,8 @@ class TensorFlowCheckpoint(TensorFile):
         path: the index.
 
     Raises:
-        PresetError: naming the file that is missing, truncated, altered, or holds what only TensorFlow reads.
+        PresetError: naming the file that is missing, truncated, altered or too small for its tensors; or if TensorFlow
+            is not installed.
 
     Example:
 
@@ -51,31 +61,39 @@ class TensorFlowCheckpoint(TensorFile):
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
-        common = os.fspath(prefix).removesuffix(".index")
-        self.path = _beside(f"{common}.index")
-        shards, self._entries = read_index(self.path)
-        self._files: dict[int, Path] = {}
-        sizes: dict[int, int] = {}
-        for name, entry in self._entries.items():
-            if entry.shard not in self._files:
-                file = _beside(f"{common}.data-{entry.shard:05}-of-{shards:05}")
-                check_is_weights(file)
-                self._files[entry.shard], sizes[entry.shard] = file, file.stat().st_size
-            if (end := entry.offset + entry.size) > (size := sizes[entry.shard]):
-                raise PresetError(
-                    f"{self._files[entry.shard]} has {size} bytes, expected {end} or more, where {name!r} ends: it is "
-                    "truncated or altered. Fetch it again."
-                )
+        index = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
+        self.path = file_beside(index.parent, index.name)
+        check_is_weights(self.path)
+        files = list(_data_files(self.path))
+        common = self.path.with_suffix("").as_posix()
+        if "[" in common or "\\" in common:
+            raise PresetError(f"{self.path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
+        # Not `tf.train.load_checkpoint`: where a directory has the prefix's name, it reads another one in there.
+        open_reader = _tensorflow(self.path).compat.v1.train.NewCheckpointReader
+        with damage_named(f"{self.path} cannot be read as the index of a TensorFlow checkpoint"):
+            self._reader = open_reader(common)
+            shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()
+        self._entries = {name: (tuple(shapes[name]), dtypes[name].name) for name in sorted(shapes)}
+        numbers = [name for name, (_, dtype) in self._entries.items() if dtype in _NUMBERS]
+        needed = sum(math.prod(shapes[name]) * dtypes[name].size for name in numbers)
+        size = sum(file.stat().st_size for file in files)
+        # TensorFlow passes over a damaged block of the index where it has several.
+        has_blocks = self.path.stat().st_size > _BLOCK and len(numbers) == len(self._entries)
+        if needed > size or (needed < size and has_blocks):
+            raise PresetError(
+                f"{self.path} lists tensors of {needed} bytes, but its data has {size}, in "
+                f"{', '.join(file.name for file in files)}. A file is truncated or altered; fetch them again."
+            )
 
     def names(self) -> Iterable[str]:
         return self._entries.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._entry(name).shape
+        return self._entry(name)[0]
 
     def dtype(self, name: str) -> str:
         """Dtype of a tensor by its numpy name, or TensorFlow's for what is not numbers: "string", "resource"."""
-        return self._entry(name).dtype
+        return self._entry(name)[1]
 
     def read(self, name: str) -> np.ndarray:
         """The values of a tensor, in an array of its own.
@@ -83,29 +101,38 @@ class TensorFlowCheckpoint(TensorFile):
         Raises:
             PresetError: if there is no such tensor, its data was altered, or it does not hold numbers.
         """
-        entry = self._entry(name)
-        file = self.file_of(name)
-        if entry.dtype in NOT_NUMBERS:
-            raise PresetError(f"{file}: {name!r} is of dtype {entry.dtype}, expected numbers.")
-        try:
-            data = np.fromfile(file, np.uint8, entry.size, offset=entry.offset)
-        except OSError as error:
-            raise PresetError(f"{file} cannot be read ({error}).") from error
-        if data.size != entry.size or masked_crc32c(data) != entry.checksum:
-            raise PresetError(f"{file} was altered: {name!r} differs from its checksum in the index. Fetch it again.")
-        return data.view(entry.dtype).reshape(entry.shape)
+        if (dtype := self.dtype(name)) not in _NUMBERS:
+            raise PresetError(f"{self.path}: {name!r} is of dtype {dtype}, expected numbers.")
+        with damage_named(f"{self.path}: {name!r} cannot be read"):
+            return np.asarray(self._reader.get_tensor(name))
 
-    def file_of(self, name: str) -> Path:
-        return self._files[self._entry(name).shard]
-
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype."""
         if name not in self._entries:
             raise PresetError(f"{self.path} lists no tensor {name!r}.")
         return self._entries[name]
 
 
-def _beside(path: str) -> Path:
-    return file_beside(Path(path).parent, Path(path).name)
+def _data_files(index: Path) -> Iterator[Path]:
+    """The files with the values, after a look at each; the names of those that are there say how many there must be."""
+    prefix = index.with_suffix("").name
+    pattern = re.compile(re.escape(prefix) + r"\.data-\d{5}-of-(\d{5})")
+    counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
+    for count in sorted(counts) or ["00001"]:
+        for number in range(int(count)):
+            file = file_beside(index.parent, f"{prefix}.data-{number:05}-of-{count}")
+            check_is_weights(file)
+            yield file
+
+
+def _tensorflow(path: str | os.PathLike[str]) -> ModuleType:
+    try:
+        import tensorflow
+    except ImportError as error:
+        raise PresetError(
+            f"{os.fspath(path)}: only TensorFlow itself reads and writes its checkpoints: `pip install tensorflow`."
+        ) from error
+    return tensorflow
 
 
 def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Iterable[tuple[str, np.ndarray]]) -> None:
@@ -119,10 +146,7 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Iterabl
         PresetError: if TensorFlow is not installed, two tensors have one name, or one has none.
         OSError: if the files cannot be written.
     """
-    try:
-        import tensorflow as tf
-    except ImportError as error:
-        raise PresetError("Only TensorFlow itself writes its checkpoints: `pip install tensorflow`.") from error
+    tf = _tensorflow(prefix)
     values: dict[str, Any] = {}
     with tf.device("CPU:0"):
         for name, array in tensors:

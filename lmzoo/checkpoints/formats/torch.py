@@ -8,14 +8,17 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
+
+if TYPE_CHECKING:
+    import torch
 
 _NAMES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt")
 
@@ -66,7 +69,7 @@ class TorchFile(TensorFile):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.extra: dict[str, Any] = {}
-        self._states: dict[Path, dict[str, Any]] = {}
+        self._states: dict[Path, dict[str, torch.Tensor]] = {}
         self._mapped: dict[Path, int] = {}  # bytes read of each zip file since it was opened
         self._files = files_of_tensors(self.path, _NAMES, self._open)
 
@@ -100,14 +103,14 @@ class TorchFile(TensorFile):
             return np.array(tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16))
         return np.array(tensor.numpy())
 
-    def _tensor(self, name: str) -> Any:
+    def _tensor(self, name: str) -> torch.Tensor:
         return self._states[self._files[name]][name]
 
     def file_of(self, name: str) -> Path:
         return self._files[name]
 
 
-def _load(file: Path) -> tuple[dict[str, Any], dict[str, Any], bool]:
+def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], bool]:
     """State dict, what stands beside it, and whether the file is a zip, after every check."""
     check_is_weights(file)
     is_zip = _check_calls(file)
@@ -120,11 +123,8 @@ def _load(file: Path) -> tuple[dict[str, Any], dict[str, Any], bool]:
         ) from error
     # Somebody else's permission, if there is one, is not ours to take back at the end.
     namespace = {argparse.Namespace}.difference(torch.serialization.get_safe_globals())
-    try:
-        with torch.serialization.safe_globals(list(namespace)):
-            loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
-    except Exception as error:  # whatever a torn or forged pickle makes of torch's code
-        raise PresetError(f"{file} cannot be read as PyTorch's: {_reason(error)}. Fetch it again.") from error
+    with damage_named(f"{file} cannot be read as PyTorch's"), torch.serialization.safe_globals(list(namespace)):
+        loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
     if not isinstance(loaded, dict):
         raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
     extra: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def _load(file: Path) -> tuple[dict[str, Any], dict[str, Any], bool]:
             raise PresetError(f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a tensor: no state dict.")
         if tensor.numel() * tensor.element_size() > size:
             raise PresetError(f"{file} has {size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
-    state: dict[str, Any] = {}
+    state: dict[str, torch.Tensor] = {}
     for name, tensor in loaded.items():
         for part, third in _thirds(file, name, tensor):
             if part in state:
@@ -150,7 +150,7 @@ def _load(file: Path) -> tuple[dict[str, Any], dict[str, Any], bool]:
 
 def _check_calls(file: Path) -> bool:
     """Reads the pickles without executing them, and returns whether the file is a zip."""
-    try:
+    with damage_named(f"{file} is not a whole file of PyTorch's"):
         with file.open("rb") as opened:
             is_zip = opened.read(4) == b"PK\x03\x04"
             opened.seek(0)
@@ -158,13 +158,6 @@ def _check_calls(file: Path) -> bool:
                 _check_pickle(file, opened)
         if is_zip:
             _check_zip(file)
-    except PresetError:
-        raise
-    except Exception as error:  # as below
-        raise PresetError(
-            f"{file} is not a whole file of PyTorch's: {_reason(error)}. It is truncated, altered or in another "
-            "format; fetch it again."
-        ) from error
     return is_zip
 
 
@@ -192,13 +185,7 @@ def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
             raise PresetError(f"{file} is pickled with protocol {argument}, expected 2: save it with `torch.save`.")
 
 
-def _reason(error: Exception) -> str:
-    # torch's own text on unpickling advises to try again without protection.
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}" if "weights_only" in text or not text else f"{text:.200}"
-
-
-def _thirds(file: Path, name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
+def _thirds(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensor by its name, or the three in it by theirs."""
     fused = _FUSED.fullmatch(name)
     if fused is None:
@@ -210,7 +197,7 @@ def _thirds(file: Path, name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
         yield f"{fused[1]}{part}_proj.{fused[2]}", third
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether a value consists of strings, numbers, lists and dicts, and not of so many that they are a trap."""
     pending = [value]
     for _ in range(_MOST_EXTRA):
