@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import http
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import requests
@@ -23,8 +20,6 @@ _SLOWEST = 1000  # bytes per second; a server that sends less for that long coun
 _TRIES = 5  # requests for one file, as long as each brings a part of it
 _BLOCK = 1 << 16
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ def _request(path: Path, file: RemoteFile) -> None:
     if have and (tag or file.sha256):  # otherwise nothing would show that the file has changed since
         headers |= {"Range": f"bytes={have}-", **({"If-Range": tag} if tag else {})}
     try:
-        with _Session() as session, _answer(session, file.url, headers) as answer:
+        with _Session() as session, session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
             _write(answer, path, tag_file, file)
     except (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError) as error:
         raise TimeoutError(f"{file.url} has sent next to nothing for {TIMEOUT:.0f} seconds.") from error
@@ -113,7 +108,7 @@ def _write(answer: requests.Response, path: Path, tag_file: Path, file: RemoteFi
                 if total is not None and have > total:
                     break
         except (urllib3.exceptions.ProtocolError, urllib3.exceptions.SSLError) as error:
-            raise ConnectionError(f"{file.url} was cut off after {have} of {total or 'unknown'} bytes.") from error
+            raise ConnectionError(f"{file.url} was cut off after {have} of {total or '?'} bytes.") from error
 
 
 class _Session(requests.Session):
@@ -126,21 +121,6 @@ class _Session(requests.Session):
         return super().get_adapter(url)
 
 
-def _answer(session: requests.Session, url: str, headers: dict[str, str]) -> requests.Response:
-    """The headers of the answer; a socket's time limit covers neither a name server nor headers that trickle in."""
-    answer = background(lambda: session.get(url, headers=headers, stream=True, timeout=TIMEOUT))
-    try:
-        return answer.result(TIMEOUT)
-    except TimeoutError:
-        answer.add_done_callback(_close)
-        raise
-
-
-def _close(answer: Future[requests.Response]) -> None:
-    if not answer.exception():
-        answer.result().close()
-
-
 def _blocks(body: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     since, received = time.monotonic(), 0
     while block := body.read1(_BLOCK):
@@ -150,17 +130,3 @@ def _blocks(body: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
             if received < _SLOWEST * passed:
                 raise TimeoutError
             since, received = time.monotonic(), 0
-
-
-def background(function: Callable[[], T]) -> Future[T]:
-    """Runs `function` in a thread that does not keep the process alive."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future

@@ -7,14 +7,12 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import read_manifest, verify_once
 from lmzoo.files.preset_files import METADATA_FILE, read_json
-
-if TYPE_CHECKING:
-    from lmzoo.presets.hubs import PublishedPreset
+from lmzoo.presets.hubs import PublishedPreset, fetch
 
 _PACKAGE = Path(__file__).parent
 
@@ -68,7 +66,7 @@ def list_presets() -> dict[str, PresetInfo]:
         try:
             size = sum(entry["size"] for entry in read_manifest(directory).values())
             metadata = {**read_json(directory, METADATA_FILE), "size_bytes": size, "handle": name}
-            presets[name] = _info(name, cast("PublishedPreset", metadata), shipped)
+            presets[name] = _info(name, cast(PublishedPreset, metadata), shipped)
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
     for name, entry in _published().items():
@@ -86,8 +84,6 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
         PresetError: unknown name (near ones are suggested), no such directory, or a download that failed.
         TypeError: neither a string nor a path.
     """
-    from lmzoo.presets.hubs import fetch  # which imports requests, and that takes a tenth of a second
-
     if not isinstance(preset, (str, os.PathLike)):
         raise TypeError(f"A preset is a name, a handle or a path, got {preset!r:.60} ({type(preset).__name__}).")
     if isinstance(preset, str):
@@ -124,14 +120,14 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
 
 
 def _shipped_root(package: Path = _PACKAGE) -> Path:
-    """Where shipped presets are: inside the package in a wheel, at the top of the repository in a clone."""
+    """Tells where shipped presets are: inside the package in a wheel, at the top of the repository in a clone."""
     inside, repository = package / "shipped", package.parents[1]
-    # Without the second condition an installed package would look at site-packages/presets, somebody else's.
+    # Without the second condition an installed package would look at site-packages/presets, which is not ours.
     return repository / "presets" if not inside.is_dir() and (repository / "pyproject.toml").is_file() else inside
 
 
 def _directories() -> dict[str, Path]:
-    """Presets on this machine by name; hidden directories are unfinished ones."""
+    """Finds the presets on this machine, by name; hidden directories are unfinished ones."""
     more = [Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root]
     found: dict[str, Path] = {}
     for root in [_shipped_root(), *more]:
@@ -143,7 +139,7 @@ def _directories() -> dict[str, Path]:
 
 def _published() -> dict[str, PublishedPreset]:
     """Reads published.json: the presets that can be downloaded by name."""
-    return cast("dict[str, PublishedPreset]", read_json(_PACKAGE, "published.json"))
+    return cast(dict[str, PublishedPreset], read_json(_PACKAGE, "published.json"))
 
 
 def _info(name: str, metadata: PublishedPreset, shipped: bool) -> PresetInfo:

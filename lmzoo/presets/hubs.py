@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from pathlib import Path, PurePosixPath
 from typing import TypedDict
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.archives import ARCHIVES
 from lmzoo.files.cache import cache_directory, fetch_files
 from lmzoo.files.download import TIMEOUT as _TIMEOUT
-from lmzoo.files.download import RemoteFile, background
+from lmzoo.files.download import RemoteFile
 from lmzoo.files.manifest import mismatch
 
 _PATIENCE = 1.0  # seconds before we ask whether a client's server is there at all
@@ -171,7 +172,15 @@ def _while_reachable(download: Callable[[], str], server: str) -> str:
     Raises:
         ConnectionError: if neither the client has finished soon, nor does the server answer a request of ours.
     """
-    downloading = background(download)
+    downloading: Future[str] = Future()
+
+    def run() -> None:
+        try:
+            downloading.set_result(download())
+        except BaseException as error:
+            downloading.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()  # one of an executor would keep the process alive
     if not wait([downloading], _PATIENCE).done:
         try:
             requests.head(server, timeout=_TIMEOUT)
