@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from filelock import FileLock
+from huggingface_hub import constants
 
 from lmzoo.files.archives import ARCHIVES, unpack
 from lmzoo.files.atomic import atomic_directory
@@ -44,8 +45,6 @@ def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
     label = re.sub(r"[^\w.-]+", "_", label).lstrip(".")[:80]
     folder = cache_directory() / f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if not folder.is_dir():
-        from huggingface_hub import constants
-
         if constants.HF_HUB_OFFLINE:
             raise FileNotFoundError("It is not in the cache, and HF_HUB_OFFLINE is set.")
         folder.parent.mkdir(parents=True, exist_ok=True)

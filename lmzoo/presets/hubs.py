@@ -10,8 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import TypedDict
 from urllib.parse import urlsplit
 
+import huggingface_hub
 import requests
 import urllib3
+from huggingface_hub import constants
 
 from lmzoo.errors import PresetError
 from lmzoo.files.archives import ARCHIVES
@@ -20,7 +22,7 @@ from lmzoo.files.download import TIMEOUT as _TIMEOUT
 from lmzoo.files.download import RemoteFile
 from lmzoo.files.manifest import mismatch
 
-_PATIENCE = 1.0  # seconds before we ask whether a client's server is there at all
+_PATIENCE = 1.0  # seconds before we check that a client's server can be reached
 _KAGGLE = "https://www.kaggle.com"
 
 # Copies of the weights for other frameworks, which would multiply the download, and what training leaves beside them.
@@ -34,7 +36,7 @@ _PICKLED, _OTHERS = ["pytorch_model*.bin"], ["*.safetensors", "*.weights.h5"]
 
 
 class PublishedFile(TypedDict, total=False):
-    """What is known of a file of a published preset: its address, if not the preset's own, size and digest."""
+    """What is known of a file of a published preset: its size, its digest, and its address if it has one of its own."""
 
     url: str
     size: int
@@ -115,9 +117,6 @@ def _download_web(url: str, entry: PublishedPreset) -> Path:
 
 
 def _download_hf(handle: str) -> str:
-    import huggingface_hub
-    from huggingface_hub import constants
-
     repository, at, revision = handle.partition("@")
     if at and not revision:
         raise ValueError("No revision follows the @.")
@@ -142,7 +141,7 @@ def _download_hf(handle: str) -> str:
 
 
 def _download_kaggle(handle: str) -> str:
-    import kagglehub
+    import kagglehub  # a slow import
 
     return _while_reachable(functools.partial(kagglehub.model_download, handle), _KAGGLE)
 
