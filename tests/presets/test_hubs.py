@@ -162,7 +162,8 @@ def test_a_network_that_breaks_off_is_tried_again(monkeypatch, hub):
     monkeypatch.setattr(hubs, "_PATIENCE", 0.2)
     assert (resolve(f"hf://org/name@{COMMIT}") / "model.safetensors").exists()
     asked = [request for request, _ in hub.asked]
-    assert asked[:3] == [f"GET {tree}", "HEAD /", f"GET {tree}"]
+    assert "HEAD /" in asked
+    assert asked.count(f"GET {tree}") == 2
 
 
 def test_a_published_repository_is_pinned_and_verified(tmp_path, monkeypatch):
