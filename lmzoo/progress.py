@@ -42,7 +42,7 @@ def progress_bar(
     scale, name = (1e-6, "MB") if unit == "bytes" else (1.0, unit)
     known = total is not None
     counts = "{task.completed:,.0f}" + (" of {task.total:,.0f} " if known else " ") + name
-    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn(counts)]
+    columns = [TextColumn("{task.description}", markup=False), BarColumn(), TextColumn(counts)]
     columns += [TaskProgressColumn(), TimeRemainingColumn()] if known else []
     progress = Progress(*columns, console=Console(stderr=True))
     row = progress.add_task(description, total=total * scale if known else None)

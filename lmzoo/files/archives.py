@@ -1,4 +1,4 @@
-"""Archives from elsewhere: all of one lands in its folder, and it is not much larger than model files would be."""
+"""Unpacking archives from untrusted sources: nothing is written outside of the folder, or grows without bounds."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from typing import IO
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 
-# Weights hardly shrink and vocabularies do threefold; the format itself would allow a factor of a thousand.
+# Compression hardly shrinks weights, and vocabularies to a third; the formats would allow a factor of a thousand.
 _RATIO, _ALLOWANCE = 10, 64 << 20
 _MOST_MEMBERS = 1000
 _LONGEST_HEADER = 1 << 20
 _BLOCK = 1 << 16
 
-# Path, size in bytes, and the content: None for a directory.
+# Its path, its size in bytes, and its content, which is None for a directory.
 _Member = tuple[str, int, IO[bytes] | None]
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks an archive into an empty directory, which may hold a part of the files after an error.
+    """Unpacks an archive into an empty directory; after an error, some of the files may be there.
 
     Args:
         archive: a file whose name ends in .zip, .tar.gz or .tgz.
-        folder: where to.
+        folder: the directory.
 
     Raises:
-        ValueError: if it is damaged or no such archive; if it holds anything but files and directories, a path that
-            leads out of the directory, or one path twice; if it unpacks to more than 10 times its size and 64 MiB.
+        ValueError: if the archive is damaged; if it holds anything but files and directories, a path that leads out of
+            the directory, or one path twice; if it unpacks to more than 64 MiB plus 10 times its size.
         OSError: if the files cannot be written.
     """
     room = _RATIO * archive.stat().st_size + _ALLOWANCE
@@ -43,27 +43,23 @@ def unpack(archive: Path, folder: Path) -> None:
             room -= size
             if size < 0 or room < 0 or count == _MOST_MEMBERS:
                 raise ValueError(
-                    f"{archive.name} unpacks to more than {_RATIO} times its size or {_MOST_MEMBERS} files; it is not "
-                    "unpacked any further."
+                    f"{archive.name} is refused: it unpacks to more than {_RATIO} times its size or to more than "
+                    f"{_MOST_MEMBERS} files."
                 )
-            target = folder / _inside(archive, name)
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or set(name) & set("\\:\0"):
+                raise ValueError(f"{archive.name} contains {name!r}: only relative paths inside it are unpacked.")
+            target = folder / path
             if content is None:
                 target.mkdir(parents=True, exist_ok=True)
                 continue
             if target.exists():
-                raise ValueError(f"{archive.name} holds {name!r} twice.")
+                raise ValueError(f"{archive.name} contains {name!r} twice.")
             target.parent.mkdir(parents=True, exist_ok=True)
             with content, target.open("wb") as file:
                 shutil.copyfileobj(content, file, _BLOCK)
     except (EOFError, RuntimeError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{archive.name} is damaged or no such archive ({error}).") from error
-
-
-def _inside(archive: Path, name: str) -> PurePosixPath:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or set(name) & set("\\:\0"):
-        raise ValueError(f"{archive.name} holds {name!r}: only relative paths inside it are unpacked.")
-    return path
+        raise ValueError(f"{archive.name} is damaged or not an archive ({error}).") from error
 
 
 def _zip_members(path: Path) -> Iterator[_Member]:
@@ -71,27 +67,27 @@ def _zip_members(path: Path) -> Iterator[_Member]:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise ValueError(f"{path.name} holds {info.filename!r}, a link or device: only files are unpacked.")
+                raise ValueError(f"{path.name} contains {info.filename!r}, a link or device: only files are allowed.")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"{path.name} compresses {info.filename!r} in a way that is not read here.")
+                raise ValueError(f"{path.name} compresses {info.filename!r} with a method that is not supported.")
             yield info.filename, info.file_size, None if info.is_dir() else archive.open(info)
 
 
 def _tar_members(path: Path) -> Iterator[_Member]:
     with _Metered(path) as file:
         with tarfile.open(fileobj=file, mode="r|") as archive:
-            while (member := archive.next()) is not None:
+            for member in archive:
                 if not (member.isreg() or member.isdir()):
-                    raise ValueError(f"{path.name} holds {member.name!r}, a link or device: only files are unpacked.")
+                    raise ValueError(f"{path.name} contains {member.name!r}, a link or device: only files are allowed.")
                 file.room = member.size + _LONGEST_HEADER
                 yield member.name, member.size, archive.extractfile(member)
                 file.room = _LONGEST_HEADER
-        while file.read(_BLOCK):  # gzip compares its checksum at its end
+        while file.read(_BLOCK):  # up to the end, where the checksum is
             pass
 
 
 class _Metered(gzip.GzipFile):
-    """A file of which `room` more bytes may be read: tarfile takes headers into memory, however long they are."""
+    """A gzip file of which at most `room` more bytes can be read: tarfile reads headers of any length into memory."""
 
     room = _LONGEST_HEADER
 
@@ -99,5 +95,5 @@ class _Metered(gzip.GzipFile):
         data = super().read(size)
         self.room -= len(data)
         if self.room < 0:
-            raise tarfile.ReadError("a header of unusual length")
+            raise tarfile.ReadError("a header is too long")
         return data

@@ -1,4 +1,4 @@
-"""Writing files and directories so that a reader, a crash or a full disk never meets half of one."""
+"""Atomic writes: after a crash or on a full disk, a file or directory is the old one or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pathlib import Path
 
 def _local(path: str | os.PathLike[str]) -> Path:
     if "://" in os.fspath(path):
-        raise ValueError(f"{os.fspath(path)!r} is a URL: save to a local path and copy from there.")
+        raise ValueError(f"{os.fspath(path)!r} is a URL: save to a local path and copy it from there.")
     return Path(path).expanduser().resolve()
 
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Gives a temporary path to write to, with the same suffixes; it takes the place of `path` when the body ends well.
+    """Yields a temporary path with the same suffixes, which replaces `path` when the `with` block succeeds.
 
-    Any failure leaves what was at `path` untouched and removes the temporary file.
+    After a failure `path` is what it was, and the temporary file is gone.
 
     Raises:
-        OSError: if the file cannot be written; FileNotFoundError if the body has not written it.
+        OSError: if the file cannot be written; FileNotFoundError if the block has not written it.
 
     Example:
 
@@ -59,18 +59,18 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 def atomic_directory(
     path: str | os.PathLike[str], *, marker: str, owns: Collection[str], overwrite: bool = True
 ) -> Iterator[Path]:
-    """Gives a temporary directory to fill, which takes the place of `path` when the body ends well.
+    """Yields a temporary directory, which replaces `path` when the `with` block succeeds.
 
-    Any failure leaves what was at `path` untouched and removes the temporary directory. On Linux and macOS, on file
-    systems that can, old and new are swapped in one step: at every moment, a kill included, `path` is one or the other.
-    Elsewhere (NFS, for one) there is an instant between two renames when the old directory is called
+    After a failure `path` is what it was, and the temporary directory is gone. On Linux and macOS, old and new are
+    swapped in one step where the file system supports it: even if the process is killed, `path` is one or the other.
+    Elsewhere (on NFS, for example) there is an instant between two renames when the old directory is called
     `.<name>.<random>.old`. A process that is killed can leave a hidden `.<name>.<random>.tmp` beside `path`.
 
-    Of an existing directory only the entries in `owns` are replaced. Its other entries (README.md, .git) move over
-    unless the body wrote their like.
+    Of an existing directory only the entries in `owns` are replaced. Others (README.md, .git) are kept, unless the
+    block has written one of the same name.
 
     Args:
-        path: the directory to write; parents are made.
+        path: the directory to write; its parents are created.
         marker: a file that every directory of this kind holds. A directory that holds other names of `owns` but not
             this one is something else, and is not replaced.
         owns: the names that directories of this kind may hold at their top.
@@ -102,10 +102,8 @@ def atomic_directory(
     try:
         yield temporary
         _check_replaceable(target, marker, owns, overwrite)
-        for folder, _, files in os.walk(temporary, topdown=False):
-            for file in files:
-                _sync(Path(folder, file))
-            _sync(Path(folder))
+        for entry in (*temporary.rglob("*"), temporary):
+            _sync(entry)
         if not target.exists():
             temporary.rename(target)
         else:
@@ -137,13 +135,13 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
     if present and not overwrite:
         raise FileExistsError(f"{target} exists already; pass `overwrite=True` or another directory.")
     if marker not in present and (strange := sorted(present.intersection(owns))):
-        raise FileExistsError(f"{target} is left alone: it holds {strange} but no {marker}. Give another directory.")
+        raise FileExistsError(f"{target} is not replaced: it holds {strange} but no {marker}. Give another directory.")
     if target.exists() and Path.cwd().is_relative_to(target):
-        raise FileExistsError(f"{target} is the working directory or holds it; give a directory inside or elsewhere.")
+        raise FileExistsError(f"{target} is the working directory or contains it; give another directory.")
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swaps two directories in one step, or returns False where system or file system cannot."""
+    """Swaps two directories in one step; returns False where the system or the file system cannot."""
     libc, swap = ctypes.CDLL(None), 2
     try:
         if sys.platform == "darwin":
@@ -155,12 +153,12 @@ def _exchange(first: Path, second: Path) -> bool:
 
 
 def _copy_mode(source: Path, to: Path) -> None:
-    if source.stat().st_mode != to.stat().st_mode:  # some file systems know one mode only, and refuse to be asked
+    if source.stat().st_mode != to.stat().st_mode:  # some file systems have only one mode, and refuse any call
         shutil.copymode(source, to)
 
 
 def _sync(path: Path) -> None:
-    """Waits until the file or directory is on the disk, on file systems that can say."""
+    """Waits until the file or directory is on the disk, where the file system can tell."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, write_json
@@ -15,11 +15,18 @@ from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, w
 # A file written so recently may change again within one tick of the file system's clock, so a check is not remembered.
 _SETTLED_NS = 2_000_000_000
 
-_verified: dict[Path, tuple[tuple[Any, ...], ...]] = {}
+_verified: dict[Path, list[tuple[str, int, int, int, int]]] = {}
+
+
+class ManifestEntry(TypedDict):
+    """What a manifest says of a file: its length in bytes, and its digest as hexadecimal digits."""
+
+    size: int
+    sha256: str
 
 
 def write_manifest(directory: str | os.PathLike[str]) -> None:
-    """Writes manifest.json over every file in `directory` but itself and hidden ones, replacing an earlier one.
+    """Writes manifest.json with every file in `directory` but itself and hidden ones, replacing an earlier one.
 
     Example:
 
@@ -35,13 +42,13 @@ def write_manifest(directory: str | os.PathLike[str]) -> None:
     ```
     """
     directory = Path(directory)
-    names = [name for name in _files(directory) if name != MANIFEST_FILE]
-    files = {name: {"sha256": _sha256(directory / name), "size": (directory / name).stat().st_size} for name in names}
+    paths = {name: directory / name for name in _files(directory) if name != MANIFEST_FILE}
+    files = {name: {"sha256": _sha256(path), "size": path.stat().st_size} for name, path in paths.items()}
     write_json(directory, MANIFEST_FILE, {"format": 1, "files": files})
 
 
-def read_manifest(directory: Path) -> dict[str, dict[str, Any]]:
-    """What the manifest says of each file: relative POSIX path -> {"sha256": str, "size": int}.
+def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
+    """Reads what the manifest says of each file, by its path relative to the directory, with slashes.
 
     Raises:
         PresetError: if it is missing or malformed, or a path in it leads out of the directory.
@@ -53,8 +60,7 @@ def read_manifest(directory: Path) -> dict[str, dict[str, Any]]:
     for name, entry in files.items():
         if {"", ".", ".."} & set(name.split("/")) or any(mark in name for mark in "\\:\0"):
             raise PresetError(f"{path} lists {name!r}: only relative paths inside the preset are allowed.")
-        known = isinstance(entry, dict) and {"sha256": str, "size": int} == {k: type(v) for k, v in entry.items()}
-        if not known:
+        if not isinstance(entry, dict) or {"sha256": str, "size": int} != {k: type(v) for k, v in entry.items()}:
             raise PresetError(f'{path}: the entry of {name!r} must be {{"sha256": "...", "size": bytes}}, got {entry}.')
     return files
 
@@ -65,7 +71,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
     Files that the manifest does not list are ignored, unless a preset is read from them (config.json, assets/...).
 
     Returns:
-        True; False if the directory has no manifest, as presets written by KerasHub.
+        True; False if the directory has no manifest, like presets written by KerasHub.
 
     Raises:
         PresetError: naming the first file that is missing, truncated, altered or not listed.
@@ -82,22 +88,29 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
         path = directory / name
         if not path.is_file():
             raise PresetError(f"{path} is missing, although {MANIFEST_FILE} lists it. {advice}")
-        if (size := path.stat().st_size) != entry["size"]:
-            raise PresetError(f"{path} has {size} bytes, expected {entry['size']}: truncated or altered. {advice}")
-        if (digest := _sha256(path)) != entry["sha256"]:
-            raise PresetError(f"{path} was altered: its sha256 is {digest}, expected {entry['sha256']}. {advice}")
+        if problem := mismatch(path, **entry):
+            raise PresetError(f"{path} was altered: {problem}. {advice}")
     for name in _files(directory):
         if name.split("/")[0] in PRESET_ENTRIES and name not in listed and name != MANIFEST_FILE:
             raise PresetError(f"{directory / name} is not listed in {MANIFEST_FILE}. Remove it if unknown. {advice}")
     return True
 
 
+def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
+    """Says how a file differs from what is known of it, as in "it has 6 bytes, not 7"; "" if it does not differ."""
+    if size is not None and (found := path.stat().st_size) != size:
+        return f"it has {found} bytes, not {size}"
+    if sha256 is not None and (digest := _sha256(path)) != sha256:
+        return f"its sha256 is {digest}, not {sha256}"
+    return ""
+
+
 def verify_once(directory: Path) -> None:
-    """Runs `verify_manifest` unless this process has already checked the same files, unchanged since."""
+    """Runs `verify_manifest`, unless this process has already checked these files and they have not changed since."""
     if not (directory / MANIFEST_FILE).is_file():
         return
     stats = [(name, (directory / name).stat()) for name in _files(directory)]
-    state = tuple((name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in stats)
+    state = [(name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in stats]
     if _verified.get(directory) != state:
         verify_manifest(directory)
         if time.time_ns() - max(s.st_ctime_ns for _, s in stats) > _SETTLED_NS:
@@ -105,7 +118,7 @@ def verify_once(directory: Path) -> None:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """The files below `directory` as sorted relative POSIX paths, without hidden ones (.git, .DS_Store)."""
+    """Yields the files below `directory` as sorted relative paths, without hidden ones (.git, .DS_Store)."""
     for folder, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (

@@ -1,4 +1,4 @@
-"""The files of a preset's directory (KerasHub's layout), and how their JSON is read and written."""
+"""The names of the files in a preset's directory (KerasHub's layout), and reading and writing the JSON among them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise PresetError(f"The preset in {directory} has no {name}, which is needed here.") from None
-    except (OSError, ValueError, RecursionError) as error:  # unreadable, not UTF-8, not JSON, nested without end
+        raise PresetError(f"The preset in {directory} has no {name}, which is needed.") from None
+    except (OSError, ValueError, RecursionError) as error:  # unreadable, not UTF-8, not JSON, nested too deeply
         raise PresetError(f"{path} cannot be read as JSON ({error}); fetch or save the preset again.") from error
     if not isinstance(value, dict):
         raise PresetError(f"{path} must hold a JSON object, got {type(value).__name__}.")

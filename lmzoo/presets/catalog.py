@@ -7,19 +7,19 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import read_manifest, verify_once
 from lmzoo.files.preset_files import METADATA_FILE, read_json
-from lmzoo.presets.hubs import fetch
+from lmzoo.presets.hubs import PublishedPreset, fetch
 
 _PACKAGE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class PresetInfo:
-    """What there is to know of a preset before loading it.
+    """What is known about a preset before it is loaded.
 
     Attributes:
         name: what to pass to `from_preset`.
@@ -30,8 +30,8 @@ class PresetInfo:
         licence: licence of the weights.
         shipped: whether it came with the library.
         description: one sentence.
-        handle: where its files are: `hf://...`, `kaggle://...` or `https://...`; the name itself if they are on this
-            machine.
+        handle: where its files are: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if they are on
+            this machine.
     """
 
     name: str
@@ -46,7 +46,7 @@ class PresetInfo:
 
 
 def list_presets() -> dict[str, PresetInfo]:
-    """The presets that `from_preset` knows by name: shipped ones, those in LMZOO_PRESETS, and published ones.
+    """Lists the presets that `from_preset` knows by name: shipped ones, those in LMZOO_PRESETS, and published ones.
 
     The environment variable LMZOO_PRESETS names directories laid out as `<family>/<name>/`, separated as in PATH. A
     preset there cannot take the name of a shipped one, and one that is not readable is left out with a warning.
@@ -65,16 +65,17 @@ def list_presets() -> dict[str, PresetInfo]:
         shipped = directory.is_relative_to(_shipped_root())
         try:
             size = sum(entry["size"] for entry in read_manifest(directory).values())
-            presets[name] = _info(name, read_json(directory, METADATA_FILE), size_bytes=size, shipped=shipped)
+            metadata = {**read_json(directory, METADATA_FILE), "size_bytes": size, "handle": name}
+            presets[name] = _info(name, cast(PublishedPreset, metadata), shipped)
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
     for name, entry in _published().items():
-        presets.setdefault(name, _info(name, entry, size_bytes=entry["size_bytes"], handle=entry["handle"]))
+        presets.setdefault(name, _info(name, entry, shipped=False))
     return presets
 
 
 def resolve(preset: str | os.PathLike[str]) -> Path:
-    """The directory that a preset's name, handle or path stands for; fetched first if it is remote, not yet checked.
+    """Finds the directory that a preset's name, handle or path stands for; downloads it if need be, checks nothing.
 
     Args:
         preset: as for `open_preset`.
@@ -99,7 +100,9 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
 
 
 def open_preset(preset: str | os.PathLike[str]) -> Path:
-    """The directory of a preset, fetched if need be, its files checked once a process while they do not change.
+    """Gives the directory of a preset, downloaded if need be and checked against its manifest.
+
+    The check is made once per process, and again after a file has changed.
 
     Args:
         preset: a name in `list_presets()`; `hf://org/name[@revision]`;
@@ -117,14 +120,14 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
 
 
 def _shipped_root(package: Path = _PACKAGE) -> Path:
-    """Where shipped presets are: inside the package in a wheel, at the top of the repository in a clone."""
+    """Tells where shipped presets are: inside the package in a wheel, at the top of the repository in a clone."""
     inside, repository = package / "shipped", package.parents[1]
-    # Without the second condition an installed package would look at site-packages/presets, somebody else's.
+    # Without the second condition an installed package would look at site-packages/presets, which is not ours.
     return repository / "presets" if not inside.is_dir() and (repository / "pyproject.toml").is_file() else inside
 
 
 def _directories() -> dict[str, Path]:
-    """Presets on this machine by name; hidden directories are unfinished ones."""
+    """Finds the presets on this machine, by name; hidden directories are unfinished ones."""
     more = [Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root]
     found: dict[str, Path] = {}
     for root in [_shipped_root(), *more]:
@@ -134,20 +137,22 @@ def _directories() -> dict[str, Path]:
     return found
 
 
-def _published() -> dict[str, dict[str, Any]]:
-    """Presets to fetch by name: in published.json, metadata.json's fields, `size_bytes`, and what `fetch` takes."""
-    return read_json(_PACKAGE, "published.json")
+def _published() -> dict[str, PublishedPreset]:
+    """Reads published.json: the presets that can be downloaded by name."""
+    return cast(dict[str, PublishedPreset], read_json(_PACKAGE, "published.json"))
 
 
-def _info(name: str, metadata: dict[str, Any], **rest: Any) -> PresetInfo:
+def _info(name: str, metadata: PublishedPreset, shipped: bool) -> PresetInfo:
     return PresetInfo(
         name=name,
         family=metadata.get("family", "unknown"),
         parameters=metadata.get("parameter_count", 0),
         languages=tuple(metadata.get("languages", ())),
+        size_bytes=metadata["size_bytes"],
         licence=metadata.get("licence", "unknown"),
+        shipped=shipped,
         description=metadata.get("description", ""),
-        **{"shipped": False, "handle": name, **rest},
+        handle=metadata["handle"],
     )
 
 

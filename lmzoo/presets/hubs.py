@@ -1,22 +1,28 @@
-"""Fetching presets: from Hugging Face and Kaggle through their own clients, from web servers through our cache."""
+"""Downloading presets: from Hugging Face and Kaggle with their own clients, from web servers into our cache."""
 
 from __future__ import annotations
 
-import errno
 import functools
-import socket
-import urllib.request
-from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from pathlib import Path
-from typing import Any
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from pathlib import Path, PurePosixPath
+from typing import TypedDict
+from urllib.parse import urlsplit
+
+import huggingface_hub
+import requests
+import urllib3
+from huggingface_hub import constants
 
 from lmzoo.errors import PresetError
-from lmzoo.files.cache import cache_directory, fetch_archive, fetch_files
+from lmzoo.files.archives import ARCHIVES
+from lmzoo.files.cache import cache_directory, fetch_files
 from lmzoo.files.download import TIMEOUT as _TIMEOUT
-from lmzoo.files.download import RemoteFile, background, verify
+from lmzoo.files.download import RemoteFile
+from lmzoo.files.manifest import mismatch
 
-_IMPATIENT_AFTER = 3.0  # seconds before we ask whether the server is there at all; then it has _TIMEOUT to answer
+_PATIENCE = 1.0  # seconds before we check that a client's server can be reached
 _KAGGLE = "https://www.kaggle.com"
 
 # Copies of the weights for other frameworks, which would multiply the download, and what training leaves beside them.
@@ -29,27 +35,53 @@ _NOT_READ = [
 _PICKLED, _OTHERS = ["pytorch_model*.bin"], ["*.safetensors", "*.weights.h5"]
 
 
-def fetch(handle: str, entry: Mapping[str, Any] | None = None) -> Path:
-    """The directory with the files of a preset, from the cache or from where its handle leads.
+class PublishedFile(TypedDict, total=False):
+    """What is known of a file of a published preset: its size, its digest, and its address if it has one of its own."""
+
+    url: str
+    size: int
+    sha256: str
+
+
+class PublishedPreset(TypedDict, total=False):
+    """An entry of published.json.
+
+    From `family` to `description` the fields are those of a preset's metadata.json. `revision` belongs to a Hugging
+    Face repository, `size` and `sha256` to an archive. Of `files`, by name, those with a `url` are downloaded from
+    there instead of an archive; the others are verified.
+    """
+
+    family: str
+    parameter_count: int
+    languages: list[str]
+    licence: str
+    description: str
+    size_bytes: int
+    handle: str
+    revision: str
+    size: int
+    sha256: str
+    files: dict[str, PublishedFile]
+
+
+def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
+    """Gives the directory with the files of a preset, downloaded unless they are in a cache.
 
     Args:
         handle: `hf://org/name[@revision]`, `kaggle://owner/model/framework/variation[/version]`, or the address of an
             archive, `https://host/path/name.zip`, `.tar.gz` or `.tgz`.
-        entry: what is known of the preset: `revision` (of a Hugging Face repository); `size` and `sha256` (of an
-            archive); `files`: name -> {"size": int, "sha256": str, "url": str}, where those with a `url` are fetched
-            from there, instead of an archive, and the others are verified. All of it may be missing.
+        published: what is known of the preset; any field may be missing.
 
     Raises:
         PresetError: for any failure, saying what was tried, why it failed and what to do.
     """
     scheme, _, name = handle.partition("://")
-    entry = entry or {}
+    entry = published or {}
     if "revision" in entry:
         name += f"@{entry['revision']}"
     if scheme in ("https", "http"):
-        name = handle
         download: Callable[[str], str | Path] = functools.partial(_download_web, entry=entry)
-        where = f"the server and {cache_directory()}"
+        name, where = handle, f"the server and {cache_directory()}"
         advice = "Check the address and the connection, and unset HF_HUB_OFFLINE if it is set."
     elif scheme in _HUBS:
         download, where, advice = _HUBS[scheme]
@@ -65,48 +97,43 @@ def fetch(handle: str, entry: Mapping[str, Any] | None = None) -> Path:
     except Exception as error:
         raise PresetError(
             f"Cannot fetch {handle!r}. Tried {where}.\n{type(error).__name__}: {error}\n{advice} "
-            "Or fetch it elsewhere and pass the path of its directory."
+            "Or download it elsewhere and pass the path of its directory."
         ) from error
 
 
 @functools.cache
-def _verify_once(path: Path, **known: Any) -> None:
-    try:
-        verify(path, RemoteFile(str(path), **known))
-    except ValueError as error:
-        raise ValueError(f"{error} Delete {path.resolve()} to have it fetched again.") from None
+def _verify_once(path: Path, size: int | None = None, sha256: str | None = None) -> None:
+    if problem := mismatch(path, size, sha256):
+        raise ValueError(f"{path} is not the published file: {problem}. Delete {path.resolve()} to download it again.")
 
 
-def _download_web(url: str, entry: Mapping[str, Any]) -> Path:
+def _download_web(url: str, entry: PublishedPreset) -> Path:
+    name = PurePosixPath(urlsplit(url).path).name
     if "files" in entry:
-        return fetch_files({name: RemoteFile(**file) for name, file in entry["files"].items()})
-    return fetch_archive(RemoteFile(url, entry.get("size"), entry.get("sha256")))
+        return fetch_files(name, {file: RemoteFile(**known) for file, known in entry["files"].items()})
+    if not name.endswith(ARCHIVES):
+        raise ValueError(f"{url} is not an archive: its path must end in one of {', '.join(ARCHIVES)}.")
+    return fetch_files(name, {name: RemoteFile(url, entry.get("size"), entry.get("sha256"))})
 
 
 def _download_hf(handle: str) -> str:
-    import huggingface_hub
-    from huggingface_hub import constants
-
     repository, at, revision = handle.partition("@")
     if at and not revision:
         raise ValueError("No revision follows the @.")
-    snapshot = functools.partial(huggingface_hub.snapshot_download, repository, etag_timeout=_TIMEOUT)
-    pinned = {"revision": revision} if at else {}
 
-    def download(**options: Any) -> str:
-        folder = Path(snapshot(ignore_patterns=_NOT_READ, **pinned, **options))
+    def download(local_files_only: bool = False) -> str:
+        snapshot = functools.partial(
+            huggingface_hub.snapshot_download, repository, etag_timeout=_TIMEOUT, local_files_only=local_files_only
+        )
+        folder = Path(snapshot(ignore_patterns=_NOT_READ, revision=revision or None))
         if (folder / "config.json").exists() and not any(any(folder.glob(pattern)) for pattern in _OTHERS):
             # A snapshot's folder has the name of its commit, and asking for the same patterns finds it offline, too.
-            return snapshot(allow_patterns=_PICKLED, revision=folder.name, **options)
+            return snapshot(allow_patterns=_PICKLED, revision=folder.name)
         return str(folder)
 
-    server = constants.ENDPOINT
     try:
-        # For a pinned revision the client tries for half a minute, even where there is no network at all.
-        if at and not constants.HF_HUB_OFFLINE:
-            _check_network(server)
-        return _answered(download, server)
-    except (ConnectionError, TimeoutError) as failure:
+        return _while_reachable(download, constants.ENDPOINT)
+    except ConnectionError as failure:
         try:
             return download(local_files_only=True)
         except OSError:
@@ -114,9 +141,9 @@ def _download_hf(handle: str) -> str:
 
 
 def _download_kaggle(handle: str) -> str:
-    import kagglehub
+    import kagglehub  # a slow import
 
-    return _answered(functools.partial(kagglehub.model_download, handle), _KAGGLE)
+    return _while_reachable(functools.partial(kagglehub.model_download, handle), _KAGGLE)
 
 
 _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
@@ -135,38 +162,31 @@ _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
 }
 
 
-def _check_network(server: str) -> None:
-    """Tries once to reach the server. An answer of any kind, or a connection that breaks, is a network.
+def _while_reachable(download: Callable[[], str], server: str) -> str:
+    """Runs a hub's client, however long it takes, if its server can be reached.
+
+    The clients send some requests without a time limit and repeat others for half a minute. Without a network, or
+    behind a firewall that drops packets, one would wait for minutes or forever.
 
     Raises:
-        ConnectionError: if its name is not known or nobody takes the connection.
-        TimeoutError: if there is no answer.
+        ConnectionError: if neither the client has finished soon, nor does the server answer a request of ours.
     """
-    trying = _ask(server)
-    if not wait([trying], _TIMEOUT).done:
-        raise TimeoutError(f"{server} has not answered for {_TIMEOUT:.0f} seconds.")
-    reason = getattr(trying.exception(), "reason", None)
-    if isinstance(reason, (ConnectionRefusedError, socket.gaierror)) or (
-        isinstance(reason, OSError) and reason.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
-    ):
-        raise ConnectionError(f"{server} cannot be reached: {reason}.")
+    downloading: Future[str] = Future()
 
+    def run() -> None:
+        try:
+            downloading.set_result(download())
+        except BaseException as error:
+            downloading.set_exception(error)
 
-def _ask(server: str) -> Future[None]:
-    return background(lambda: urllib.request.urlopen(server).close())
-
-
-def _answered(download: Callable[[], str], server: str) -> str:
-    """Runs `download`, however long it takes, as long as the server is there.
-
-    Both clients send their first requests without a time limit, so behind a firewall that drops packets they wait for
-    minutes or for ever.
-
-    Raises:
-        TimeoutError: if neither the download nor a plain request to the server has come to an end.
-    """
-    fetching = background(download)
-    finished = wait([fetching], _IMPATIENT_AFTER).done
-    if not finished and not wait([fetching, _ask(server)], _TIMEOUT, FIRST_COMPLETED).done:
-        raise TimeoutError(f"{server} has not answered for {_IMPATIENT_AFTER + _TIMEOUT:.0f} seconds.")
-    return fetching.result()
+    threading.Thread(target=run, daemon=True).start()  # one of an executor would keep the process alive
+    if not wait([downloading], _PATIENCE).done:
+        try:
+            requests.head(server, timeout=_TIMEOUT)
+        except requests.exceptions.SSLError:
+            pass  # the server is there, and the client may know its certificate
+        except (requests.ConnectionError, requests.Timeout) as error:
+            broken_off = isinstance(error.args[0], urllib3.exceptions.ProtocolError)  # by a server that is there
+            if not broken_off and not downloading.done():
+                raise ConnectionError(f"{server} cannot be reached ({type(error).__name__}).") from error
+    return downloading.result()

@@ -113,7 +113,7 @@ def test_a_bomb(folder, name, monkeypatch):
 def test_a_bomb_of_many_files(folder, monkeypatch):
     monkeypatch.setattr(module, "_MOST_MEMBERS", 13)
     make_zip(folder.parent / "a.zip", [(str(n), b"") for n in range(14)])
-    with pytest.raises(ValueError, match="or 13 files"):
+    with pytest.raises(ValueError, match="or to more than 13 files"):
         unpack(folder.parent / "a.zip", folder)
     assert len(contents(folder)) == 13
     make_zip(folder.parent / "b.zip", [(f"b{n}", b"") for n in range(13)])
@@ -124,7 +124,7 @@ def test_a_zip_that_understates_its_content(folder, monkeypatch):
     make_zip(folder.parent / "a.zip", [("x", bytes(1 << 20))])
     data = (folder.parent / "a.zip").read_bytes()
     (folder.parent / "a.zip").write_bytes(data.replace((1 << 20).to_bytes(4, "little"), (1000).to_bytes(4, "little")))
-    with pytest.raises(ValueError, match=r"damaged or no such archive \(Bad CRC-32"):
+    with pytest.raises(ValueError, match=r"damaged or not an archive \(Bad CRC-32"):
         unpack(folder.parent / "a.zip", folder)
     assert sum(map(len, contents(folder).values())) <= 1000
 
@@ -142,7 +142,7 @@ def test_a_header_without_end(folder, kind, claim):
             file.write(bytes(1 << 20))
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="a header of unusual length"):
+        with pytest.raises(ValueError, match="a header is too long"):
             unpack(folder.parent / "a.tgz", folder)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
@@ -173,7 +173,7 @@ def test_damage(folder, name, damage):
         "html": b"<html>not here</html>",
     }
     path.write_bytes(damaged[damage])
-    with pytest.raises(ValueError, match=f"^{name} is damaged or no such archive"):
+    with pytest.raises(ValueError, match=f"^{name} is damaged or not an archive"):
         unpack(path, folder)
 
 
@@ -204,7 +204,7 @@ def test_other_compressions(folder, method):
     """LZMA's header may ask for gigabytes of memory."""
     with zipfile.ZipFile(folder.parent / "a.zip", "w", method) as archive:
         archive.writestr("x", b"1")
-    with pytest.raises(ValueError, match="'x' in a way that is not read"):
+    with pytest.raises(ValueError, match="'x' with a method that is not supported"):
         unpack(folder.parent / "a.zip", folder)
 
 

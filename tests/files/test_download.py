@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 import socket
-import threading
 import time
 
 import pytest
 
+from lmzoo import progress
 from lmzoo.files import download as module
 from lmzoo.files.download import RemoteFile, download
 
@@ -47,7 +47,7 @@ def test_a_cut_is_mended_at_once(web, path, etag):
 def test_a_cut_without_end(web, path):
     stops = [1000 * n for n in range(1, 8)]
     url = web.serve("/w", *(web.content(BODY, stop=stop) for stop in stops))
-    with pytest.raises(ConnectionError, match=rf"{url} was cut after 5000 of {len(BODY)} bytes"):
+    with pytest.raises(ConnectionError, match=rf"{url} was cut off after 5000 of {len(BODY)} bytes"):
         download(path, known(url))
     assert web.ranges == [None, *(f"bytes={stop}-" for stop in stops[:4])]
     web.serve("/w", web.content(BODY))
@@ -58,7 +58,7 @@ def test_a_cut_without_end(web, path):
 
 def test_nothing_more_comes(web, path):
     url = web.serve("/w", web.content(BODY, stop=HALF))
-    with pytest.raises(ConnectionError, match=f"cut after {HALF} of"):
+    with pytest.raises(ConnectionError, match=f"cut off after {HALF} of"):
         download(path, known(url))
     assert len(web.asked) == 2
 
@@ -125,7 +125,7 @@ def test_the_version_is_that_of_the_bytes(web, path):
 def test_a_splice_is_found_by_its_digest(web, path):
     path.write_bytes(BODY[: HALF - 1] + b"?")
     url = web.serve("/w", web.content(BODY, etag=None))
-    with pytest.raises(ValueError, match=rf"{url} is not the file .* sha256 is [0-9a-f]{{64}}, not {SHA256}"):
+    with pytest.raises(ValueError, match=rf"{url} is not the expected file: .*sha256 is [0-9a-f]{{64}}, not {SHA256}"):
         download(path, known(url))
     assert web.ranges == [f"bytes={HALF}-"]
     assert not path.exists()
@@ -162,7 +162,7 @@ def test_what_is_complete_is_not_asked_for(web, path):
 @pytest.mark.parametrize("length", [len(BODY) - 1, len(BODY) + 1, 10**15])
 def test_a_wrong_length(web, path, length):
     url = web.serve("/w", web.content(BODY, length=length))
-    with pytest.raises(ValueError, match=f"{url} is not the file .* it has {length} bytes, not {len(BODY)}"):
+    with pytest.raises(ValueError, match=f"{url} is not the expected file: .*it has {length} bytes, not {len(BODY)}"):
         download(path, known(url))
     assert not path.exists()
 
@@ -184,7 +184,7 @@ def test_a_length_that_lies(web, path):
     assert web.ranges == [None, f"bytes={len(BODY) - 1}-", None]
     assert not path.exists()
     web.serve("/w", web.content(BODY[:-1], length=len(BODY)))
-    with pytest.raises(ConnectionError, match=f"cut after {len(BODY) - 1} of {len(BODY)} bytes"):
+    with pytest.raises(ConnectionError, match=f"cut off after {len(BODY) - 1} of {len(BODY)} bytes"):
         download(path, known(url))
     assert len(web.asked) == 3 + 5
 
@@ -201,7 +201,7 @@ def test_a_stream_without_end(web, path):
         while not web.closing.is_set():
             request.wfile.write(BODY)
 
-    with pytest.raises(ValueError, match=rf"its size is \d+, not {len(BODY)}"):
+    with pytest.raises(ValueError, match=rf"it has \d+ bytes, not {len(BODY)}"):
         download(path, known(web.serve("/w", answer)))
     assert not path.exists()
 
@@ -216,7 +216,7 @@ def test_altered_content(web, path):
 
 @pytest.mark.parametrize("status", [403, 404, 500, 503])
 def test_errors(web, path, status):
-    with pytest.raises(OSError, match=f"HTTP Error {status}"):
+    with pytest.raises(OSError, match=f"{status} (Client|Server) Error"):
         download(path, known(web.serve("/w", web.fail(status))))
     assert len(web.asked) == 1
     assert not path.exists()
@@ -240,11 +240,21 @@ def test_redirects(web, path):
     assert web.ranges[3:] == [f"bytes={HALF}-"] * 3
 
 
-@pytest.mark.parametrize("target", ["http://example.org/w", "ftp://127.0.0.1/w", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "target",
+    ["http://example.org/w", "http://localhost:80@example.org/w", "//example.org/w", "ftp://127.0.0.1/w", "file:///w"],
+)
 def test_redirects_that_are_refused(web, path, target):
-    with pytest.raises((ValueError, OSError), match=r"only https://|is not allowed"):
+    with pytest.raises((ValueError, OSError), match="only https://"):
         download(path, known(web.serve("/w", web.fail(302, Location=target))))
     assert not path.exists()
+
+
+def test_a_file_is_not_decompressed(web, path):
+    """Its digest is that of the bytes on the server, whatever the server says of them."""
+    download(path, known(web.serve("/w.gz", web.content(BODY, Content_Encoding="gzip"))))
+    assert path.read_bytes() == BODY
+    assert web.asked[0][1]["Accept-Encoding"] == "identity"
 
 
 def test_nobody_is_there(path):
@@ -274,11 +284,10 @@ HEAD = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n" % len(BODY)
         ([b"HTTP/1.0 200"], 10),
         ([HEAD, b"\r\n"], 10),
         ([HEAD + b"\r\n" + BODY[:1000]], 10),
-        ([bytes([letter]) for letter in HEAD + b"\r\n"], 0.05),
         ([HEAD + b"\r\n", *([b"?"] * 100)], 0.05),
         ([HEAD + b"\r\n" + BODY[:HALF], *([b"?"] * 100)], 0.05),
     ],
-    ids=["at all", "in the status", "in headers", "in the body", "but for headers", "but for the body", "at the end"],
+    ids=["at all", "in the status", "in headers", "in the body", "but for the body", "at the end"],
 )
 def test_silence(web, path, parts, pause):
     url = web.serve("/w", silent_after(web, *parts, pause=pause))
@@ -287,10 +296,6 @@ def test_silence(web, path, parts, pause):
         download(path, known(url))
     assert time.monotonic() - start < 2
     assert len(web.asked) == 1
-    web.closing.set()
-    for thread in threading.enumerate():  # one may still wait for the headers
-        if thread.daemon and thread.name.endswith("(run)"):
-            thread.join(5)
 
 
 def test_slow_is_not_silent(web, path):
@@ -306,10 +311,12 @@ def test_progress(web, path, monkeypatch, capsys):
     download(path, known(url))
     assert capsys.readouterr() == ("", "")
     path.unlink()
+    path = path.with_name("[bold]weights")  # no markup
+    monkeypatch.setattr(progress, "_DELAY", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     download(path, known(url))
     out, err = capsys.readouterr()
     assert out == ""
-    assert "weights" in err
-    assert "300.0/300.0 kB" in err
+    assert "[bold]weights" in err
+    assert "100%" in err

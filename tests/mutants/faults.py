@@ -232,8 +232,8 @@ FAULTS = (
     Fault(
         "the checksums of a preset's files are not compared with those of its manifest",
         "files/manifest.py",
-        'if (digest := _sha256(path)) != entry["sha256"]:',
-        "if not (digest := _sha256(path)):",
+        "if sha256 is not None and (digest := _sha256(path)) != sha256:",
+        "if sha256 is not None and not (digest := _sha256(path)):",
     ),
     Fault(
         "files are written in place, so that a failure destroys what was there",
@@ -262,7 +262,7 @@ FAULTS = (
     Fault(
         "a whole file from a server that cannot resume is appended to the part that was there",
         "files/download.py",
-        'path.open("ab" if rest else "wb")',
+        'path.open("ab" if partial else "wb")',
         'path.open("ab")',
     ),
     # === Tasks ===
