@@ -81,9 +81,10 @@ class Elmo(keras.layers.Layer):
             raise ValueError(f"`num_output_representations` must be at least 1, got {num_output_representations}.")
         if (module is None) != (options_file is not None and weight_file is not None):
             raise ValueError("Pass `options_file` and `weight_file`, or `module` and None for both.")
-        if module is None:
+        if options_file is not None and weight_file is not None:
             _check_files(options_file, weight_file)
             module = load_bilm(options_file, weight_file, dtype=self.dtype_policy, dropout=0.0)
+        assert module is not None  # one of the two was passed
         self.backbone = module
         self.backbone.trainable = requires_grad
         self.do_layer_norm = do_layer_norm
@@ -96,7 +97,7 @@ class Elmo(keras.layers.Layer):
         ]
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.vocab_to_cache = None if vocab_to_cache is None else list(vocab_to_cache)
-        self._cache = None if vocab_to_cache is None else self._vectors_of(self.vocab_to_cache)
+        self._cache = None if vocab_to_cache is None else self._vectors_of(list(vocab_to_cache))
 
     def _vectors_of(self, words: list[str]) -> np.ndarray:
         """The words' vectors, float (n, P); the first is zero."""

@@ -123,7 +123,7 @@ class BidirectionalLM(Task):
     @property
     def idle_variables(self) -> list[Any]:
         """Variables that no loss of the task reaches: those of the mix."""
-        return self.backbone.scalar_mix.variables
+        return [] if self.backbone.scalar_mix is None else self.backbone.scalar_mix.variables
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         """That of bilm-tf."""
@@ -231,10 +231,10 @@ class BidirectionalLM(Task):
     def features(self, encoded: EncodedDocuments, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """The model's inputs for some documents, padded to `width`."""
         steps = [encoded.documents[row] for row in rows]
-        return features_of_steps(self.preprocessor.tokenizer, self.vocabulary, steps, width, goes_on=False)
+        return features_of_steps(self.text_preprocessor.tokenizer, self.vocabulary, steps, width, goes_on=False)
 
     def _make_stream_batch(self, rows: list[list[Step]], width: int, goes_on: bool) -> tuple[Any, ...]:
-        features = features_of_steps(self.preprocessor.tokenizer, self.vocabulary, rows, width, goes_on)
+        features = features_of_steps(self.text_preprocessor.tokenizer, self.vocabulary, rows, width, goes_on)
         return features, features["targets"]
 
     def backbone_inputs(self, features: dict[str, Any]) -> dict[str, Any]:

@@ -86,14 +86,14 @@ class MaskedLM(Task):
 
     def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """Masks the rows: `(features, targets (B, M), weights (B, M))`."""
-        features, targets, weights = self.masked.mask(self.preprocessor, examples.encoded, rows, width, rng)
+        features, targets, weights = self.masked.mask(self.text_preprocessor, examples.encoded, rows, width, rng)
         if examples.weights is not None:
             weights *= examples.weights[rows][:, None]
         return features, targets, weights
 
     def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
         """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""
-        return {"mask_positions": mask_positions(self.preprocessor.tokenizer, encoded)}
+        return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
 
     def fill(self, texts: Any, top_k: int = 5, batch_size: int = 32, whole_words: bool = False) -> list[Any]:
         """The likeliest tokens behind each mask.
@@ -121,14 +121,13 @@ class MaskedLM(Task):
         firsts, seconds = split_segments(texts)
         columns = clean_columns({"texts": firsts} if seconds is None else {"texts": firsts, "pairs": seconds})
         encoded = self.encode_inputs(columns[0] if seconds is None else tuple(columns))
-        counts = np.bincount(find_masks(self.preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
-        mask, lines, filled = self.preprocessor.tokenizer.mask_token, list(zip(*columns, strict=True)), []
+        counts = np.bincount(find_masks(self.text_preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
+        mask, lines, filled = self.text_preprocessor.tokenizer.mask_token, list(zip(*columns, strict=True)), []
         for i, (line, kept) in enumerate(zip(lines, counts.tolist(), strict=True)):
             if not kept or kept < sum(segment.count(mask) for segment in line):
                 missing = f"not every {mask}" if kept else f"no {mask}"
-                raise ValueError(
-                    f"`texts[{i}]` holds {missing} within the {self.preprocessor.sequence_length} tokens that are read."
-                )
+                length = self.text_preprocessor.sequence_length
+                raise ValueError(f"`texts[{i}]` holds {missing} within the {length} tokens that are read.")
         words = self._words() if whole_words else None
         size = max(1, _COPIES // counts.max(initial=1))
         for start in range(0, len(encoded), size):
@@ -142,7 +141,7 @@ class MaskedLM(Task):
 
     def _words(self) -> tuple[np.ndarray, np.ndarray]:
         """Tokens that are words by themselves, bool (V,): after a space, and after anything else."""
-        tokenizer = self.preprocessor.tokenizer
+        tokenizer = self.text_preprocessor.tokenizer
         texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
         whole = np.array([bool(text.strip()) and "\ufffd" not in text for text in texts])  # bytes may be half a letter
         whole &= ~np.isin(tokenizer.vocabulary, tokenizer.special_tokens)
@@ -156,8 +155,8 @@ class MaskedLM(Task):
         top_k: int,
         words: tuple[np.ndarray, np.ndarray] | None,
     ) -> list[Any]:
-        tokenizer = self.preprocessor.tokenizer
-        mask, results = tokenizer.mask_token, []
+        tokenizer = self.text_preprocessor.tokenizer
+        mask, results = str(tokenizer.mask_token), []
         pieces = " ".join(segments).split(mask)
         first = "" if tokenizer.space_of_words else " "  # what the tokenizer itself puts in front of a text
         spaced = [piece[-1:].isspace() for segment in segments for piece in (first + segment).split(mask)[:-1]]
@@ -187,7 +186,7 @@ class MaskedLM(Task):
         """
         import tensorflow as tf
 
-        tokenizer = self.preprocessor.tokenizer
+        tokenizer = self.text_preprocessor.tokenizer
         ids = features["token_ids"]  # (B, T)
         masked = tf.equal(ids, tokenizer.mask_id)  # (B, T)
         columns = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))  # (B, T)
@@ -213,7 +212,7 @@ class MaskedLM(Task):
         Raises:
             ValueError: if there is no token to predict, or a text holds a mask itself.
         """
-        encoded, tokenizer = self.encode_inputs(texts), self.preprocessor.tokenizer
+        encoded, tokenizer = self.encode_inputs(texts), self.text_preprocessor.tokenizer
         if len(find_masks(tokenizer, encoded)[0]):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
         flat = np.flatnonzero(maskable(tokenizer, encoded.token_ids))

@@ -96,7 +96,7 @@ class MultipleChoice(Task):
             ValueError: naming the first example without choices; if there is no preprocessor.
         """
         self.check_takes_text()
-        return x if isinstance(x, EncodedChoices) else encode_choices(self.preprocessor, *split_choices(x))
+        return x if isinstance(x, EncodedChoices) else encode_choices(self.text_preprocessor, *split_choices(x))
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """See `Task.encode_examples`; also checks that every example has the choice that its label names.
@@ -144,7 +144,7 @@ class MultipleChoice(Task):
     def features(self, encoded: EncodedChoices, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """The model's inputs for some examples: int32 (b, C, width), C being the most choices that any example has."""
         index = encoded.rows(rows)  # (b, C)
-        merged = self.preprocessor.features(encoded.texts, index.reshape(-1), width)
+        merged = self.text_preprocessor.features(encoded.texts, index.reshape(-1), width)
         return {name: values.reshape(*index.shape, *values.shape[1:]) for name, values in merged.items()}
 
     def backbone_inputs(self, features: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class MultipleChoice(Task):
 
         from lmzoo.text.graphs import graph_packer
 
-        pack = graph_packer(self.preprocessor)
+        pack = graph_packer(self.text_preprocessor)
 
         def choose(prompt: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
             shape = tf.shape(choices)  # n, C

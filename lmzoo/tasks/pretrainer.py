@@ -151,9 +151,9 @@ class Pretrainer(Task):
 
     def _rows_of(self, documents: Any) -> EncodedTexts:
         if self.objective is None:
-            return pack_sentences(clean_documents(documents), self.preprocessor)
+            return pack_sentences(clean_documents(documents), self.text_preprocessor)
         rng = np.random.default_rng(0)
-        return segment_pairs(documents, self.preprocessor, self.objective, rng)
+        return segment_pairs(documents, self.text_preprocessor, self.objective, rng)
 
     def encode_labels(self, y: Any) -> Any:
         """Labels of token features as arrays."""
@@ -162,7 +162,7 @@ class Pretrainer(Task):
     def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """Masks the rows: `(features, targets, weights)`, both dicts like the output: (b, M), and (b,)."""
         encoded, weights = examples.encoded, examples.weights
-        features, tokens, chosen = self.masked.mask(self.preprocessor, encoded, rows, width, rng)
+        features, tokens, chosen = self.masked.mask(self.text_preprocessor, encoded, rows, width, rng)
         weight = np.ones(len(rows), "float32") if weights is None else weights[rows].astype("float32")  # (b,)
         targets, of_targets = {"masked_lm": tokens}, {"masked_lm": chosen * weight[:, None]}
         if isinstance(encoded, SegmentPairs) and self.objective is not None:
@@ -171,7 +171,7 @@ class Pretrainer(Task):
 
     def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
         """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""
-        return {"mask_positions": mask_positions(self.preprocessor.tokenizer, encoded)}
+        return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

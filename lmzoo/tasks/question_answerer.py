@@ -132,7 +132,7 @@ class QuestionAnswerer(Task):
         self.check_takes_text()
         if isinstance(x, Encoded):
             return x
-        questions, contexts = split_segments(x, self.preprocessor.tokenizer.takes_words)
+        questions, contexts = split_segments(x, self.text_preprocessor.tokenizer.takes_words)
         if contexts is None:
             if len(questions):
                 raise ValueError(
@@ -140,7 +140,7 @@ class QuestionAnswerer(Task):
                     "texts."
                 )
             contexts = []
-        return encode_windows(self.preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
+        return encode_windows(self.text_preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """Windows, the positions of the answers in them, int32 (w, 2), and the weights of the windows.
@@ -161,7 +161,7 @@ class QuestionAnswerer(Task):
             return Examples(encoded, self.encode_labels(y), sample_weight)
         golds = None if y is None else read_golds(y)
         self.check_counts(len(encoded.contexts), golds, sample_weight)
-        answers = find_answers(encoded.contexts, golds)
+        answers = find_answers(encoded.contexts, golds or [])
         positions = encoded.positions(answers)
         self._say_what_is_lost(encoded, answers, positions)
         return Examples(encoded, positions, None if sample_weight is None else sample_weight[encoded.examples])
@@ -171,12 +171,13 @@ class QuestionAnswerer(Task):
         there = answers[:, 0] < answers[:, 1]  # (n,)
         held = np.bincount(encoded.examples, positions.any(axis=1), len(there)) > 0  # (n,), in a window
         if lost := int((there & ~held).sum()):
+            length = self.text_preprocessor.sequence_length
             warn(
                 f"{lost} of {int(there.sum())} answers are in no window as a whole and are learnt as no answer: raise "
-                f"`sequence_length`, {self.preprocessor.sequence_length}, or lower `doc_stride`, {self.doc_stride}."
+                f"`sequence_length`, {length}, or lower `doc_stride`, {self.doc_stride}."
             )
-        length = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
-        if long := int((length > 0).sum()):
+        lengthy = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
+        if long := int((lengthy > 0).sum()):
             warn(
                 f"{long} of {int(there.sum())} answers are longer than `max_answer_length`, {self.max_answer_length} "
                 "tokens: they are learnt, but no answer of that length is given."
@@ -200,7 +201,7 @@ class QuestionAnswerer(Task):
 
     def features(self, encoded: EncodedWindows, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """The model's inputs for some windows, padded to `width`."""
-        return self.preprocessor.features(encoded.packed(rows), np.arange(len(rows)), width)
+        return self.text_preprocessor.features(encoded.packed(rows), np.arange(len(rows)), width)
 
     # === Answers ===
 
@@ -300,7 +301,7 @@ class QuestionAnswerer(Task):
         from lmzoo.text.graphs.answer_ranking import AnswerGraph, in_chunks
         from lmzoo.text.graphs.windows import WindowGraph
 
-        pack = WindowGraph(self.preprocessor, self.doc_stride, self.max_question_length)
+        pack = WindowGraph(self.text_preprocessor, self.doc_stride, self.max_question_length)
         best = AnswerGraph(self.n_best, self.max_answer_length, self.null_score_threshold)
 
         def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:

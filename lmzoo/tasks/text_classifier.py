@@ -101,7 +101,7 @@ class TextClassifier(Task):
         """Number of classes."""
         return self.head.num_classes
 
-    def encode_labels(self, y: Any) -> np.ndarray | None:
+    def encode_labels(self, y: Any) -> Any:
         """Labels as int32 (n,), with `multi_label` as float32 (n, C); each checked to be a class of this model."""
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)

@@ -194,7 +194,7 @@ class TextEmbedder(Task):
             ) from None
 
     def _encode_pairs(self, x: Any) -> EncodedPairs:
-        words = self.preprocessor.tokenizer.takes_words
+        words = self.text_preprocessor.tokenizer.takes_words
         firsts, seconds = split_segments(x, words)
         if seconds is None:
             raise ValueError(
@@ -205,7 +205,7 @@ class TextEmbedder(Task):
         if len(firsts) != len(seconds):
             raise ValueError(f"Pairs need as many second texts as first: got {len(firsts)} and {len(seconds)}.")
         both = [text for pair in zip(firsts, seconds, strict=True) for text in pair]
-        return EncodedPairs(self.preprocessor.encode(both))
+        return EncodedPairs(self.text_preprocessor.encode(both))
 
     def encode_labels(self, y: Any) -> np.ndarray | None:
         """Similarities as float32 (n,), each checked to be a number between -1 and 1."""

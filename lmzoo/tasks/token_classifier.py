@@ -95,7 +95,7 @@ class TokenClassifier(Task):
     def default_metrics(self) -> list[Any]:
         """Accuracy over words and, if the labels mark spans, precision, recall and F1 of the spans."""
         scores = ("precision", "recall", "f1") if marks_spans(self.labels) else ()
-        return [TokenAccuracy(), *(SpanScore(self.labels, score) for score in scores)]
+        return [TokenAccuracy(), *(SpanScore(self.labels or (), score) for score in scores)]
 
     @property
     def num_classes(self) -> int:
@@ -114,7 +114,7 @@ class TokenClassifier(Task):
             return x
         if is_text(x):
             raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
-        return self.preprocessor.encode_words(x)
+        return self.text_preprocessor.encode_words(x)
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
@@ -201,7 +201,7 @@ class TokenClassifier(Task):
     def _mark(self, type_: str, first: bool, last: bool) -> str:
         """The label, in the scheme of the model's labels, of a word that begins or ends a span."""
         wishes = ["S", "B", "I"] if first and last else ["B", "I"] if first else ["E", "I"] if last else ["I"]
-        known = set(self.labels)
+        known = set(self.labels or ())
         return next((f"{mark}-{type_}" for mark in wishes if f"{mark}-{type_}" in known), f"B-{type_}")
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
@@ -219,7 +219,7 @@ class TokenClassifier(Task):
             result[used] = encode_classes([flat[k] for k in used], self.num_classes, self.labels, place)
         return result
 
-    def encode_labels(self, y: Any) -> np.ndarray | None:
+    def encode_labels(self, y: Any) -> Any:
         """Labels of tokens, int32 (n, T), each checked to be a class or -100."""
         if y is None:
             return None
@@ -275,7 +275,9 @@ class TokenClassifier(Task):
         tagged: list[list[dict[str, Any]]] = []
         for i, (places, columns) in enumerate(self._places(encoded, tokens=aggregation == "simple")):
             scores = log_probabilities[i, columns]  # (U, C), of words or of tokens
-            chosen = best_path(scores, *allowed_transitions(self.labels)) if constrained else scores.argmax(axis=1)
+            chosen = (
+                best_path(scores, *allowed_transitions(self.labels or ())) if constrained else scores.argmax(axis=1)
+            )
             labels = [self.class_names[k] for k in chosen]
             probabilities = np.exp(scores[np.arange(len(chosen)), chosen])  # (U,)
             alone = [(label, k, k + 1) for k, label in enumerate(labels)]
@@ -296,13 +298,13 @@ class TokenClassifier(Task):
             if not tokens or not words:
                 yield [(start, stop) for _, start, stop in words], columns
                 continue
-            pieces = self.preprocessor.tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
+            pieces = self.text_preprocessor.tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
             places = [
                 (start + piece.start, start + piece.end)
                 for (_, start, _), parts in zip(words, pieces, strict=True)
                 for piece in parts
             ]
-            last = encoded.lengths[i] - bool(self.preprocessor.packing.end)  # of the last word, tokens may be cut
+            last = encoded.lengths[i] - bool(self.text_preprocessor.packing.end)  # of the last word, tokens may be cut
             columns = np.arange(columns[0], min(columns[0] + len(places), last))
             # The space that some tokenizers put in front of a word may be a token of its own, without any text.
             with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
@@ -323,7 +325,7 @@ class TokenClassifier(Task):
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
         from lmzoo.text.graphs.span_labels import SpanGraph
 
-        pack, join = WordPackerGraph(self.preprocessor), SpanGraph(self.class_names, marks_spans(self.labels))
+        pack, join = WordPackerGraph(self.text_preprocessor), SpanGraph(self.class_names, marks_spans(self.labels))
 
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)

@@ -222,7 +222,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
         clones = [keras.saving.load_model(Path(folder, "task.keras")), task_class.from_preset(Path(folder, "preset"))]
     for clone in clones:
         assert clone.get_config() == task.get_config()
-        assert clone.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
+        assert clone.preprocessor.tokenizer.vocabulary == task.text_preprocessor.tokenizer.vocabulary
         _close(_weights(clone), _weights(task), "weights after loading", tolerance=0)
 
 
@@ -279,7 +279,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
         assert found.keys() == {*task.served_outputs, "truncated"}
         found = {name: value.numpy() for name, value in found.items()}
         if inputs == ["text"]:
-            tokens = served["tokens"](**{k: tf.constant(v) for k, v in task.preprocessor(texts).items()})
+            tokens = served["tokens"](**{k: tf.constant(v) for k, v in task.text_preprocessor(texts).items()})
             for name in found.keys() & tokens.keys() if tokens.keys() >= {*task.served_outputs} else ():
                 assert_same(tokens[name].numpy(), found[name], f"served {name}")
         warm = [served[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]

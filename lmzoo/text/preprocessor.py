@@ -64,8 +64,7 @@ class Preprocessor:
         """
         columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
         cleaned = clean_columns(columns, self.tokenizer.takes_words)
-        first, second = ([self.tokenizer.tokenize(column) for column in cleaned] + [None])[:2]
-        return self.pack(first, second)
+        return self.pack(*(self.tokenizer.tokenize(column) for column in cleaned))
 
     def pack(self, first: list[list[Any]], second: list[list[Any]] | None = None) -> EncodedTexts:
         """Joins what the tokenizer returned for texts, or for pairs, to rows; see `encode`."""

@@ -31,7 +31,7 @@ def warn(message: str) -> None:
     if (collected := _COLLECTED.get()) is not None:
         collected.append(message)
         return
-    frame = inspect.currentframe()
+    frame: Any = inspect.currentframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("lmzoo", "keras"):
         frame = frame.f_back
     warnings.warn_explicit(message, TextWarning, frame.f_code.co_filename, frame.f_lineno, registry={})

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import keras
 import numpy as np
 
+from lmzoo.progress import progress_bar
 from lmzoo.tasks.base.examples import BatchOptions, Examples
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.text import Encoded, LengthBatches
@@ -194,16 +195,16 @@ def _predict_tokens(
     """Outputs (n, t, ...) from a call of `predict` for each width, since Keras joins only outputs of one shape."""
     widths = np.asarray(buckets)[np.searchsorted(buckets, lengths)]  # (n,)
     groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
-    bar = keras.utils.Progbar(sum(-(-len(rows) // batch_size) for rows in groups.values()), verbose=int(verbose != 0))
-    progress = keras.callbacks.Callback()
-    progress.on_predict_batch_end = lambda batch, logs=None: bar.add(1)
-    results = []
-    for width, rows in groups.items():
-        batches = LengthBatches(
-            lengths[rows], partial(_part, make_batch, rows), batch_size, [width], "sorted", round_up=True
-        )
-        outputs = predict(keras_input(batches), verbose=0, callbacks=[*(callbacks or []), progress], **kwargs)
-        results.append((rows[batches.row_order], outputs))
+    results, count = [], sum(-(-len(rows) // batch_size) for rows in groups.values())
+    with progress_bar("Predicting", count, "batches", shown=bool(verbose)) as advance:
+        progress = keras.callbacks.Callback()
+        progress.on_predict_batch_end = lambda batch, logs=None: advance(1)
+        for width, rows in groups.items():
+            batches = LengthBatches(
+                lengths[rows], partial(_part, make_batch, rows), batch_size, [width], "sorted", round_up=True
+            )
+            outputs = predict(keras_input(batches), verbose=0, callbacks=[*(callbacks or []), progress], **kwargs)
+            results.append((rows[batches.row_order], outputs))
     result = np.zeros((len(lengths), max(groups), *outputs.shape[2:]), outputs.dtype)
     for rows, outputs in results:
         result[rows, : outputs.shape[1]] = outputs

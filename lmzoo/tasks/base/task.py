@@ -89,6 +89,20 @@ class Task(CompiledTask, SavedTask):
         return True
 
     @property
+    def text_preprocessor(self) -> Preprocessor:
+        """The preprocessor of a task that has one.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if self.preprocessor is None:
+            raise ValueError(
+                f"This {type(self).__name__} has no preprocessor, so it takes token features (a dict of arrays), not "
+                "text. Pass `preprocessor=` when building it, or load it with `from_preset`."
+            )
+        return self.preprocessor
+
+    @property
     def family(self) -> Family:
         """The record of the backbone's family."""
         return family_of(self.backbone)
@@ -160,7 +174,7 @@ class Task(CompiledTask, SavedTask):
             validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
         if class_weight is not None:
             class_weight = self.encode_class_weight(class_weight)
-        batch_size = None if is_batched(x) else batch_size or BATCH_SIZE
+        batch_size = batch_size or BATCH_SIZE
         callbacks = _as_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
         if not self.optimizer.built:
@@ -170,6 +184,8 @@ class Task(CompiledTask, SavedTask):
         if checkpoint is not None:
             if class_weight is not None:
                 raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
+            if steps is None:
+                raise ValueError("A run that can be resumed needs `steps_per_epoch`, since its data have no length.")
             start, resumed = checkpoint.restore(self, x, epochs, steps, done)
             done, initial_epoch, steps_per_epoch = start, start // steps, steps
             others = [c for c in callbacks if c is not checkpoint]
@@ -182,7 +198,7 @@ class Task(CompiledTask, SavedTask):
             return super().fit(
                 x=keras_input(x, start),
                 y=y,
-                batch_size=batch_size,
+                batch_size=None if is_batched(x) else batch_size,
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=callbacks,
@@ -266,7 +282,8 @@ class Task(CompiledTask, SavedTask):
         self.check_takes_text()
         if isinstance(x, Encoded):
             return x
-        return self.preprocessor.encode(*split_segments(x, self.preprocessor.tokenizer.takes_words))
+        preprocessor = self.text_preprocessor
+        return preprocessor.encode(*split_segments(x, preprocessor.tokenizer.takes_words))
 
     def check_takes_text(self) -> None:
         """Checks that there is a preprocessor, and that what it makes fits the model.
@@ -274,12 +291,7 @@ class Task(CompiledTask, SavedTask):
         Raises:
             ValueError: if not.
         """
-        if self.preprocessor is None:
-            raise ValueError(
-                f"This {type(self).__name__} has no preprocessor, so it takes token features (a dict of arrays), not "
-                "text. Pass `preprocessor=` when building it, or load it with `from_preset`."
-            )
-        check_preprocessor(self.backbone, self.preprocessor)  # again: its `sequence_length` can be set
+        check_preprocessor(self.backbone, self.text_preprocessor)  # again: its `sequence_length` can be set
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
         """Texts, labels and weights as `fit` got them, encoded and checked: as many of each.
@@ -371,7 +383,7 @@ class Task(CompiledTask, SavedTask):
 
     def features(self, encoded: Any, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """The model's inputs for some rows, padded to `width`; see `Preprocessor.features`."""
-        return self.preprocessor.features(encoded, rows, width)
+        return self.text_preprocessor.features(encoded, rows, width)
 
     def backbone_inputs(self, features: dict[str, Any]) -> dict[str, Any]:
         """What the backbone gets of token features, to be checked: those that are not the task's own."""
