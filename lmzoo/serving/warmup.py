@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmzoo.serving.served_model import ServedModel
+if TYPE_CHECKING:
+    from lmzoo.serving.served_model import ServedModel
 
 # TensorFlow Serving looks for this name.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
