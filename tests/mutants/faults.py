@@ -335,7 +335,7 @@ FAULTS = (
     ),
     Fault(
         "requests by rows are answered by columns, and those by columns by rows",
-        "serving/rest.py",
+        "serving/model_versions.py",
         "if not by_row:",
         "if by_row:",
     ),

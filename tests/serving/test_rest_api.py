@@ -123,6 +123,15 @@ def test_state_and_metadata(ask):
         (
             "reviews:predict",
             {
+                "inputs": {"token_ids": [[2, -1, 3]], "padding_mask": [[1] * 3], "segment_ids": [[0] * 3]},
+                "signature_name": "tokens",
+            },
+            400,
+            "The model cannot take this: assertion failed: [`token_ids` must not be negative.]",
+        ),
+        (
+            "reviews:predict",
+            {
                 "inputs": {"token_ids": [[2, 7, 999, 3]], "padding_mask": [[1] * 4], "segment_ids": [[0] * 4]},
                 "signature_name": "tokens",
             },

@@ -6,8 +6,12 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -23,6 +27,7 @@ from lmzoo.serving.rest_api import RestApi  # noqa: E402
 from lmzoo.serving.server import listening, running_server  # noqa: E402
 
 PREDICT = "/v1/models/echo:predict"
+SCRIPT = "import lmzoo_script; lmzoo_script.main()"
 
 
 @pytest.fixture(scope="session")
@@ -312,6 +317,22 @@ def test_nonsense_after_an_answer(url: str, caplog: pytest.LogCaptureFixture) ->
         with contextlib.suppress(ConnectionError):
             assert b"HTTP" not in b"".join(iter(lambda: connection.recv(4096), b""))
     assert caplog.records == []
+
+
+def test_the_command(echo: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, "serve", str(echo), "--port", "0", "--max-texts", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        found = None
+        while found is None:
+            found = re.match(r"(http://localhost:\d+) answers, versions 1; Ctrl-C ends it.", process.stderr.readline())
+        assert process.stderr.readline() == f'Try: curl -d \'{{"instances": ["Some text."]}}\' {found[1]}{PREDICT}\n'
+        with urllib.request.urlopen(f"{found[1]}{PREDICT}", b'{"inputs": ["a"]}') as answer:
+            assert json.load(answer)["outputs"]["text"] == ["a"]
+        with pytest.raises(urllib.error.HTTPError, match="413"):
+            urllib.request.urlopen(f"{found[1]}{PREDICT}", b'{"inputs": ["a", "b"]}')
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "stopped\n"
+    assert process.returncode == 0
 
 
 def test_clients_that_hang_up(url: str, caplog: pytest.LogCaptureFixture) -> None:
