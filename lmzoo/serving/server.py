@@ -1,4 +1,4 @@
-"""Running `RestApi` under uvicorn: in the foreground for `lmzoo serve`, or in a thread."""
+"""Runs a `RestApi` under uvicorn: in the foreground for `lmzoo serve`, or in a thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _BACKLOG = 1024  # clients that may wait to be accepted
 
 
 class _Protocol(H11Protocol):
-    """HTTP that also closes connections on which no request was ever begun or completed; uvicorn waits for those."""
+    """HTTP/1.1 as uvicorn speaks it, and two things that it does not do.
+
+    Connections on which no complete request has arrived time out, too, and a malformed body gets at most one answer.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -33,7 +36,7 @@ class _Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None:
-            self.cycle.disconnected = True  # its own answer would be a second one
+            self.cycle.disconnected = True  # so that the application's answer is not sent as well
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
@@ -48,11 +51,11 @@ class _Protocol(H11Protocol):
 
 @contextlib.contextmanager
 def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]:
-    """A socket at which clients may already knock.
+    """A socket that clients can connect to already, before anything answers them.
 
     Args:
-        host: address to listen at; by default this machine's own, which others cannot reach.
-        port: 0 for one that is free.
+        host: address to listen at; by default one that other machines cannot reach.
+        port: 0 for a free one.
 
     Raises:
         OSError: if the port is taken.
@@ -67,11 +70,11 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
 
 
 def make_server(api: RestApi, idle_seconds: float = 10.0) -> uvicorn.Server:
-    """A server that logs errors alone.
+    """A uvicorn server that logs only errors.
 
     Args:
-        api: what answers.
-        idle_seconds: after how long to close connections on which nothing happens.
+        api: the application.
+        idle_seconds: after how long idle connections are closed.
     """
     return uvicorn.Server(
         uvicorn.Config(
@@ -101,8 +104,8 @@ def running_server(api: RestApi, idle_seconds: float = 10.0) -> Iterator[str]:
     """Answers requests in a thread while the body runs.
 
     Args:
-        api: what answers.
-        idle_seconds: after how long to close connections on which nothing happens.
+        api: the application.
+        idle_seconds: after how long idle connections are closed.
 
     Yields:
         The server's URL, without a slash at its end.
