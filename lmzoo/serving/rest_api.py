@@ -129,8 +129,8 @@ class RestApi(Starlette):
                 "model": self.versions.name,
                 "versions": sorted(self.versions.loaded, reverse=True),
                 "signatures": {
-                    name: {"inputs": list(s.structured_input_signature[1]), "outputs": list(s.structured_outputs)}
-                    for name, s in version.signatures.items()
+                    name: {"inputs": sorted(s.structured_input_signature[1]), "outputs": sorted(s.structured_outputs)}
+                    for name, s in sorted(version.signatures.items())
                 },
                 "predict": {"method": "POST", "path": f"{self._base}:predict", "body": version.example()},
                 "limits": {"texts": self._max_texts, "bytes": self._max_body_bytes},
