@@ -23,7 +23,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from lmzoo.serving.model_versions import Json, ModelVersions, RequestError
+from lmzoo.serving.json_tensors import Json, RequestError
+from lmzoo.serving.model_versions import ModelVersions
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 _METRICS = """\

@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo.cli.main import app
-from lmzoo.serving.model_versions import ModelVersions, RequestError
+from lmzoo.serving.json_tensors import RequestError
+from lmzoo.serving.model_versions import ModelVersions
 from lmzoo.serving.server import listening, running_server
 
 TEXTS = ["good film", "", "bad bad film!"]
