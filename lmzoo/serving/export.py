@@ -209,7 +209,7 @@ def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunc
         ]
         # Keras counts negative ids from the end of the vocabulary.
         checks += [
-            tf.debugging.assert_non_negative(x, f"`{name}` must not be negative.") for name, x in features.items()
+            tf.debugging.assert_non_negative(x, f"`{name}` must not be negative") for name, x in features.items()
         ]
         with tf.control_dependencies(checks):
             return task.serve({name: tf.identity(x) for name, x in features.items()})

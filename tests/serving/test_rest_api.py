@@ -128,7 +128,7 @@ def test_state_and_metadata(ask):
                 "signature_name": "tokens",
             },
             400,
-            "The model cannot take this: assertion failed: [`token_ids` must not be negative.]",
+            "The model cannot take this: assertion failed: [`token_ids` must not be negative.",
         ),
         (
             "reviews:predict",
