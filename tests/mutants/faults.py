@@ -339,6 +339,12 @@ FAULTS = (
         "if not by_row:",
         "if by_row:",
     ),
+    Fault(
+        "a server believes what the header says about the size of a body",
+        "serving/rest_api.py",
+        "if len(body) + len(part) > most:",
+        "if False:",
+    ),
     # === Readers ===
     Fault(
         "the columns of a pair are mixed up",
