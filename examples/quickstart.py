@@ -10,6 +10,7 @@ import csv
 import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import keras
@@ -19,6 +20,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import lmzoo
+from lmzoo.serving.rest_api import RestApi
+from lmzoo.serving.server import running_server
 
 PRESET = "bert_nano_en_uncased"
 REVIEWS = Path(__file__).parent / "data" / "reviews.csv"
@@ -124,6 +127,13 @@ def main() -> None:
     print(f"   {sum(agree)} of {len(agree)} labels equal, largest difference of a score {max(differences):.1e}")
     if difference > 0 or not all(agree) or max(differences) > 1e-5:
         sys.exit("The reloaded or the served model does not agree with the one in memory.")
+
+    print("\n6. Serve it over HTTP, as TensorFlow Serving would (`lmzoo serve` does this on the command line)")
+    with running_server(RestApi(output / "serving" / "sentiment")) as url:
+        body = json.dumps({"instances": QUESTIONS[:1]}).encode()
+        with urllib.request.urlopen(f"{url}/v1/models/sentiment:predict", body) as answer:
+            (prediction,) = json.load(answer)["predictions"]
+    print(f"   POST {url}/v1/models/sentiment:predict -> {prediction['label']} ({prediction['score']:.2f})")
 
 
 if __name__ == "__main__":

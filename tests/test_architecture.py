@@ -190,7 +190,14 @@ def test_no_private_keras() -> None:
 def test_what_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["jax"], *extras["onnx"], *extras["plots"], *extras["torch"]]
+    wanted = [
+        *project["dependencies"],
+        *extras["jax"],
+        *extras["onnx"],
+        *extras["plots"],
+        *extras["serve"],
+        *extras["torch"],
+    ]
     declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in wanted}
     declared = {{"tensorflow_serving_api": "tensorflow_serving"}.get(name, name) for name in declared}
     imported: set[str] = set()
@@ -207,8 +214,8 @@ def test_what_is_imported_is_declared() -> None:
 @pytest.mark.parametrize(
     ("backend", "forbidden"),
     [
-        ("tensorflow", ["keras_hub", "tensorflow_text", "torch", "transformers"]),
-        ("jax", ["tensorflow", "keras_hub", "tensorflow_text", "torch", "transformers"]),
+        ("tensorflow", ["keras_hub", "starlette", "tensorflow_text", "torch", "transformers"]),
+        ("jax", ["tensorflow", "keras_hub", "starlette", "tensorflow_text", "torch", "transformers"]),
     ],
 )
 def test_import_is_light(backend: str, forbidden: list[str]) -> None:

@@ -38,7 +38,7 @@ def messages() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: show(str(message))
             yield
-    except (ValueError, OSError) as error:
+    except (ImportError, ValueError, OSError) as error:
         message = str(error).replace("`overwrite=True`", "`--overwrite`")
         if isinstance(error, FileNotFoundError) and error.filename:
             message = f"There is no {error.filename}."

@@ -47,21 +47,25 @@ def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=_FOLDER, show_default=False)],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for one that is free.")] = 8501,
     host: Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0 lets others in.")] = "localhost",
+    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="How many a request may have.")] = 1024,
 ) -> None:
-    """Answer requests as TensorFlow Serving's REST API does, for trying and testing. Ctrl-C ends it."""
+    """Answer requests as TensorFlow Serving's REST API does. Versions that are exported meanwhile are picked up."""
     with messages():
         import json
         import shlex
 
-        from lmzoo.serving.rest import ModelServer
+        from lmzoo.serving import server
+        from lmzoo.serving.rest_api import RestApi
 
-        typer.echo(f"Loading {folder} and warming up...", err=True)
-        with ModelServer(folder, port, host) as server:
-            url = f"http://{host}:{server.server_address[1]}/v1/models/{server.name}"
-            typer.echo(f"{url}:predict answers, versions {', '.join(map(str, sorted(server.loaded)))}", err=True)
-            body = shlex.quote(json.dumps(server.example(), ensure_ascii=False))
-            typer.echo(f"Try: curl -d {body} {url}:predict", err=True)
-            try:
-                server.serve_forever()
-            except KeyboardInterrupt:
-                typer.echo("stopped", err=True)
+        with server.listening(host, port) as listener:
+            typer.echo(f"Loading {folder} and warming up...", err=True)
+            api = RestApi(folder, max_texts=max_texts)
+            url, versions = (
+                f"http://{host}:{listener.getsockname()[1]}",
+                ", ".join(map(str, sorted(api.versions.loaded))),
+            )
+            typer.echo(f"{url} answers, versions {versions}; Ctrl-C ends it.", err=True)
+            body = shlex.quote(json.dumps(api.versions.get().example(), ensure_ascii=False))
+            typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
+            server.serve(api, listener)
+            typer.echo("stopped", err=True)

@@ -1,1 +1,1 @@
-"""Serving: task models as SavedModels that take raw strings."""
+"""Serving: models exported as SavedModels that take raw strings, and a REST server for them."""

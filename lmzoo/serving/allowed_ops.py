@@ -1,13 +1,16 @@
-"""Which ops a stock TensorFlow Serving links, and whether a graph uses no others.
+"""Checks that a graph uses only ops that a stock TensorFlow Serving has.
 
-A server is asked for once the model is there: an op that it does not know shows when it refuses the model.
-TensorFlow Serving 2.20 builds in TensorFlow 2.20 and the whole `ops_lib` of TF.Text 2.20; the tables below are what
-differs between that and the TensorFlow that writes the model.
+Without the check, an unknown op would show only when a server refuses the finished model. TensorFlow Serving 2.20 is
+built with TensorFlow 2.20 and all of TF.Text 2.20's `ops_lib`; the tables below are the differences from the TensorFlow
+that writes the model.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
 
 # TensorFlow 2.21 has these in `tf.raw_ops`, and TensorFlow 2.20 does not.
 _LATER_OPS = frozenset({"DecodeJxl"})
@@ -15,13 +18,13 @@ _LATER_OPS = frozenset({"DecodeJxl"})
 # The one attribute that TensorFlow 2.21 added, and its default, which a SavedModel leaves out.
 _LATER_ATTRIBUTE, _DT_INT32 = ("TensorListGetItem", "Tshape"), 3
 
-# They call back into the Python process that made them.
+# Ops that call back into the Python process that made them.
 _PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
-# For accelerators that the stock server is not built for.
+# Prefixes of ops for accelerators that the stock server is not built for.
 _ACCELERATORS = ("Nccl", "TPU", "Xla")
 
-# Registered by TF.Text 2.20.
+# Ops that TF.Text 2.20 registers.
 _TEXT_OPS = frozenset(
     {
         "CaseFoldUTF8", "ConstrainedSequence", "FastBertNormalize", "FastWordpieceTokenizeWithOffsets",
@@ -40,15 +43,15 @@ _TEXT_OPS = frozenset(
 )  # fmt: skip
 
 
-def ops_of(graph: Any) -> set[str]:
+def ops_of(graph: GraphDef) -> set[str]:
     """Names of the ops in a graph and in its functions.
 
     Args:
-        graph: a `GraphDef`.
+        graph: the graph.
 
     Returns:
-        The names, without those of the graph's own functions. An op with an attribute that servers do not know stands
-        there as `op(attribute)`.
+        The names, without those of the graph's own functions. An op with an attribute that servers do not know is
+        listed as `op(attribute)`.
 
     Example:
 
@@ -68,14 +71,14 @@ def ops_of(graph: Any) -> set[str]:
     return found - {function.signature.name for function in graph.library.function}
 
 
-def check_ops(graph: Any) -> None:
-    """Checks that TensorFlow Serving 2.20, and every later one, can run a graph.
+def check_ops(graph: GraphDef) -> None:
+    """Checks that TensorFlow Serving 2.20 and later versions have every op of a graph.
 
     Args:
-        graph: a `GraphDef`.
+        graph: the graph.
 
     Raises:
-        ValueError: naming the ops that it does not link.
+        ValueError: naming the ops that they do not have.
 
     Example:
 
@@ -90,9 +93,9 @@ def check_ops(graph: Any) -> None:
     import tensorflow as tf
 
     public = {name for name in dir(tf.raw_ops) if not name.startswith(("_", *_ACCELERATORS))}
-    if strange := sorted(ops_of(graph) - (public - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
+    if unknown := sorted(ops_of(graph) - (public - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
         raise ValueError(
-            f"TensorFlow Serving cannot run this model. It uses {', '.join(strange)}, and servers have the ops of "
-            "TensorFlow 2.20 and TF.Text 2.20, none that call Python and none for TPUs. Say the same with other ops, "
-            "in the layer or in the task's `signatures`."
+            f"TensorFlow Serving cannot run this model. It uses {', '.join(unknown)}, and servers have the ops of "
+            "TensorFlow 2.20 and TF.Text 2.20, none that call Python and none for TPUs. Use other ops in the layer or "
+            "in the task's `signatures`."
         )

@@ -1,4 +1,4 @@
-"""A task as a SavedModel that takes strings and returns named answers."""
+"""Exports tasks: as SavedModels that take strings and return named answers, or as ONNX and LiteRT files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 
@@ -20,9 +20,12 @@ from lmzoo.files.atomic import atomic_directory, atomic_file
 from lmzoo.layers.attention import SelfAttention, joined_projections
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.serving.allowed_ops import check_ops
-from lmzoo.serving.model_readme import write_beside
-from lmzoo.serving.served_model import ServedModel
+from lmzoo.serving.model_readme import write_readme
+from lmzoo.serving.served_model import ServedModel, Signatures
 from lmzoo.serving.warmup import write_warmup
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _SAVED_MODEL = (
     "saved_model.pb",
@@ -34,21 +37,21 @@ _SAVED_MODEL = (
     "labels.txt",
 )
 
-_EXPORT_ELSEWHERE = """
+_EXPORT_SCRIPT = """
 import sys, keras, lmzoo
 keras.saving.load_model(sys.argv[1], compile=False).export(sys.argv[2], verbose=False)
 """
 
-# Keras' names of the formats of one file, by the file's suffix.
+# Keras' names of formats that are a single file, by suffix.
 FILES = {".onnx": "onnx", ".tflite": "litert"}
 _OTHER_FILES = {".gz", ".h5", ".keras", ".lite", ".ort", ".pb", ".pt", ".safetensors", ".tar", ".zip"}
 
 
 def file_format(path: str | Path) -> str | None:
-    """Keras' name of the format that a path's suffix asks for; None for a SavedModel's folder.
+    """Keras' name of the format that a path's suffix stands for; None for the folder of a SavedModel.
 
     Raises:
-        ValueError: for the suffix of a file that cannot be written.
+        ValueError: if the suffix is that of a file in another format.
     """
     suffix = Path(path).suffix
     if suffix not in FILES and suffix.lower() in {*FILES, *_OTHER_FILES}:
@@ -63,20 +66,20 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> No
     """Writes `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`.
 
     Args:
-        task: a task whose `serve` says what it answers.
-        path: directory of the SavedModel, such as `serving/sentiment/1`, or a file with a suffix of `FILES`.
-        verbose: whether to say where it went.
+        task: what to export.
+        path: directory of the SavedModel, such as `serving/sentiment/1`, or a file with a suffix in `FILES`.
+        verbose: whether to print where it was written.
 
     Raises:
         ImportError: if a package that writes the format is not installed.
-        ValueError: if the task has no preprocessor, uses ops that the format's runtime does not have, or is to be
-            written as another kind of file, or beside versions.
-        RuntimeError: if the TensorFlow process that exports for another backend fails.
+        ValueError: if the task has no preprocessor or nothing to serve, if it uses ops that the format's runtime does
+            not have, if `path` has the suffix of another format, or if it is a folder that holds versions.
+        RuntimeError: if another backend is in use and the process with TensorFlow, which exports for it, fails.
     """
-    here = keras.backend.backend() == "tensorflow"
+    on_tensorflow = keras.backend.backend() == "tensorflow"
     if file_format(path):
         with atomic_file(path) as file:
-            (_write_file if here else _write_with_tensorflow)(task, Path(file))
+            (_write_file if on_tensorflow else _write_with_tensorflow)(task, Path(file))
         if verbose:
             taken = ", ".join(task.backbone.input)
             print(f"Exported {type(task).__name__} to {path}: {taken} in, {task.output_name} out.")
@@ -92,12 +95,12 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> No
     if not task.served_outputs:
         raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
     with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
-        (_write if here else _write_with_tensorflow)(task, target)
+        (_write_saved_model if on_tensorflow else _write_with_tensorflow)(task, target)
     if verbose:
         print(f"Exported {type(task).__name__} to {path}: strings in, {', '.join(task.served_outputs)} out.")
 
 
-def _write(task: ServedModel, target: Path) -> None:
+def _write_saved_model(task: ServedModel, target: Path) -> None:
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -105,14 +108,14 @@ def _write(task: ServedModel, target: Path) -> None:
     module = tf.Module()
     with joined_projections(layer for layer in sublayers(task) if isinstance(layer, SelfAttention)):
         functions = {name: function.get_concrete_function() for name, function in signatures.items()}
-        # What a SavedModel does not hold it cannot restore.
+        # A SavedModel can restore only the variables that it tracks.
         module.pack, module.used = pack, list({id(v): v for f in functions.values() for v in f.variables}.values())
     tf.saved_model.save(module, str(target), signatures=functions)
-    # What a server reads is in the file.
+    # The graph as servers read it, from the file.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs
     check_ops(meta_graph.graph_def)
     write_warmup(task, meta_graph, target)
-    write_beside(task, meta_graph, target)
+    write_readme(task, meta_graph, target)
 
 
 def _write_file(task: ServedModel, file: Path) -> None:
@@ -128,15 +131,15 @@ def _write_file(task: ServedModel, file: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         named.export(str(file), format=format, verbose=False)
-    if strange := _strange_ops(file):
+    if unknown := _unknown_ops(file):
         raise ValueError(
             f"A {type(task).__name__} on {task.family.name} cannot be written as {file.suffix}: the format has nothing "
-            f"for {', '.join(strange)}. Export a SavedModel."
+            f"for {', '.join(unknown)}. Export a SavedModel."
         )
 
 
-def _strange_ops(file: Path) -> list[str]:
-    """Ops in a file that its format's runtime does not have; Keras' exporters write them all the same."""
+def _unknown_ops(file: Path) -> list[str]:
+    """Ops in a file that its format's runtime does not have; Keras' exporters write them nevertheless."""
     if file_format(file) == "litert":
         return sorted({name.decode() for name in re.findall(rb"Flex(\w+)", file.read_bytes())})
     import onnx
@@ -151,27 +154,27 @@ def _strange_ops(file: Path) -> list[str]:
     return sorted(found - known)
 
 
-def strings(*names: str, axes: int = 1) -> list[Any]:
+def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
     """Specifications of inputs of strings, each (n,), or with more axes."""
     import tensorflow as tf
 
     return [tf.TensorSpec([None] * axes, tf.string, name=name) for name in names]
 
 
-def signature(function: Callable[..., Any], inputs: list[Any]) -> Any:
-    """A `tf.function` of inputs of these specifications; loops and branches must be TensorFlow's own ops.
+def signature(
+    function: Callable[..., dict[str, tf.Tensor]], inputs: list[tf.TensorSpec] | list[dict[str, tf.TensorSpec]]
+) -> tf.types.experimental.PolymorphicFunction:
+    """A `tf.function` with these inputs; its loops and branches must be TensorFlow ops.
 
-    To rewrite Python's, as TensorFlow does unless it is told not to, is a quarter of the time that an export takes.
+    AutoGraph, which would rewrite Python's loops and branches, would take a quarter of the time of an export.
     """
     import tensorflow as tf
 
     return tf.function(function, input_signature=inputs, autograph=False)
 
 
-def text_signatures(task: ServedModel) -> tuple[Any, dict[str, Any]]:
-    """What `Task.signatures` returns for tasks on texts and pairs."""
-    import tensorflow as tf
-
+def text_signatures(task: ServedModel) -> Signatures:
+    """The signatures of a task on texts and pairs."""
     from lmzoo.text.graphs import graph_packer
 
     pack = graph_packer(task.preprocessor)
@@ -188,8 +191,8 @@ def text_signatures(task: ServedModel) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def tokens_signature(task: ServedModel) -> Any:
-    """The function of token features that answers as `Task.serve` does."""
+def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunction:
+    """The signature that takes token features instead of strings."""
     import tensorflow as tf
 
     inputs = {name: task.input[name] for name in task.backbone.input}
@@ -204,6 +207,10 @@ def tokens_signature(task: ServedModel) -> Any:
             for name, x in features.items()
             if "token_ids" in features
         ]
+        # Keras counts negative ids from the end of the vocabulary.
+        checks += [
+            tf.debugging.assert_non_negative(x, f"`{name}` must not be negative") for name, x in features.items()
+        ]
         with tf.control_dependencies(checks):
             return task.serve({name: tf.identity(x) for name, x in features.items()})
 
@@ -211,12 +218,12 @@ def tokens_signature(task: ServedModel) -> Any:
 
 
 def _write_with_tensorflow(task: ServedModel, target: Path) -> None:
-    """Exports in a process of its own, since a process has one backend; `target` is a file or an empty directory."""
+    """Exports in another process, because a process has one backend; `target` is a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
         file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * bool(file_format(target)))
         task.save(file)
         result = subprocess.run(
-            [sys.executable, "-c", _EXPORT_ELSEWHERE, str(file), str(written)],
+            [sys.executable, "-c", _EXPORT_SCRIPT, str(file), str(written)],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
@@ -224,7 +231,7 @@ def _write_with_tensorflow(task: ServedModel, target: Path) -> None:
         )
         if result.returncode:
             raise RuntimeError(f"Exporting needs TensorFlow, and its process failed:\n{result.stderr[-2000:]}")
-        # They may lie on another file system.
+        # The temporary folder may be on another file system.
         if written.is_file():
             shutil.move(written, target)
         else:
@@ -232,11 +239,18 @@ def _write_with_tensorflow(task: ServedModel, target: Path) -> None:
                 shutil.move(entry, target / entry.name)
 
 
-def class_answers(logits: Any, names: list[str], multi_label: bool = False) -> dict[str, Any]:
-    """What a classifier serves for logits (B, C): `label` string (B,), `score` (B,), `probabilities` (B, C).
+def class_answers(logits: tf.Tensor, names: list[str], multi_label: bool = False) -> dict[str, tf.Tensor]:
+    """The named answers of a classifier.
 
-    With `multi_label`, `label` and `score` are (B, C), all classes from the most probable one on, and `probabilities`
-    are sigmoids. A number of labels that differs from row to row would not fit into a tensor.
+    Args:
+        logits: float (B, C).
+        names: of the C classes.
+        multi_label: whether an example may have several labels.
+
+    Returns:
+        `label` string (B,), `score` float (B,), `probabilities` float (B, C). With `multi_label`, `label` and `score`
+        are (B, C), all classes in descending order of their score, because a tensor cannot hold a different number of
+        labels for each example; `probabilities` are then sigmoids.
     """
     import tensorflow as tf
 

@@ -1,26 +1,29 @@
-"""What lies beside an exported model for the people who run it: README.md and labels.txt."""
+"""Files in an exported model's folder for the people who run it: README.md and labels.txt."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lmzoo.serving.served_model import ServedModel
 from lmzoo.serving.warmup import example_requests
 from lmzoo.version import __version__
 
-# The stock image serves /models/model unless told otherwise: neither the model's name nor its place stands here.
+if TYPE_CHECKING:
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
+
+# The stock image serves /models/model by default, so that the README needs neither the model's name nor its path.
 _README = """\
 # {task}
 
-A {task} on {family} with {parameters:,} parameters, exported by lmzoo {version}: strings in, {outputs} out. Rows are
-padded to the longest of a batch. {limit}
+A {task} on {family} with {parameters:,} parameters, exported by lmzoo {version}: strings in, {outputs} out. Texts are
+padded to the longest of their batch. {limit}
 
 ## Serve
 
-In this folder, whose name must be a number, the version:
+Run this in this folder, whose name, the version, must be a number:
 
 ```console
 $ docker run --rm -p 8501:8501 -v "$(dirname "$PWD")":/models/model tensorflow/serving
@@ -34,19 +37,19 @@ It needs TensorFlow Serving 2.20 or newer. In Python, `tf.saved_model.load` afte
 `?` is any number; the first axis is that of the examples.
 {signatures}"""
 
-_CUT = "They are cut at {} tokens; `truncated` says which ones were."
+_CUT = "They are cut after {} tokens; `truncated` says which ones were."
 _WINDOWS = (
     "Contexts are read in windows of {} tokens; `truncated` says which questions were cut to leave room for them."
 )
 
 
-def write_beside(task: ServedModel, meta_graph: Any, folder: Path) -> None:
-    """Writes README.md and, for a task with classes, labels.txt: the classes' names in their order, one a line.
+def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
+    """Writes README.md and, for a task with classes, labels.txt: the names of the classes in order, one per line.
 
     Args:
-        task: what is exported.
-        meta_graph: the `MetaGraphDef` of the SavedModel.
-        folder: of the SavedModel.
+        task: what was exported.
+        meta_graph: the SavedModel's.
+        folder: the SavedModel's.
     """
     signatures = {name: s for name, s in sorted(meta_graph.signature_def.items()) if s.inputs}
     first = next(example_requests(task, signatures["serving_default"]))
@@ -63,11 +66,11 @@ def write_beside(task: ServedModel, meta_graph: Any, folder: Path) -> None:
     )
     (folder / "README.md").write_text(text, "utf-8")
     if names := getattr(task, "class_names", None):
-        # A name is a line, whatever it holds.
+        # A name that holds line breaks still takes one line.
         (folder / "labels.txt").write_text("".join(" ".join(n.splitlines()) + "\n" for n in names), "utf-8")
 
 
-def _table(signature: Any) -> Iterator[str]:
+def _table(signature: SignatureDef) -> Iterator[str]:
     import tensorflow as tf
 
     yield from ("| | name | type | shape |", "|---|---|---|---|")

@@ -1,48 +1,54 @@
-"""What a model must have to be exported."""
+"""What a model needs so that it can be exported."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 import keras
 
 from lmzoo.family import Family
 from lmzoo.text import Preprocessor
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# The functions to export, by the names of their signatures, after the module that holds what they use.
+Signatures: TypeAlias = "tuple[tf.Module, dict[str, tf.types.experimental.PolymorphicFunction]]"
+
 
 class ServedModel(Protocol):
-    """A Keras model on a backbone that says what it answers to strings; `lmzoo.models.Task` is one.
+    """A Keras model on a backbone, with a preprocessor for strings, such as any `lmzoo.models.Task`.
 
     Attributes:
         backbone: its inputs are the model's token features.
         preprocessor: from strings to token features.
         input: the model's symbolic inputs, by name.
-        output: its symbolic outputs.
-        served_outputs: names of what it answers.
-        output_name: name of what it computes, in files for other runtimes.
+        output: its symbolic output.
+        served_outputs: names of the outputs of `serve`.
+        output_name: name of `output` in files for other runtimes.
     """
 
     served_outputs: ClassVar[tuple[str, ...]]
     output_name: ClassVar[str]
     backbone: keras.Model
     preprocessor: Preprocessor
-    input: Mapping[str, Any]
-    output: Any
+    input: Mapping[str, keras.KerasTensor]
+    output: keras.KerasTensor
 
     @property
     def family(self) -> Family:
         """The record of the backbone's family."""
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Answers to token features, as TensorFlow ops."""
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Computes the named answers to token features, with TensorFlow ops."""
 
-    def signatures(self) -> tuple[Any, dict[str, Any]]:
-        """The functions to export, by name, and what they use."""
+    def signatures(self) -> Signatures:
+        """Makes the functions to export."""
 
     def save(self, filepath: str | Path) -> None:
         """Writes a `.keras` file."""
 
     def count_params(self) -> int:
-        """Number of parameters."""
+        """Counts the parameters."""

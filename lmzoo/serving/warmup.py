@@ -1,22 +1,25 @@
-"""Requests as examples: those that warm a server up before its first real one, and the one that the README shows."""
+"""Example requests: those that warm up a server before its first real one, and the one in the README."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmzoo.serving.served_model import ServedModel
+if TYPE_CHECKING:
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
+
+    from lmzoo.serving.served_model import ServedModel
 
 # TensorFlow Serving looks for this name.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 _SHORT, _OTHER, _QUESTION = "A quiet, lovely {}.", "Dull.", "What is lovely?"
 
 
-def string_signatures(meta_graph: Any) -> dict[str, Any]:
-    """The signatures of a `MetaGraphDef` that take nothing but strings, by name."""
+def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
+    """The signatures whose inputs are all strings, by name."""
     import tensorflow as tf
 
     return {
@@ -26,14 +29,14 @@ def string_signatures(meta_graph: Any) -> dict[str, Any]:
     }
 
 
-def example_requests(task: ServedModel, signature: Any) -> Iterator[dict[str, np.ndarray]]:
-    """Requests to a signature: a short text, one that fills a row, and a batch of both.
+def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dict[str, np.ndarray]]:
+    """Requests to a signature: a short text, one that is too long and is cut, and a batch of both.
 
-    The graph pads to a batch's longest row, and so these are the smallest shape, the widest, and one between.
+    The graph pads a batch to its longest sequence: the first two requests have the narrowest shape and the widest.
 
     Args:
         task: what is exported. If it fills masks, the texts hold one.
-        signature: a `SignatureDef` whose inputs are strings, (n,) or with more axes.
+        signature: one whose inputs are strings, (n,) or with more axes.
 
     Yields:
         An array of strings for each input, in the order of their names.
@@ -50,13 +53,13 @@ def example_requests(task: ServedModel, signature: Any) -> Iterator[dict[str, np
         yield request
 
 
-def write_warmup(task: ServedModel, meta_graph: Any, folder: Path) -> None:
+def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
     """Writes requests that TensorFlow Serving runs after loading a model and before it takes requests.
 
     Args:
-        task: what is exported.
-        meta_graph: the `MetaGraphDef` of the SavedModel.
-        folder: of the SavedModel.
+        task: what was exported.
+        meta_graph: the SavedModel's.
+        folder: the SavedModel's.
     """
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
@@ -74,7 +77,7 @@ def write_warmup(task: ServedModel, meta_graph: Any, folder: Path) -> None:
 
 
 def read_warmup(folder: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yields the signature and the inputs of each request that `write_warmup` left in a SavedModel."""
+    """Yields the name of the signature and the inputs of each request that `write_warmup` wrote."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 

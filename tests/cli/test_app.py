@@ -85,6 +85,30 @@ def test_presets_on_a_terminal_keep_their_names(columns: int) -> None:
     assert max(map(len, table.splitlines())) <= columns
 
 
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [("uvicorn", "Serving needs uvicorn: pip install 'lmzoo[serve]'."), ("", "There is no folder /nowhere.")],
+)
+def test_serving_fails_before_tensorflow_is_loaded(missing: str, message: str) -> None:
+    code = """
+import sys, lmzoo_script
+sys.modules[sys.argv.pop()] = None
+try:
+    lmzoo_script.main()
+except SystemExit as end:
+    print(end.code, {"keras", "tensorflow"} & sys.modules.keys())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", "/nowhere", "--port", "0", missing],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "1 set()\n"
+    assert done.stderr.endswith(f"Error: {message}\n")
+
+
 def test_the_whole_package_is_there_when_asked_for() -> None:
     """What a command gets that does need the models."""
     code = """

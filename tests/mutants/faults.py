@@ -335,9 +335,15 @@ FAULTS = (
     ),
     Fault(
         "requests by rows are answered by columns, and those by columns by rows",
-        "serving/rest.py",
+        "serving/model_versions.py",
         "if not by_row:",
         "if by_row:",
+    ),
+    Fault(
+        "a server believes what the header says about the size of a body",
+        "serving/rest_api.py",
+        "if len(body) + len(part) > most:",
+        "if False:",
     ),
     # === Readers ===
     Fault(

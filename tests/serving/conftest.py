@@ -10,7 +10,8 @@ import keras
 import pytest
 
 from lmzoo.models import MaskedLM, MultipleChoice, TextClassifier
-from lmzoo.serving.rest import ModelServer
+from lmzoo.serving.model_versions import ModelVersions
+from lmzoo.serving.rest_api import RestApi
 from tests.serving.artifacts import Exported, export_with_cli, times_of
 from tests.serving.bare import BareProcess
 from tests.serving.varied import classifier
@@ -74,17 +75,15 @@ def artifacts(reviews: Exported, fill: Exported, choose: Exported) -> list[Path]
 
 
 @pytest.fixture(scope="session")
-def server(reviews: Exported) -> Iterator[ModelServer]:
-    """Of the reviews; it answers requests over the network once a test lets it."""
-    with ModelServer(reviews.folder, port=0) as server:
-        yield server
+def api(reviews: Exported) -> RestApi:
+    """Of the reviews."""
+    return RestApi(reviews.folder)
 
 
 @pytest.fixture(scope="session")
-def servers(server: ModelServer, fill: Exported, choose: Exported) -> Iterator[list[ModelServer]]:
-    """Of every task."""
-    with ModelServer(fill.folder, port=0) as filling, ModelServer(choose.folder, port=0) as choosing:
-        yield [server, filling, choosing]
+def served(api: RestApi, fill: Exported, choose: Exported) -> list[ModelVersions]:
+    """The versions of every task."""
+    return [api.versions, ModelVersions(fill.folder), ModelVersions(choose.folder)]
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ import pytest
 
 import lmzoo
 from lmzoo.serving.export import tokens_signature
-from lmzoo.serving.rest import ModelServer
+from lmzoo.serving.model_versions import ModelVersions
+from lmzoo.serving.rest_api import RestApi
 from lmzoo.serving.warmup import read_warmup
 from tests.serving.artifacts import Exported, times_of
 from tests.serving.bare import BareProcess
@@ -34,23 +35,22 @@ def test_requests_to_warm_up_with_are_answered_without_lmzoo(artifacts: list[Pat
     assert [bare.warm_up(path) for path in artifacts] == [of_pairs + of_texts, of_pairs + of_texts, of_texts]
 
 
-def test_requests_to_warm_up_with_are_short_and_long(reviews: Exported, fill: Exported, server: ModelServer) -> None:
+def test_requests_to_warm_up_with_are_short_and_long(reviews: Exported, fill: Exported, api: RestApi) -> None:
     requests = [inputs for name, inputs in read_warmup(reviews.path(9)) if name == "serving_default"]
-    serve = server.signature(9, "serving_default")
+    serve = api.versions.get(9).signatures["serving_default"]
     cut = [serve(text=tf.constant(inputs["text"]))["truncated"].numpy().tolist() for inputs in requests]
     assert cut == [[False], [True], [False, True, False, False]]
     masks = [inputs for _, inputs in read_warmup(fill.path(1))]
     assert all(b"[MASK]" in text for inputs in masks for texts in inputs.values() for text in texts)
 
 
-def test_the_readme_says_what_is_served(artifacts: list[Path], servers: list[ModelServer]) -> None:
-    for folder, server in zip(artifacts, servers, strict=True):
+def test_the_readme_says_what_is_served(artifacts: list[Path], served: list[ModelVersions]) -> None:
+    for folder, versions in zip(artifacts, served, strict=True):
         text = (folder / "README.md").read_text()
-        version = int(folder.name)
-        signatures = server.loaded[version].signatures
-        (answer,) = server.predict(version, json.loads(text.split("curl -d '")[1].split("'")[0]))["predictions"]
-        assert answer.keys() == signatures["serving_default"].structured_outputs.keys()
-        for name, function in signatures.items():
+        version = versions.get(int(folder.name))
+        (answer,) = version.predict(json.loads(text.split("curl -d '")[1].split("'")[0]))["predictions"]
+        assert answer.keys() == version.signatures["serving_default"].structured_outputs.keys()
+        for name, function in version.signatures.items():
             specs = {"input": function.structured_input_signature[1], "output": function.structured_outputs}
             rows = [
                 f"| {way} | `{key}` | {spec.dtype.name} | ({', '.join(map(str, spec.shape))}) |".replace("None", "?")
@@ -118,11 +118,11 @@ def test_ops_that_servers_lack_are_refused(tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "reviews").iterdir()) == []
 
 
-def test_two_versions_in_a_moved_folder_and_nothing_written(reviews: Exported, server: ModelServer) -> None:
+def test_two_versions_in_a_moved_folder_and_nothing_written(reviews: Exported, api: RestApi) -> None:
     assert not reviews.origin.exists()
     texts = ["good film", "", "bad bad film!"]
     for version in (9, 10, 9):
-        outputs = server.signature(version, "serving_default")(text=tf.constant(texts))
+        outputs = api.versions.get(version).signatures["serving_default"](text=tf.constant(texts))
         answers = reviews.models[version].classify(texts)
         assert [label.decode() for label in outputs["label"].numpy()] == [answer["label"] for answer in answers]
         np.testing.assert_allclose(outputs["score"], [answer["score"] for answer in answers], atol=1e-5)
@@ -130,10 +130,10 @@ def test_two_versions_in_a_moved_folder_and_nothing_written(reviews: Exported, s
 
 
 @pytest.mark.parametrize(("threads", "each"), [(8, 8), pytest.param(32, 16, marks=pytest.mark.slow)])
-def test_threads_get_the_serial_answers(server: ModelServer, threads: int, each: int) -> None:
+def test_threads_get_the_serial_answers(api: RestApi, threads: int, each: int) -> None:
     from tensorflow.python.eager import context  # nothing public lists functions
 
-    served = server.signature(10, "serving_default")
+    served = api.versions.get(10).signatures["serving_default"]
     rng = np.random.default_rng(5)
     words = ["good", "bad", "film", "!", "zzz", "é"]
     requests = [

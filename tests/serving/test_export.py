@@ -119,7 +119,7 @@ def test_a_failed_export_leaves_the_old_version(tmp_path: Path, monkeypatch: pyt
         (folder / "saved_model.pb").write_text("half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(module, "_write", fail)
+    monkeypatch.setattr(module, "_write_saved_model", fail)
     monkeypatch.setattr(module, "_write_with_tensorflow", fail)
     with pytest.raises(OSError, match="disk full"):
         classifier(labels=["no", "yes"]).export(target)

@@ -1,11 +1,10 @@
-"""The small server: what TensorFlow Serving's REST API would answer."""
+"""What TensorFlow Serving's REST API would answer."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import json
-import threading
 import urllib.error
 import urllib.request
 
@@ -14,18 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo.cli.main import app
-from lmzoo.serving.rest import ModelServer, RequestError
+from lmzoo.serving.json_tensors import RequestError
+from lmzoo.serving.model_versions import ModelVersions
+from lmzoo.serving.server import listening, running_server
 
 TEXTS = ["good film", "", "bad bad film!"]
 
 
 @pytest.fixture(scope="module")
-def url(server):
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield f"http://localhost:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
+def url(api):
+    with running_server(api) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +124,15 @@ def test_state_and_metadata(ask):
         (
             "reviews:predict",
             {
+                "inputs": {"token_ids": [[2, -1, 3]], "padding_mask": [[1] * 3], "segment_ids": [[0] * 3]},
+                "signature_name": "tokens",
+            },
+            400,
+            "The model cannot take this: assertion failed: [`token_ids` must not be negative.",
+        ),
+        (
+            "reviews:predict",
+            {
                 "inputs": {"token_ids": [[2, 7, 999, 3]], "padding_mask": [[1] * 4], "segment_ids": [[0] * 4]},
                 "signature_name": "tokens",
             },
@@ -155,20 +162,20 @@ def test_bodies_come_whole_or_in_chunks(url):
 
 def test_other_methods_are_refused_in_json(url):
     request = urllib.request.Request(f"{url}/v1/models/reviews", method="DELETE")
-    with pytest.raises(urllib.error.HTTPError, match="501") as raised:
+    with pytest.raises(urllib.error.HTTPError, match="405") as raised:
         urllib.request.urlopen(request)
     assert "DELETE" in json.load(raised.value)["error"]
 
 
 def test_what_cannot_be_served(reviews, url, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no version of a model"):
-        ModelServer(tmp_path)
+        ModelVersions(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
-        ModelServer(tmp_path / "nowhere")
+        ModelVersions(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=f"serve the folder above it, {reviews.folder}"):
-        ModelServer(reviews.path(9))
-    with pytest.raises(OSError, match=r"in use\. Choose another"):
-        ModelServer(reviews.folder, port=int(url.split(":")[-1]))
+        ModelVersions(reviews.path(9))
+    with pytest.raises(OSError, match=r"in use\. Choose another"), listening(port=int(url.split(":")[-1])):
+        pass
 
 
 def test_a_folder_of_versions_is_no_version(reviews):
@@ -178,11 +185,11 @@ def test_a_folder_of_versions_is_no_version(reviews):
     assert sorted(reviews.folder.iterdir()) == before
 
 
-def test_choices(servers):
-    server = servers[2]
-    (row,) = server.example()["instances"]
+def test_choices(served):
+    version = served[2].get()
+    (row,) = version.example()["instances"]
     assert row.keys() == {"prompt", "choices"}
-    assert server.predict(None, server.example())["predictions"][0]["choice"] in row["choices"]
+    assert version.predict(version.example())["predictions"][0]["choice"] in row["choices"]
     for choices, message in (
         (["a", "b"], None),
         (["a"], 'equally long: fill shorter ones up with ""'),
@@ -190,9 +197,9 @@ def test_choices(servers):
     ):
         rows = [{"prompt": "p", "choices": ["c", "d"]}, {"prompt": "q", "choices": choices}]
         with contextlib.nullcontext() if message is None else pytest.raises(RequestError, match=message):
-            server.predict(None, {"instances": rows})
+            version.predict({"instances": rows})
     with pytest.raises(RequestError, match=r"must have shape \(None, None\), got \(1, 0\)"):
-        server.predict(None, {"instances": [{"prompt": "p", "choices": []}]})
+        version.predict({"instances": [{"prompt": "p", "choices": []}]})
 
 
 def test_the_command_line_exports_the_next_version(reviews, fill):

@@ -1,0 +1,203 @@
+"""The versions of an exported model, loaded, and their answers in the form of TensorFlow Serving's REST API.
+
+https://www.tensorflow.org/tfx/serving/api_rest. The models need tensorflow and tensorflow_text, and nothing of lmzoo.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from lmzoo.serving.json_tensors import Json, RequestError, describe_inputs, rows_to_columns, to_json, to_tensor
+from lmzoo.serving.warmup import WARMUP_FILE, read_warmup
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class Signature(Protocol):
+    """A function of a SavedModel, which takes its inputs by name."""
+
+    structured_input_signature: tuple[tuple[()], dict[str, tf.TensorSpec]]
+    structured_outputs: dict[str, tf.TensorSpec]
+
+    def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The outputs by name."""
+
+
+class ModelVersion:
+    """One version of a model, loaded and warmed up.
+
+    Args:
+        folder: of the SavedModel.
+
+    Raises:
+        ValueError: if it cannot be loaded.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 - registers the ops of tokenizers
+
+        self.folder = folder
+        try:
+            self._model = tf.saved_model.load(str(folder))  # keeps what the signatures refer to
+            self.signatures: Mapping[str, Signature] = self._model.signatures
+            self._requests = list(read_warmup(folder)) if (folder / WARMUP_FILE).exists() else []
+            for name, inputs in self._requests:
+                self.signatures[name](**{key: tf.constant(values) for key, values in inputs.items()})
+        except Exception as error:  # TensorFlow's, protobuf's and the system's
+            raise ValueError(f"{folder} cannot be loaded: {_reason(error)}") from error
+
+    def predict(self, request: Json, max_texts: int | None = None) -> dict[str, Json]:
+        """The answer to a request.
+
+        Args:
+            request: an object with `instances` (rows) or `inputs` (columns), and optionally `signature_name`.
+            max_texts: how many texts, or rows of ids, an input may have; None for any number.
+
+        Returns:
+            An object with `predictions`, one for each row, or with `outputs`, the columns.
+
+        Raises:
+            RequestError: saying what was wrong.
+        """
+        import tensorflow as tf
+
+        if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
+            raise RequestError('The body must be an object with either "instances" or "inputs".')
+        name = request.get("signature_name") or "serving_default"
+        if not isinstance(name, str) or name not in self.signatures:
+            raise RequestError(f"There is no signature {name!r}; there are {', '.join(self.signatures)}.")
+        signature = self.signatures[name]
+        specs = signature.structured_input_signature[1]
+        by_row = "instances" in request
+        columns = rows_to_columns(request["instances"], list(specs)) if by_row else request["inputs"]
+        if not isinstance(columns, dict):
+            columns = {next(iter(specs)): columns} if len(specs) == 1 else {}
+        if columns.keys() != specs.keys():
+            raise RequestError(f"Inputs must be {', '.join(specs)}; got {', '.join(columns) or 'none of them'}.")
+        inputs = {name: to_tensor(name, columns[name], spec) for name, spec in specs.items()}
+        for name, tensor in inputs.items():
+            count = int(tf.size(tensor)) if tensor.dtype == tf.string else len(tensor)
+            if max_texts is not None and count > max_texts:
+                raise RequestError(
+                    f"A request may have {max_texts} texts, and `{name}` has {count}: send them in parts.",
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                )
+        if len({len(tensor) for tensor in inputs.values()}) > 1:
+            counts = ", ".join(f"{len(tensor)} of {name}" for name, tensor in sorted(inputs.items()))
+            raise RequestError(f"All inputs must have as many rows; got {counts}.")
+        try:
+            outputs = signature(**inputs)
+        except tf.errors.OpError as error:  # such as ids that the model does not have
+            raise RequestError(f"The model cannot take this: {_reason(error)}") from None
+        found = {name: to_json(name, value.numpy().tolist()) for name, value in outputs.items()}
+        if not by_row:
+            return {"outputs": found if len(found) > 1 else next(iter(found.values()))}
+        rows = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+        return {"predictions": rows if len(found) > 1 else next(iter(found.values()))}
+
+    def metadata(self) -> dict[str, Json]:
+        """Names, types and shapes of the signatures, as TensorFlow Serving describes them."""
+        from tensorflow.core.protobuf import saved_model_pb2
+
+        saved = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())
+        signatures: dict[str, Json] = {
+            name: {
+                "inputs": describe_inputs(s.inputs),
+                "outputs": describe_inputs(s.outputs),
+                "method_name": s.method_name,
+            }
+            for name, s in saved.meta_graphs[0].signature_def.items()
+        }
+        return {"signature_def": {"signature_def": signatures}}
+
+    def example(self) -> dict[str, Json]:
+        """A request that `predict` answers."""
+        for name, inputs in self._requests:
+            if name == "serving_default":
+                row = {key: to_json(key, values[:1].tolist()[0]) for key, values in inputs.items()}
+                return {"instances": [row if len(row) > 1 else next(iter(row.values()))]}
+        return {"instances": ["Some text."]}
+
+
+class ModelVersions:
+    """The versions of a model that are in a folder, each a SavedModel in a folder that is named by a whole number.
+
+    Args:
+        folder: holds the versions.
+        name: of the model; by default the folder's.
+
+    Attributes:
+        name: str.
+        loaded: the versions by their numbers; never empty, and replaced as a whole.
+
+    Raises:
+        FileNotFoundError: if there is no version in the folder.
+        ValueError: if one cannot be loaded.
+    """
+
+    def __init__(self, folder: str | Path, name: str | None = None) -> None:
+        self._folder = Path(folder).expanduser().resolve()
+        self.name = name or self._folder.name
+        if (self._folder / "saved_model.pb").exists():
+            raise FileNotFoundError(
+                f"{self._folder} is a version of a model: serve the folder above it, {self._folder.parent}."
+            )
+        if not self._folder.is_dir():
+            raise FileNotFoundError(f"There is no folder {self._folder}.")
+        if not (found := self._found()):
+            raise FileNotFoundError(
+                f"{self._folder} holds no version of a model. Export one to {self._folder / '1'}: a version's name is "
+                "a number."
+            )
+        self.loaded = {number: ModelVersion(path) for number, path in found.items()}
+        self._refused: dict[int, set[tuple[str, int, int]]] = {}
+
+    def get(self, number: int | None = None) -> ModelVersion:
+        """A version; by default the one with the highest number.
+
+        Raises:
+            RequestError: if there is none with this number.
+        """
+        loaded = self.loaded
+        number = max(loaded) if number is None else number
+        if number not in loaded:
+            there = ", ".join(map(str, sorted(loaded)))
+            raise RequestError(f"There is no version {number} of {self.name}; there are {there}.", HTTPStatus.NOT_FOUND)
+        return loaded[number]
+
+    def refresh(self) -> None:
+        """Loads versions that are new in the folder, and lets go of those that are gone from it.
+
+        A version that cannot be loaded, because it is still being copied, for instance, is a warning. It is tried again
+        when its files have changed.
+        """
+        found = self._found()
+        loaded = {number: version for number, version in self.loaded.items() if number in found}
+        for number, path in found.items():
+            if number in loaded:
+                continue
+            state = {(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in path.rglob("*")}
+            if self._refused.get(number) != state:
+                try:
+                    loaded[number] = ModelVersion(path)
+                except ValueError as error:
+                    self._refused[number] = state
+                    warnings.warn(str(error), stacklevel=2)
+        self.loaded = loaded or self.loaded
+
+    def _found(self) -> dict[int, Path]:
+        folders = [path.parent for path in self._folder.glob("*/saved_model.pb")]
+        return {int(folder.name): folder for folder in folders if folder.name.isdecimal()}
+
+
+def _reason(error: Exception) -> str:
+    """What TensorFlow says is wrong, without the names of nodes."""
+    around = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "\t [[")
+    lines = [line for line in str(error).splitlines() if line and not line.startswith(around)]
+    return " ".join(lines)[:2000]

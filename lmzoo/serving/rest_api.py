@@ -1,0 +1,222 @@
+"""TensorFlow Serving's REST predict API as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from lmzoo.serving.json_tensors import Json, RequestError
+from lmzoo.serving.model_versions import ModelVersions
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+_METRICS = """\
+# HELP lmzoo_requests_total Answered HTTP requests by their status.
+# TYPE lmzoo_requests_total counter
+{requests}
+# HELP lmzoo_predict_seconds Time from a request for predictions to its answer.
+# TYPE lmzoo_predict_seconds histogram
+{buckets}
+lmzoo_predict_seconds_sum {seconds}
+lmzoo_predict_seconds_count {count}
+# HELP lmzoo_model_version The version that answers where none is asked for.
+# TYPE lmzoo_model_version gauge
+lmzoo_model_version{{model={model}}} {version}
+"""
+
+
+class _VersionConvertor(IntegerConvertor):
+    regex = "[0-9]{1,18}"  # Python reads no number of thousands of digits
+
+
+register_url_convertor("version", _VersionConvertor())
+
+
+class RestApi(Starlette):
+    """An ASGI application that answers for the versions of one model, as TensorFlow Serving's REST API does.
+
+    `/` says how to call it, and `/metrics` counts requests for Prometheus. Versions that are new in the folder are
+    loaded while it runs.
+
+    Args:
+        folder: holds a SavedModel in a folder for each version, named by a whole number.
+        name: of the model; by default the folder's.
+        max_texts: how many texts, or rows of ids, a request may have.
+        max_body_bytes: how long the body of a request may be.
+        body_seconds: how long a client may take to send it.
+        poll_seconds: how often to look for new versions.
+
+    Attributes:
+        versions: the `ModelVersions`.
+
+    Raises:
+        FileNotFoundError: if there is no version in the folder.
+        ValueError: if one cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        name: str | None = None,
+        *,
+        max_texts: int = 1024,
+        max_body_bytes: int = 16 * 2**20,
+        body_seconds: float = 60.0,
+        poll_seconds: float = 2.0,
+    ) -> None:
+        self.versions = ModelVersions(folder, name)
+        self._max_texts, self._max_body_bytes = max_texts, max_body_bytes
+        self._body_seconds, self._poll_seconds = body_seconds, poll_seconds
+        self._requests: Counter[int] = Counter()  # by status
+        self._predictions = [0] * (len(_BUCKETS) + 1)  # by time, in buckets
+        self._seconds = 0.0
+        self._base = f"/v1/models/{self.versions.name}"
+        routes = [Route("/", self._index), Route("/metrics", self._metrics)]
+        for path in (self._base, f"{self._base}/versions/{{version:version}}"):
+            routes += [
+                Route(path, self._state),
+                Route(f"{path}/metadata", self._metadata),
+                Route(f"{path}:predict", self._predict, methods=["POST"]),
+            ]
+        handlers: dict[type, Any] = {
+            RequestError: lambda _, error: _response({"error": str(error)}, error.status),
+            HTTPException: self._no_route,
+            ClientDisconnect: lambda *_: Response(status_code=499),  # as nginx counts them; nobody reads it
+            Exception: lambda *_: _response({"error": "The server failed; its log says why."}, 500),
+        }
+        super().__init__(routes=routes, exception_handlers=handlers, lifespan=self._watch_folder)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._requests[message["status"]] += 1
+            await send(message)
+
+        await super().__call__(scope, receive, counted)
+
+    @contextlib.asynccontextmanager
+    async def _watch_folder(self, _: Starlette) -> AsyncIterator[None]:
+        async def watch() -> None:
+            while True:
+                await asyncio.sleep(self._poll_seconds)
+                with contextlib.suppress(OSError):  # a file went while it was looked at
+                    await run_in_threadpool(self.versions.refresh)
+
+        task = asyncio.create_task(watch())
+        yield
+        task.cancel()
+
+    async def _index(self, _: Request) -> Response:
+        version = self.versions.get()
+        return _response(
+            {
+                "model": self.versions.name,
+                "versions": sorted(self.versions.loaded, reverse=True),
+                "signatures": {
+                    name: {"inputs": sorted(s.structured_input_signature[1]), "outputs": sorted(s.structured_outputs)}
+                    for name, s in sorted(version.signatures.items())
+                },
+                "predict": {"method": "POST", "path": f"{self._base}:predict", "body": version.example()},
+                "limits": {"texts": self._max_texts, "bytes": self._max_body_bytes},
+                "see_also": [self._base, f"{self._base}/metadata", "/metrics"],
+            }
+        )
+
+    async def _metrics(self, _: Request) -> Response:
+        counts = list(itertools.accumulate(self._predictions))
+        text = _METRICS.format(
+            requests="\n".join(f'lmzoo_requests_total{{status="{s}"}} {n}' for s, n in sorted(self._requests.items())),
+            buckets="\n".join(
+                f'lmzoo_predict_seconds_bucket{{le="{upper}"}} {count}'
+                for upper, count in zip((*_BUCKETS, "+Inf"), counts, strict=True)
+            ),
+            seconds=self._seconds,
+            count=counts[-1],
+            model=json.dumps(self.versions.name, ensure_ascii=False),
+            version=max(self.versions.loaded),
+        )
+        return Response(text, media_type="text/plain; version=0.0.4")
+
+    async def _state(self, request: Request) -> Response:
+        number = request.path_params.get("version")
+        self.versions.get(number)
+        numbers = sorted(self.versions.loaded, reverse=True) if number is None else [number]
+        fine = {"error_code": "OK", "error_message": ""}
+        states: list[Json] = [{"version": str(n), "state": "AVAILABLE", "status": fine} for n in numbers]
+        return _response({"model_version_status": states})
+
+    def _metadata(self, request: Request) -> Response:  # it reads a file, and so it has a thread
+        number = request.path_params.get("version")
+        metadata = self.versions.get(number).metadata()
+        number = max(self.versions.loaded) if number is None else number
+        spec = {"name": self.versions.name, "signature_name": "", "version": str(number)}
+        return _response({"model_spec": spec, "metadata": metadata})
+
+    async def _predict(self, request: Request) -> Response:
+        start = time.perf_counter()
+        try:
+            body = await self._body(request)
+            if (encoding := request.headers.get("Content-Encoding", "identity")) != "identity":
+                message = f"The body must be plain JSON, not {encoding}."
+                raise RequestError(message, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            response = await run_in_threadpool(self._answer, request.path_params.get("version"), body)
+        except asyncio.CancelledError:
+            raise RequestError("The server is stopping.", HTTPStatus.SERVICE_UNAVAILABLE) from None
+        seconds = time.perf_counter() - start
+        self._seconds += seconds
+        self._predictions[bisect.bisect_left(_BUCKETS, seconds)] += 1
+        return response
+
+    def _answer(self, version: int | None, body: bytes) -> Response:
+        try:
+            request = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"The body is not JSON: {error}") from None
+        return _response(self.versions.get(version).predict(request, self._max_texts))
+
+    async def _body(self, request: Request) -> bytes:
+        body, most = bytearray(), self._max_body_bytes
+        too_large = RequestError(f"A body may have {most} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if int(request.headers.get("Content-Length", 0)) > most:
+            raise too_large
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                async for part in request.stream():
+                    if len(body) + len(part) > most:
+                        raise too_large
+                    body += part
+        except TimeoutError:
+            message = f"The body did not arrive within {self._body_seconds:g} seconds."
+            raise RequestError(message, HTTPStatus.REQUEST_TIMEOUT) from None
+        return bytes(body)
+
+    async def _no_route(self, request: Request, error: HTTPException) -> Response:
+        path = request.scope["path"]
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            method = "POST" if path.endswith(":predict") else "GET"
+            message = f"{path} takes {method}, not {request.method}."
+        else:
+            message = f"There is nothing at {path}; there is {self._base}[/versions/N][:predict|/metadata]."
+        return _response({"error": message}, error.status_code, error.headers)
+
+
+def _response(answer: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
+    return Response(body, status, headers, "application/json")

@@ -1,0 +1,136 @@
+"""Runs a `RestApi` under uvicorn: in the foreground for `lmzoo serve`, or in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+try:
+    import h11
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    from lmzoo.serving.rest_api import RestApi
+except ModuleNotFoundError as error:
+    raise ImportError(f"Serving needs {error.name}: pip install 'lmzoo[serve]'.") from error
+
+_BACKLOG = 1024  # clients that may wait to be accepted
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 as uvicorn speaks it, and two things that it does not do.
+
+    Connections on which no complete request has arrived time out, too, and a malformed body gets at most one answer.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_request()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # so that the application's answer is not sent as well
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+    def _await_request(self) -> None:
+        if (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+
+@contextlib.contextmanager
+def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]:
+    """A socket that clients can connect to already, before anything answers them.
+
+    Args:
+        host: address to listen at; by default one that other machines cannot reach.
+        port: 0 for a free one.
+
+    Raises:
+        OSError: if the port is taken.
+    """
+    try:
+        listener = socket.create_server((host, port), backlog=_BACKLOG)
+    except OSError as error:
+        reason = error.strerror.partition(" (")[0]
+        raise OSError(f"Cannot listen at {host}, port {port}: {reason}. Choose another port.") from None
+    with listener:
+        yield listener
+
+
+def make_server(api: RestApi, idle_seconds: float = 10.0) -> uvicorn.Server:
+    """A uvicorn server that logs only errors.
+
+    Args:
+        api: the application.
+        idle_seconds: after how long idle connections are closed.
+    """
+    return uvicorn.Server(
+        uvicorn.Config(
+            api,
+            loop="asyncio",
+            http=_Protocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=idle_seconds,  # type: ignore[arg-type]
+            timeout_graceful_shutdown=5,
+        )
+    )
+
+
+def serve(api: RestApi, listener: socket.socket) -> None:
+    """Answers requests until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        make_server(api).run([listener])
+
+
+@contextlib.contextmanager
+def running_server(api: RestApi, idle_seconds: float = 10.0) -> Iterator[str]:
+    """Answers requests in a thread while the body runs.
+
+    Args:
+        api: the application.
+        idle_seconds: after how long idle connections are closed.
+
+    Yields:
+        The server's URL, without a slash at its end.
+
+    Example:
+
+    ```python
+    import json, urllib.request
+    import lmzoo
+    from lmzoo.serving.rest_api import RestApi
+    from lmzoo.serving.server import running_server
+
+    lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased").export("serving/words/1", verbose=False)
+    with running_server(RestApi("serving/words")) as url:
+        body = json.dumps({"inputs": {"text": ["She opened the [MASK]."]}}).encode()
+        answer = json.load(urllib.request.urlopen(f"{url}/v1/models/words:predict", body))
+    answer["outputs"]["token"]  # [[[..., ..., ..., ..., ...]]]
+    ```
+    """
+    with listening() as listener:
+        server = make_server(api, idle_seconds)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            yield f"http://localhost:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
