@@ -287,7 +287,7 @@ FAULTS = (
     Fault(
         "weights of texts are ignored in learning to fill masks",
         "tasks/masked_lm.py",
-        "if sample_weight is not None:\n            weights *= sample_weight[rows][:, None]\n        return features,",
+        "if examples.weights is not None:\n            weights *= examples.weights[rows][:, None]\n        return features,",
         "return features,",
     ),
     Fault(
@@ -362,8 +362,8 @@ FAULTS = (
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "train, held = (Documents(corpus, count, side) for side in (False, True))",
-        "train, held = (Documents(corpus, count, side) for side in (False, False))",
+        "train, held = (TrainingDocuments(corpus, count, side) for side in (False, True))",
+        "train, held = (TrainingDocuments(corpus, count, side) for side in (False, False))",
     ),
     Fault(
         "AllenNLP's Elmo trains the language model though it is told not to",
