@@ -9,7 +9,7 @@ import keras
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, is_integer, require
-from lmzoo.families.transformer import TransformerBackbone, block_of, embedding_of, inputs_of
+from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.remat import seeds_of
@@ -18,19 +18,11 @@ from lmzoo.layers.scan import scan
 
 @dataclass(frozen=True, kw_only=True)
 class AlbertConfig(EncoderConfig):
-    """Configuration of an ALBERT encoder: `EncoderConfig` and what follows.
+    """The arguments of `AlbertBackbone`: those of `EncoderConfig` and what shares weights.
 
     `dropout` was 0.1 in the first release (0 for xxlarge) and 0 in the second. `activation` is `"gelu_tanh"` in
     Google's code and the second release, `"gelu"` in Hugging Face's conversions of the first, `"relu"` in the Chinese
     models.
-
-    Attributes:
-        embedding_dim: width of the word table, E.
-        num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
-        num_inner_repetitions: blocks of a group.
-        embedding_projection: whether a linear layer leads from E to H; by default where they differ. (Google's code has
-            none where they are equal, Hugging Face's always has one.)
-        unroll: whether to compile every application on its own rather than one loop.
     """
 
     embedding_dim: int = 128
@@ -162,7 +154,28 @@ class AlbertBackbone(TransformerBackbone):
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of
     num_layers · num_inner_repetitions + 1 tensors (B, T, H), the first of them the embeddings after the projection.
 
-    It takes the fields of `AlbertConfig` as keyword arguments, and `dtype`, a dtype policy.
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: rows of the position table: the longest input in tokens.
+        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser.
+        embedding_dim: width of the word table, E.
+        num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
+        num_inner_repetitions: blocks of a group.
+        embedding_projection: whether a linear layer leads from E to H; by default where they differ. (Google's code has
+            none where they are equal, Hugging Face's always has one.)
+        unroll: whether to compile every application on its own rather than one loop.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
@@ -196,7 +209,7 @@ class AlbertBackbone(TransformerBackbone):
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Builds the graph."""
         # === Layers ===
-        layers: dict[str, Any] = {"embeddings": embedding_of(config, dtype, config.embedding_dim)}
+        layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype, config.embedding_dim)}
         if config.embedding_projection:
             initializer = TruncatedNormal(stddev=config.initializer_range)
             layers["embedding_projection"] = keras.layers.Dense(
@@ -204,7 +217,7 @@ class AlbertBackbone(TransformerBackbone):
             )
         names = [f"group_{i}_block_{j}" for i in range(config.num_groups) for j in range(config.num_inner_repetitions)]
         layers["encoder"] = SharedBlocks(
-            [block_of(config, dtype, name) for name in names],
+            [cls.make_block(config, dtype, name) for name in names],
             config.num_groups,
             config.num_layers // config.num_groups,
             config.unroll,

@@ -34,7 +34,29 @@ class ElmoBackbone(Backbone):
     On TensorFlow a call outside of a graph encodes each different word once; `backbone.bilm.encoder.dedupe = True` does
     so in graphs that XLA does not compile.
 
-    It takes the fields of `ElmoConfig` as keyword arguments, and `dtype`, a dtype policy.
+    Args:
+        lstm_dim: width of an LSTM's memory, D.
+        projection_dim: width of a word's vector and of an LSTM's output, P. If it is D there is no projection.
+        num_layers: number of LSTMs in each direction.
+        num_highway: number of highway layers over the characters' filters.
+        char_embedding_dim: width of a character, E.
+        filters: (width, count) of each convolution; the counts' sum F is at least P. If it is P there is no projection.
+        activation: `"relu"` or `"tanh"`, of the convolutions.
+        max_characters: characters of a word, W: columns of `character_ids`.
+        cell_clip: bound of the LSTMs' memory, or None.
+        projection_clip: bound of the LSTMs' projected output, or None.
+        skip_connections: whether an LSTM's input is added to its output, from the second one on.
+        vocabulary_size: None for words from characters; for words from a table its number of ids, V, of which 0 is for
+            no token.
+        start_token_id: of a model with a vocabulary: the id that begins a sentence.
+        end_token_id: the id that ends it.
+        dropout: rate in [0, 1) on the input of every LSTM.
+        layer_norm: of the mix, see `lmzoo.layers.ScalarMix`.
+        freeze_bilm: whether everything but the mix is frozen.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: False: there are no blocks to compute again in the backward pass.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range and
