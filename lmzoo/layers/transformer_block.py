@@ -128,7 +128,7 @@ class TransformerBlock(keras.layers.Layer):
         if pre:
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
             queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
-        x = self.attention(inputs, padding_mask, queries, cache, index, training=training)  # (B, S, H)
+        x = self.attention(inputs, padding_mask, queries, cache=cache, index=index, training=training)  # (B, S, H)
         x, cache = (x, None) if cache is None else x
         x = residual + self.dropout(x, training=training)
         if not pre:
