@@ -9,5 +9,7 @@ from typing import Any, TypeAlias
 Tensor: TypeAlias = Any
 # Lengths of the axes; None where one is not known before the model is called.
 Shape: TypeAlias = tuple[int | None, ...]
-# A model's inputs or outputs by name; a value may also be a tuple of tensors.
-Features: TypeAlias = dict[str, Tensor]
+# Tensors in tuples, lists and dicts, as the function's documentation says.
+Tensors: TypeAlias = Any
+# A model's inputs or outputs by name.
+Features: TypeAlias = dict[str, Tensors]

@@ -92,7 +92,7 @@ class Backbone(keras.Model):
         """Builds the graph: returns its layers by attribute name, its symbolic inputs and its outputs."""
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
         """Checks what can be checked outside of graphs, and calls the model."""
         self.check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
@@ -108,7 +108,7 @@ class Backbone(keras.Model):
         """For each input whose values are checked, by name, how many ids there are: 0 to one less."""
         return {}
 
-    def check_inputs(self, inputs: Any) -> None:
+    def check_inputs(self, inputs: Features) -> None:
         """Checks that the model can be called with `inputs`; while a graph is made only their names are known.
 
         Args:

@@ -223,9 +223,9 @@ class SelfAttention(keras.layers.Layer):
         padding_mask: Tensor,
         queries: Tensor | None = None,
         cache: Cache | None = None,
-        index: Any = None,
+        index: int | Tensor | None = None,
         training: bool = False,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, Cache]:
         """Attends to what each position may see, from every position or from `queries`.
 
         Raises:
@@ -260,7 +260,7 @@ class SelfAttention(keras.layers.Layer):
         output = ops.reshape(self.output_dense(context), ops.shape(queries))  # (B, S, H)
         return output if cache is None else (output, cache)
 
-    def _check_cache(self, inputs: Tensor, cache: Cache, index: Any) -> None:
+    def _check_cache(self, inputs: Tensor, cache: Cache, index: int | Tensor | None) -> None:
         if self.mask != "causal" or index is None:
             raise ValueError("`cache` is for causal attention, and needs `index`, the position of the first input.")
         new, room = inputs.shape[1], cache[0].shape[2]
@@ -293,7 +293,7 @@ class SelfAttention(keras.layers.Layer):
         padding_mask_shape: Shape | None = None,
         queries_shape: Shape | None = None,
         cache_shape: tuple[Shape, Shape] | None = None,
-    ) -> Any:
+    ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
         """The shape of the vectors that ask, and that of the cache, if there is one."""
         return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
 

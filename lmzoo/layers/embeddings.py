@@ -115,7 +115,7 @@ class TransformerEmbedding(keras.layers.Layer):
             x = self.layer_norm(x)
         return self.dropout(x, training=training)
 
-    def _positions(self, length: Any, padding_mask: Tensor | None) -> Tensor:
+    def _positions(self, length: int | Tensor, padding_mask: Tensor | None) -> Tensor:
         if not self.first_position:
             return ops.arange(length, dtype="int32")  # (T,)
         mask = ops.cast(padding_mask, "int32")  # (B, T)

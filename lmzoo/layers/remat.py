@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Tensor
 
-def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs: Any) -> Any:
+
+def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """`function(*inputs)`, of which the backward pass finds nothing kept but the inputs, and computes the rest again.
 
     `keras.remat` alone would draw the dropout of the second time anew on TensorFlow, and cannot draw any on JAX.
@@ -24,9 +25,9 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs:
     # On TensorFlow `v.value` is the variable itself, and seeds move on before the second time.
     fixed = [(v, ops.copy(v.value)) for v in others]
 
-    after: list[Any] = []
+    after: list[Tensor] = []
 
-    def run(*tensors: Any) -> tuple[Any, ...]:
+    def run(*tensors: Tensor) -> tuple[Tensor, ...]:
         values, arguments = tensors[: len(weights)], tensors[len(weights) :]
         with keras.StatelessScope(state_mapping=[*zip(weights, values, strict=True), *fixed]) as scope:
             result = function(*arguments)
@@ -40,7 +41,7 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs:
     return result
 
 
-def seeds_of(layer: keras.layers.Layer) -> list[Any]:
+def seeds_of(layer: keras.layers.Layer) -> list[Tensor]:
     """The variables of a layer that are no weights: what its dropout draws from."""
     weights = {id(v) for v in layer.weights}
     return [v for v in layer.variables if id(v) not in weights]

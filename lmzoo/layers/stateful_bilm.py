@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.dropout import Dropout
+from lmzoo.tensor_types import Tensor, Tensors
 
 
 class StreamedBiLM(keras.layers.Layer):
@@ -37,7 +38,7 @@ class StreamedBiLM(keras.layers.Layer):
         self.built = True
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Tensor]:
         """All variables, what is remembered included."""
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
@@ -58,7 +59,7 @@ class StreamedBiLM(keras.layers.Layer):
         memory.state = keras.tree.map_structure(_zeros_like, self.bilm.state_spec(rows))
         return True
 
-    def call(self, ids: Any, goes_on: Any, training: bool = False) -> tuple[Any, Any]:
+    def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
         """Reads a batch."""
         memory = self._memories[bool(training)]
         batch, steps = ops.shape(ids)[:2]
@@ -66,7 +67,7 @@ class StreamedBiLM(keras.layers.Layer):
         words = ops.transpose(ops.reshape(words, (batch, steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
         goes_on = goes_on[: memory.rows, None]
 
-        def before(stored: Any) -> Any:
+        def before(stored: Tensors) -> Tensor:
             stored = ops.convert_to_tensor(stored)[:batch]
             return stored * ops.cast(goes_on, stored.dtype)
 
@@ -78,7 +79,7 @@ class StreamedBiLM(keras.layers.Layer):
                 stored.assign(ops.reshape(new[: memory.rows], stored.shape))
         return tuple(self.dropout(ops.transpose(x, (1, 0, 2)), training=training) for x in outputs[-1])
 
-    def compute_output_spec(self, ids: Any, goes_on: Any, training: bool = False) -> tuple[Any, Any]:
+    def compute_output_spec(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
         """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
         (_, output), *_ = self.bilm.state_spec(ids.shape[0])["forward"]
         shape = (*ids.shape[:2], output.shape[-1])
@@ -89,12 +90,12 @@ class _Memory:
     """What the rows remember: a state of variables, which Keras would save if it were an attribute of the layer."""
 
     rows = 0
-    state: Any = None
+    state: Tensors = None
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Tensor]:
         return [] if self.state is None else keras.tree.flatten(self.state)
 
 
-def _zeros_like(spec: Any) -> Any:
+def _zeros_like(spec: keras.KerasTensor) -> keras.Variable:
     return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name="memory")

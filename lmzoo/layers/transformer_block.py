@@ -100,9 +100,9 @@ class TransformerBlock(keras.layers.Layer):
         padding_mask: Tensor,
         queries: Tensor | None = None,
         cache: Cache | None = None,
-        index: Any = None,
+        index: int | Tensor | None = None,
         training: bool = False,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, Cache]:
         """Applies the block.
 
         Raises:
@@ -110,7 +110,7 @@ class TransformerBlock(keras.layers.Layer):
         """
         vectors = (inputs,) if queries is None else (inputs, queries)
 
-        def apply(inputs: Tensor, queries: Tensor | None = None) -> Any:
+        def apply(inputs: Tensor, queries: Tensor | None = None) -> Tensor | tuple[Tensor, Cache]:
             return self._apply(inputs, padding_mask, queries, cache, index, training)
 
         return recomputed(self, apply, *vectors) if self.remat and training else apply(*vectors)
@@ -121,9 +121,9 @@ class TransformerBlock(keras.layers.Layer):
         padding_mask: Tensor,
         queries: Tensor | None,
         cache: Cache | None,
-        index: Any,
+        index: int | Tensor | None,
         training: bool,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, Cache]:
         pre, residual = self.norm == "pre", inputs if queries is None else queries
         if pre:
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
@@ -153,7 +153,7 @@ class TransformerBlock(keras.layers.Layer):
         padding_mask_shape: Shape | None = None,
         queries_shape: Shape | None = None,
         cache_shape: tuple[Shape, Shape] | None = None,
-    ) -> Any:
+    ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
         """See `SelfAttention.compute_output_shape`."""
         return self.attention.compute_output_shape(inputs_shape, padding_mask_shape, queries_shape, cache_shape)
 

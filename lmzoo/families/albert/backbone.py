@@ -14,6 +14,7 @@ from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.remat import seeds_of
 from lmzoo.layers.scan import scan
+from lmzoo.tensor_types import Features, Shape, Tensor, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +81,13 @@ class SharedBlocks(keras.layers.Layer):
         size = len(self.blocks) // self.num_groups
         return [self.blocks[i : i + size] for i in range(0, len(self.blocks), size)]
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the blocks' weights."""
         for block in self.blocks:
             block.build(input_shape)
         self.built = True
 
-    def call(self, x: Any, padding_mask: Any, training: bool = False) -> list[Any]:
+    def call(self, x: Tensor, padding_mask: Tensor, training: bool = False) -> list[Tensor]:
         """Applies all groups."""
         states = []
         for group in self.groups:
@@ -100,12 +101,12 @@ class SharedBlocks(keras.layers.Layer):
                 x = new[-1]
         return states
 
-    def _loop(self, group: list[TransformerBlock], x: Any, padding_mask: Any, training: bool) -> list[Any]:
+    def _loop(self, group: list[TransformerBlock], x: Tensor, padding_mask: Tensor, training: bool) -> list[Tensor]:
         # Only a stateless call may stand in a loop: the dropout seeds go through it as part of the carry.
         trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
 
-        def step(carry: Any, _: Any) -> tuple[Any, Any]:
+        def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
             x, seeds = carry
             outputs, after = [], []
             for block, weights, state in zip(group, trainable, seeds, strict=True):
@@ -123,9 +124,7 @@ class SharedBlocks(keras.layers.Layer):
                     variable.assign(value)
         return [output[i] for i in range(self.repetitions) for output in outputs]
 
-    def compute_output_shape(
-        self, x_shape: tuple[int | None, ...], padding_mask_shape: Any = None
-    ) -> list[tuple[int | None, ...]]:
+    def compute_output_shape(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> list[Shape]:
         """The inputs' shape, for each application of a block."""
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
@@ -206,7 +205,7 @@ class AlbertBackbone(TransformerBackbone):
         return [block for group in self.encoder.groups for block in group * self.encoder.repetitions]
 
     @classmethod
-    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
         """Builds the graph."""
         # === Layers ===
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype, config.embedding_dim)}

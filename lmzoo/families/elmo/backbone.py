@@ -10,9 +10,10 @@ from keras import ops
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.elmo.config import ElmoConfig
-from lmzoo.families.elmo.layers import MARKER_LENGTH, BiLM
+from lmzoo.families.elmo.layers import MARKER_LENGTH, BiLM, State
 from lmzoo.families.input_checks import check_like, known_values
 from lmzoo.layers import MeanPooler, ScalarMix
+from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
 
@@ -83,9 +84,7 @@ class ElmoBackbone(Backbone):
             self.bilm.trainable = False
 
     @classmethod
-    def assemble(
-        cls, config: ElmoConfig, dtype: keras.DTypePolicy
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def assemble(cls, config: ElmoConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
         """Builds the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
@@ -101,11 +100,11 @@ class ElmoBackbone(Backbone):
         marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
         return layers, inputs, _finish(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
 
-    def padding_mask(self, inputs: dict[str, Any]) -> Any:
+    def padding_mask(self, inputs: Features) -> Tensor:
         """Where the tokens of `inputs` are real: bool (B, T)."""
         return _mask_of(inputs)
 
-    def call_with_state(self, inputs: dict[str, Any], state: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def call_with_state(self, inputs: Features, state: State | None = None) -> tuple[Features, State]:
         """The outputs if each row's LSTMs start where a call before left them, as in the original implementations.
 
         Args:
@@ -135,8 +134,8 @@ class ElmoBackbone(Backbone):
         return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _mask_of(inputs)), state
 
     def marked_layers(
-        self, inputs: dict[str, Any], state: Any = None, training: bool = False
-    ) -> tuple[tuple[Any, ...], Any, dict[str, Any]]:
+        self, inputs: Features, state: State | None = None, training: bool = False
+    ) -> tuple[tuple[Tensor, ...], Tensor, State]:
         """The layers of the language model with the sentence markers.
 
         Args:
@@ -154,7 +153,7 @@ class ElmoBackbone(Backbone):
         words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_input_name(self.config))))
         return self.bilm(words, _mask_of(inputs), state, training=training)
 
-    def word_vectors(self, ids: Any) -> Any:
+    def word_vectors(self, ids: Tensor) -> Tensor:
         """The vectors of single words, which do not depend on their context: what a cache of a vocabulary holds.
 
         Args:
@@ -170,7 +169,7 @@ class ElmoBackbone(Backbone):
         """See `Backbone.id_counts`."""
         return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
-    def check_inputs(self, inputs: Any) -> None:
+    def check_inputs(self, inputs: Features) -> None:
         """See `Backbone.check_inputs`; also that there are no other inputs, and no token after padding."""
         if isinstance(inputs, dict) and inputs.keys() - self.input.keys():
             raise self._other_inputs(inputs)
@@ -193,7 +192,7 @@ def _input_name(config: ElmoConfig) -> str:
     return "character_ids" if config.vocabulary_size is None else "token_ids"
 
 
-def _mask_of(inputs: dict[str, Any]) -> Any:
+def _mask_of(inputs: Features) -> Tensor:
     """Where tokens are real: bool (B, T)."""
     if "padding_mask" in inputs:
         return ops.cast(inputs["padding_mask"], "bool")
@@ -202,7 +201,9 @@ def _mask_of(inputs: dict[str, Any]) -> Any:
     return ops.convert_to_tensor(inputs["token_ids"]) > 0
 
 
-def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Any, marked_mask: Any, mask: Any) -> dict[str, Any]:
+def _finish(
+    mix: ScalarMix, pooler: MeanPooler, marked: tuple[Tensor, ...], marked_mask: Tensor, mask: Tensor
+) -> Features:
     """The outputs, from the language model's layers with markers."""
     real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)

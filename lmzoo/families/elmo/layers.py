@@ -6,7 +6,7 @@ D width of an LSTM's memory.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
@@ -16,7 +16,11 @@ from lmzoo.layers import Dropout, GatherPositions
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
+from lmzoo.tensor_types import Shape, Tensor, Tensors
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
+
+# Of each direction and LSTM, the memory (B, D) and the output (B, P) of the last step.
+State: TypeAlias = dict[str, tuple[tuple[Tensor, ...], ...]]
 
 
 class BiLM(keras.layers.Layer):
@@ -62,7 +66,7 @@ class BiLM(keras.layers.Layer):
         self.dropout = Dropout(config.dropout, dtype=policy, name="dropout")
         self.gather = GatherPositions(dtype=policy, name="gather_positions")
 
-    def build(self, inputs_shape: Any, padding_mask_shape: Any = None, state_shape: Any = None) -> None:
+    def build(self, inputs_shape: Shape, padding_mask_shape: Shape | None = None, state_shape: Tensors = None) -> None:
         """Creates the sublayers' weights."""
         self.encoder.build((None, None))
         for lstm in self.lstms:
@@ -70,8 +74,8 @@ class BiLM(keras.layers.Layer):
         self.built = True
 
     def compute_output_spec(
-        self, inputs: Any, padding_mask: Any, state: Any = None, training: bool = False
-    ) -> tuple[Any, Any, Any]:
+        self, inputs: Tensor, padding_mask: Tensor, state: State | None = None, training: bool = False
+    ) -> tuple[tuple[Tensor, ...], Tensor, State]:
         """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
         batch, length = inputs.shape[:2]
         length = None if length is None else length + 2
@@ -79,7 +83,7 @@ class BiLM(keras.layers.Layer):
         layers = tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.config.num_layers + 1))
         return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
-    def state_spec(self, batch: int | None = None) -> dict[str, Any]:
+    def state_spec(self, batch: int | None = None) -> State:
         """Shapes and dtypes of a state of `batch` rows."""
         memory = (batch, self.config.lstm_dim), self.lstms[0].memory_dtype
         output = (batch, self.config.projection_dim), self.compute_dtype
@@ -88,7 +92,9 @@ class BiLM(keras.layers.Layer):
             for direction in DIRECTIONS
         }
 
-    def call(self, inputs: Any, padding_mask: Any, state: Any = None, training: bool = False) -> tuple[Any, Any, Any]:
+    def call(
+        self, inputs: Tensor, padding_mask: Tensor, state: State | None = None, training: bool = False
+    ) -> tuple[tuple[Tensor, ...], Tensor, State]:
         """Puts the markers around the sentences and runs the stacks."""
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
@@ -113,8 +119,13 @@ class BiLM(keras.layers.Layer):
         return tuple(layer * mask for layer in layers), real, state
 
     def stacks(
-        self, forward: Any, backward: Any, lengths: Any = None, state: Any = None, training: bool = False
-    ) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+        self,
+        forward: Tensor,
+        backward: Tensor,
+        lengths: Tensor | None = None,
+        state: State | None = None,
+        training: bool = False,
+    ) -> tuple[list[tuple[Tensor, Tensor]], State]:
         """Runs the LSTMs of both directions over words; the two need not be of the same text.
 
         Args:
@@ -132,7 +143,7 @@ class BiLM(keras.layers.Layer):
         last = (steps if lengths is None else lengths) - 1
         chosen = ops.arange(batch) + batch * last  # (B,)
         inputs, outputs = (forward, backward), []
-        ends: dict[str, list[Any]] = {direction: [] for direction in DIRECTIONS}
+        ends: dict[str, list[tuple[Tensor, ...]]] = {direction: [] for direction in DIRECTIONS}
         for k, lstm in enumerate(self.lstms):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
             before = [None if state is None else state[direction][k] for direction in DIRECTIONS]
@@ -149,7 +160,7 @@ class BiLM(keras.layers.Layer):
             outputs.append(inputs)
         return outputs, {direction: tuple(pairs) for direction, pairs in ends.items()}
 
-    def _start(self, stored: Any, batch: Any) -> Any:
+    def _start(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
         """The memory (B, D) and the output (B, P) to start from: those stored, zeros for rows without."""
         memory = ops.zeros((batch, self.config.lstm_dim), self.lstms[0].memory_dtype)
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
@@ -157,7 +168,7 @@ class BiLM(keras.layers.Layer):
             return zeros
         return [ops.concatenate([ops.cast(s, z.dtype), z])[:batch] for s, z in zip(stored, zeros, strict=True)]
 
-    def _markers(self, width: Any) -> Any:
+    def _markers(self, width: int | Tensor) -> Tensor:
         """The two sentence markers: ids (2,), or characters (2, W)."""
         if self.config.vocabulary_size is not None:
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
@@ -165,7 +176,7 @@ class BiLM(keras.layers.Layer):
         return ops.convert_to_tensor(rows)[:, :width]
 
 
-def _surround(inputs: Any, markers: Any, lengths: Any) -> Any:
+def _surround(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
     """Sentences (B, T-2, ...) between `markers` (2, ...): (B, T, ...)."""
     trailing = (1,) * (len(inputs.shape) - 2)
     inputs = ops.pad(inputs, [[0, 0], [1, 1], *([0, 0] for _ in trailing)])  # (B, T, ...)
