@@ -35,6 +35,7 @@ class Backbone(keras.Model):
     """
 
     config_class: ClassVar[type]
+    causal: ClassVar[bool] = False  # whether each position sees only those up to itself
     lora_rank: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -26,7 +26,6 @@ class TransformerBackbone(Backbone):
     * `has_pooler`: whether `pooled_output` goes through a dense layer. Causal models have none.
     """
 
-    causal: ClassVar[bool] = False
     norm: ClassVar[str] = "post"
     embedding_norm: ClassVar[bool] = True
     has_pooler: ClassVar[bool] = True

@@ -13,6 +13,7 @@ import lmzoo.family
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.family import Family, families, family_of, register_family
+from lmzoo.models import MaskedLM, Pretrainer
 from lmzoo.testing import FAMILY_CHECKS, tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.text import WordPieceTokenizer
 from lmzoo.text.packing import Packing
@@ -131,3 +132,10 @@ def test_vectors_at_positions_are_refused(backbone, features):
     message = "`vectors_at` lets chosen positions attend to all others, but a ToyBackbone is causal"
     with pytest.raises(ValueError, match=message):
         backbone.vectors_at(features, np.zeros((7, 1), "int32"))
+
+
+@pytest.mark.parametrize("task", [MaskedLM, Pretrainer])
+def test_a_decoder_fills_no_masks(task, backbone):
+    assert not task.supports(TOY)
+    with pytest.raises(ValueError, match=r"ToyBackbone cannot fill masks: it is causal\."):
+        task(backbone, tiny_preprocessor(TOY))

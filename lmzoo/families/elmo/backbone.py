@@ -10,10 +10,10 @@ from keras import ops
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.elmo.config import ElmoConfig
-from lmzoo.families.elmo.layers import MARKER_LENGTH, BiLM, State
+from lmzoo.families.elmo.layers import MARKER_LENGTH, BiLM
 from lmzoo.families.input_checks import check_like, known_values
 from lmzoo.layers import MeanPooler, ScalarMix
-from lmzoo.tensor_types import Features, Tensor
+from lmzoo.tensor_types import Features, Tensor, Tensors
 from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
 
@@ -104,7 +104,7 @@ class ElmoBackbone(Backbone):
         """Where the tokens of `inputs` are real: bool (B, T)."""
         return _mask_of(inputs)
 
-    def call_with_state(self, inputs: Features, state: State | None = None) -> tuple[Features, State]:
+    def call_with_state(self, inputs: Features, state: Tensors = None) -> tuple[Features, Tensors]:
         """The outputs if each row's LSTMs start where a call before left them, as in the original implementations.
 
         Args:
@@ -134,8 +134,8 @@ class ElmoBackbone(Backbone):
         return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _mask_of(inputs)), state
 
     def marked_layers(
-        self, inputs: Features, state: State | None = None, training: bool = False
-    ) -> tuple[tuple[Tensor, ...], Tensor, State]:
+        self, inputs: Features, state: Tensors = None, training: bool = False
+    ) -> tuple[Tensors, Tensor, Tensors]:
         """The layers of the language model with the sentence markers.
 
         Args:
@@ -201,9 +201,7 @@ def _mask_of(inputs: Features) -> Tensor:
     return ops.convert_to_tensor(inputs["token_ids"]) > 0
 
 
-def _finish(
-    mix: ScalarMix, pooler: MeanPooler, marked: tuple[Tensor, ...], marked_mask: Tensor, mask: Tensor
-) -> Features:
+def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
     """The outputs, from the language model's layers with markers."""
     real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)

@@ -6,7 +6,7 @@ D width of an LSTM's memory.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import keras
 from keras import ops
@@ -18,9 +18,6 @@ from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor, Tensors
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
-
-# Of each direction and LSTM, the memory (B, D) and the output (B, P) of the last step.
-State: TypeAlias = dict[str, tuple[tuple[Tensor, ...], ...]]
 
 
 class BiLM(keras.layers.Layer):
@@ -74,8 +71,8 @@ class BiLM(keras.layers.Layer):
         self.built = True
 
     def compute_output_spec(
-        self, inputs: Tensor, padding_mask: Tensor, state: State | None = None, training: bool = False
-    ) -> tuple[tuple[Tensor, ...], Tensor, State]:
+        self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
+    ) -> tuple[Tensors, Tensor, Tensors]:
         """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
         batch, length = inputs.shape[:2]
         length = None if length is None else length + 2
@@ -83,7 +80,7 @@ class BiLM(keras.layers.Layer):
         layers = tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.config.num_layers + 1))
         return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
-    def state_spec(self, batch: int | None = None) -> State:
+    def state_spec(self, batch: int | None = None) -> Tensors:
         """Shapes and dtypes of a state of `batch` rows."""
         memory = (batch, self.config.lstm_dim), self.lstms[0].memory_dtype
         output = (batch, self.config.projection_dim), self.compute_dtype
@@ -93,8 +90,8 @@ class BiLM(keras.layers.Layer):
         }
 
     def call(
-        self, inputs: Tensor, padding_mask: Tensor, state: State | None = None, training: bool = False
-    ) -> tuple[tuple[Tensor, ...], Tensor, State]:
+        self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
+    ) -> tuple[Tensors, Tensor, Tensors]:
         """Puts the markers around the sentences and runs the stacks."""
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
@@ -119,13 +116,8 @@ class BiLM(keras.layers.Layer):
         return tuple(layer * mask for layer in layers), real, state
 
     def stacks(
-        self,
-        forward: Tensor,
-        backward: Tensor,
-        lengths: Tensor | None = None,
-        state: State | None = None,
-        training: bool = False,
-    ) -> tuple[list[tuple[Tensor, Tensor]], State]:
+        self, forward: Tensor, backward: Tensor, lengths: Tensor = None, state: Tensors = None, training: bool = False
+    ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
         """Runs the LSTMs of both directions over words; the two need not be of the same text.
 
         Args:
