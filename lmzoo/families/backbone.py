@@ -117,7 +117,7 @@ class Backbone(keras.Model):
 
         Raises:
             TypeError: if one is neither array nor tensor.
-            ValueError: naming an input that is missing, or an id that the model does not have, its row and position.
+            ValueError: naming an input that is missing, or an id that the model does not have and where it is.
         """
         if not isinstance(inputs, dict) or not self.input.keys() <= inputs.keys():
             raise self._other_inputs(inputs)
@@ -150,7 +150,7 @@ class Backbone(keras.Model):
         return gather(outputs["sequence_output"], positions)
 
     def compiled_by_xla(self, answer: bool) -> None:
-        """Says whether XLA compiles what the backbone is part of: where not, layers may skip repeated words."""
+        """Tells the layers whether XLA compiles the model; if not, they may skip repeated words."""
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not answer

@@ -1,4 +1,4 @@
-"""Whether what a model is called with is what it takes."""
+"""Checks of a model's inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
 
     Raises:
         TypeError: if it has no shape.
-        ValueError: for an id that is negative or too high, naming row and position.
+        ValueError: for an id that is negative or too high, naming the sequence and the position.
     """
     if not hasattr(ids, "shape"):
         raise TypeError(f"`{name}` must be an array or a tensor, got {type(ids).__name__}.")

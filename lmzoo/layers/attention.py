@@ -1,7 +1,7 @@
 """Multi-head self-attention over right-padded batches, in both directions or causal, with a cache if need be.
 
-Letters in shape comments: B batch, T positions of the keys, S positions that ask, N heads, D width of a head, H = N·D
-hidden width.
+Letters in shape comments: B batch, T positions of the keys, S positions of the queries, N heads, D width of a
+head, H = N·D hidden width.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class SelfAttention(keras.layers.Layer):
         self.built = True
 
     def _heads(self, x: Tensor, *layers: keras.layers.Dense) -> list[Tensor]:
-        """What `layers` make of `x` (B, T, H), split into heads: (B, N, T, D) each."""
+        """The outputs of `layers` for `x` (B, T, H), split into heads: (B, N, T, D) each."""
         rows = as_rows(x)  # (B·T, H)
         special = any(layer.lora_enabled or layer.quantization_mode is not None for layer in layers)
         if beforehand := (_JOINED.get() or {}).get(layers):
@@ -294,7 +294,7 @@ class SelfAttention(keras.layers.Layer):
         queries_shape: Shape | None = None,
         cache_shape: tuple[Shape, Shape] | None = None,
     ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
-        """The shape of the vectors that ask, and that of the cache, if there is one."""
+        """The shape of the queries, and that of the cache, if there is one."""
         return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
 
     def get_config(self) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]
     Such functions read copies of the weights as they are now; quantised layers stay as they are.
 
     Args:
-        layers: whose projections to join.
+        layers: the attention layers whose projections are joined.
 
     Yields:
         The copies, `tf.Variable`s, which have to be kept as long as the functions.

@@ -16,7 +16,7 @@ from lmzoo.tensor_types import Shape, Tensor
 
 
 def zero_first(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
-    """`initializer` for a table whose first row, that of no token, is zero."""
+    """`initializer` for a table whose first row, which belongs to no token, is zero."""
 
     def initialize(shape: Shape, dtype: str) -> Tensor:
         return ops.pad(initializer((shape[0] - 1, *shape[1:]), dtype=dtype), [[1, 0], [0, 0]])
@@ -139,7 +139,7 @@ class CharacterEncoder(keras.layers.Layer):
     def call(self, inputs: Tensor) -> Tensor:
         """Encodes words."""
         widest = max(width for width, _ in self.filters)
-        # The widest filter sees a window of nothing but padding, as it does wherever the full row has one.
+        # The widest filter sees a window of nothing but padding, as it does in words padded to their full width.
         words = ops.pad(inputs, [[0, 0], [0, widest]], constant_values=self.padding)[:, : self.max_characters]
         if not self._dedupes():
             return self._encode(words)

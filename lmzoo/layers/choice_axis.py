@@ -1,4 +1,4 @@
-"""Examples with several choices as rows, and back.
+"""Choices of an example as sequences of a batch, and back.
 
 Letters: B examples, C choices, T positions.
 """
@@ -17,7 +17,7 @@ ABSENT = -30_000.0  # below all that heads return; its softmax is 0 and, in floa
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MergeChoices(keras.layers.Layer):
-    """Each choice of each example as a row.
+    """Each choice of each example as a sequence of its own.
 
     Call argument: `x` (B, C, ...). Returns (B·C, ...).
     """
@@ -34,7 +34,7 @@ class MergeChoices(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SplitChoices(keras.layers.Layer):
-    """Scores of rows as scores of each example's choices; -30,000 for a choice that is all padding.
+    """Scores of sequences as scores of each example's choices; -30,000 for a choice that is all padding.
 
     Call arguments: `scores` float (B·C, 1), `padding_mask` int or bool (B, C, T). Returns float32 (B, C).
     """

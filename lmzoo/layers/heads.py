@@ -162,7 +162,8 @@ class SpanHead(keras.layers.Layer):
         initializer_range: float, standard deviation of the truncated normal initialiser.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2),
-    starts and ends. At padding they are -1e9, so that no softmax over the positions depends on how far a row is padded.
+    starts and ends. At padding they are -1e9, so that a softmax over the positions does not depend on the amount
+    of padding.
     """
 
     def __init__(self, initializer_range: float = 0.02, **kwargs: Any) -> None:

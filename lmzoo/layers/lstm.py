@@ -1,6 +1,6 @@
 """LSTMs with a projection, both directions in one loop.
 
-Letters in shape comments: T steps, B rows, P width of inputs and outputs, D width of the memory.
+Letters in shape comments: T steps, B sequences, P width of inputs and outputs, D width of the memory.
 """
 
 from __future__ import annotations
@@ -204,5 +204,5 @@ def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """Sum over steps and rows of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
+    """Sum over steps and sequences of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
     return ops.matmul(ops.transpose(as_rows(a)), as_rows(b))

@@ -1,4 +1,4 @@
-"""From a sequence of vectors to one of them, to some, to their mean or to their maximum."""
+"""Pooling: from a sequence of vectors to one of them, to some, to their mean or to their maximum."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FirstTokenPooler(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MeanPooler(keras.layers.Layer):
-    """Mean of the vectors of the real tokens; zeros for a row without any.
+    """The mean of the real tokens' vectors; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
@@ -78,7 +78,7 @@ class MeanPooler(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaxPooler(keras.layers.Layer):
-    """Maximum of each feature over the real tokens; zeros for a row without any.
+    """The maximum of each feature over the real tokens; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """

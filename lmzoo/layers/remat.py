@@ -1,4 +1,7 @@
-"""Computing again in the backward pass instead of keeping (Chen et al., 2016, https://arxiv.org/abs/1604.06174)."""
+"""Rematerialization: computing again in the backward pass instead of keeping (Chen et al., 2016).
+
+https://arxiv.org/abs/1604.06174
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from lmzoo.tensor_types import Tensor
 
 
 def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """`function(*inputs)`, of which the backward pass finds nothing kept but the inputs, and computes the rest again.
+    """`function(*inputs)`; only the inputs are kept for the backward pass, which computes the rest again.
 
     `keras.remat` alone would draw the dropout of the second time anew on TensorFlow, and cannot draw any on JAX.
 
     Args:
-        layer: whose variables the function reads, and whose seeds it draws from; the function changes no others.
-        function: made of the layer's parts; returns one float tensor.
+        layer: the layer whose variables and seeds the function uses; it changes no other variables.
+        function: part of the layer's computation; returns one float tensor.
         *inputs: float tensors.
     """
     weights = layer.trainable_variables
@@ -42,6 +45,6 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inpu
 
 
 def seeds_of(layer: keras.layers.Layer) -> list[Tensor]:
-    """The variables of a layer that are no weights: what its dropout draws from."""
+    """The variables of a layer that are not weights: the seeds of its dropout."""
     weights = {id(v) for v in layer.weights}
     return [v for v in layer.variables if id(v) not in weights]

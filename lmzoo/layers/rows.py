@@ -1,4 +1,4 @@
-"""Tensors seen as matrices."""
+"""Tensors reshaped to matrices."""
 
 from __future__ import annotations
 

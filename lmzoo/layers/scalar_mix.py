@@ -21,7 +21,7 @@ class ScalarMix(keras.layers.Layer):
     https://arxiv.org/abs/1802.05365
 
     With `layer_norm`, a layer is first normalised by one mean and one variance over all features of all the positions
-    that the mask calls real: over the whole batch, so that a row's result depends on its companions. The original
+    that the mask calls real: over the whole batch, so that the result of a sequence depends on the others. The original
     implementation leaves the sentence markers out of the mask and adds 1e-12 to the variance, AllenNLP leaves them in
     and adds 1e-13. Positions of padding are mixed like others: mask the result.
 

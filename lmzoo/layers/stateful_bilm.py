@@ -1,6 +1,6 @@
-"""A bidirectional language model that goes on, in every row, where the batch before ended.
+"""A bidirectional language model that goes on, in every sequence, where the previous batch ended.
 
-Letters in shape comments: B rows, T steps, W characters of a word, P width of a word.
+Letters in shape comments: B sequences, T steps, W characters of a word, P width of a word.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from lmzoo.tensor_types import Tensor, Tensors
 class StreamedBiLM(keras.layers.Layer):
     """The last layer's outputs of a language model that reads two streams of words, one in each direction.
 
-    What the LSTMs of a row remember is kept in variables, those of training apart from the others. They are no weights
-    and no file holds them. Gradients end where a batch begins.
+    The LSTMs' state after each sequence is kept in variables, one set for training and one for everything else. They
+    are not weights, and files do not hold them. Gradients end where a batch begins.
 
     Args:
         bilm: the language model: its `encoder` makes vectors of words, its `stacks` are the LSTMs of both directions.
         dropout: float, rate on the outputs.
 
     Call arguments: `ids`, int32 (B, T, 2, W) characters or (B, T, 2) ids, on the last axis but W what is read forward
-    and what is read backward, each in the order of reading; `goes_on` int32 (B,), 1 for rows that go on with the batch
-    before, 0 for rows that begin with zeros. Returns two float (B, T, P), forward and backward: what each step knows of
-    the word after it.
+    and what is read backward, each in the order of reading; `goes_on` int32 (B,), 1 for sequences that continue those
+    of the previous batch, 0 for those that begin with zeros. Returns two float (B, T, P), forward and backward: what
+    each step knows of the word after it.
     """
 
     def __init__(self, bilm: Any, dropout: float, **kwargs: Any) -> None:
@@ -39,18 +39,18 @@ class StreamedBiLM(keras.layers.Layer):
 
     @property
     def variables(self) -> list[Tensor]:
-        """All variables, what is remembered included."""
+        """All variables, the state included."""
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
     def make_room(self, rows: int, training: bool) -> bool:
-        """Lets batches of up to `rows` rows go on; in larger ones, other rows begin with zeros every time.
+        """Makes room for the state of `rows` sequences; in larger batches the others always begin with zeros.
 
         Args:
-            rows: int.
+            rows: int, number of sequences.
             training: whether in training.
 
         Returns:
-            Whether there was no such room before: functions that were compiled do not know of it.
+            Whether there was less room before: functions that were compiled then do not know the new variables.
         """
         memory = self._memories[training]
         if rows <= memory.rows:
@@ -87,7 +87,7 @@ class StreamedBiLM(keras.layers.Layer):
 
 
 class _Memory:
-    """What the rows remember: a state of variables, which Keras would save if it were an attribute of the layer."""
+    """The state of all sequences, as variables, which Keras would save if they were an attribute of the layer."""
 
     rows = 0
     state: Tensors = None

@@ -61,7 +61,7 @@ class ElmoBackbone(Backbone):
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range and
-            for padding before a token, naming row and position.
+            for padding before a token, naming the sequence and the position.
 
     Example:
 
@@ -105,16 +105,16 @@ class ElmoBackbone(Backbone):
         return _mask_of(inputs)
 
     def call_with_state(self, inputs: Features, state: Tensors = None) -> tuple[Features, Tensors]:
-        """The outputs if each row's LSTMs start where a call before left them, as in the original implementations.
+        """The outputs if the LSTMs start where an earlier call left them, as in the original implementations.
 
         Args:
             inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
-            state: what the call before returned, or None for zeros. It may be of another batch size: missing rows start
-                from zeros, rows that the batch lacks keep their state.
+            state: what the previous call returned, or None for zeros. It may be of another batch size: missing
+                sequences start from zeros, and those that the batch lacks keep their state.
 
         Returns:
             The outputs, a dict, and the state after them: for `"forward"` and `"backward"`, and for each layer, the
-            memory (B, D) and the output (B, P) of each row's last step. No gradients flow through a state.
+            memory (B, D) and the output (B, P) of each sequence's last step. No gradients flow through a state.
 
         Raises:
             ValueError: as a call of the backbone, and for a state of another form.

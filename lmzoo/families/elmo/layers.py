@@ -1,7 +1,7 @@
 """ELMo's language model: words, and two stacks of LSTMs that read them in opposite directions.
 
-Letters in shape comments: B rows, T positions (sentence markers included), W characters of a word, P width of a word,
-D width of an LSTM's memory.
+Letters in shape comments: B sequences, T positions (sentence markers included), W characters of a word, P width
+of a word, D width of an LSTM's memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BiLM(keras.layers.Layer):
     Args:
         config: the model's configuration.
 
-    Call arguments: `inputs`, what a sentence in each row holds between its markers: characters int32 (B, T-2, W), ids
+    Call arguments: `inputs`, each sentence without its markers: characters int32 (B, T-2, W), ids
     int32 (B, T-2) or words' vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see
     `ElmoBackbone.call_with_state`. Returns a tuple of num_layers + 1 float (B, T, 2P), the layers with the markers,
     zero at padding; their mask, bool (B, T); the state after the sentences.
@@ -81,7 +81,7 @@ class BiLM(keras.layers.Layer):
         return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Shapes and dtypes of a state of `batch` rows."""
+        """Shapes and dtypes of a state of `batch` sequences."""
         memory = (batch, self.config.lstm_dim), self.lstms[0].memory_dtype
         output = (batch, self.config.projection_dim), self.compute_dtype
         return {
@@ -89,9 +89,7 @@ class BiLM(keras.layers.Layer):
             for direction in DIRECTIONS
         }
 
-    def call(
-        self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
-    ) -> tuple[Tensors, Tensor, Tensors]:
+    def call(self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False) -> Tensors:
         """Puts the markers around the sentences and runs the stacks."""
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
@@ -103,7 +101,7 @@ class BiLM(keras.layers.Layer):
             words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
         positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
         real = positions < lengths[:, None]  # (B, T)
-        # A row is turned round within its length; to do it again undoes it.
+        # Reverses each sequence within its length; doing it twice undoes it.
         turned = ops.where(real, lengths[:, None] - 1 - positions, positions)
         swap = (1, 0, 2)  # between (B, T, P) and (T, B, P)
         steps = ops.transpose(words, swap), ops.transpose(self.gather(words, turned), swap)
@@ -123,13 +121,13 @@ class BiLM(keras.layers.Layer):
         Args:
             forward: float (T, B, P), the words' vectors, time first.
             backward: float (T, B, P), in the order in which they are read: the sentence's last word comes first.
-            lengths: int32 (B,), real steps of each row, for the state; None for all of them.
+            lengths: int32 (B,), real steps of each sequence, for the state; None for all of them.
             state: see `ElmoBackbone.call_with_state`.
             training: whether to drop elements of each layer's input.
 
         Returns:
-            For each layer the outputs of both directions, float (T, B, P), and the state after each row's last step.
-            What stands at a row's padding is undefined.
+            For each layer the outputs of both directions, float (T, B, P), and the state after each sequence's last
+            step. What stands at padding is undefined.
         """
         steps, batch = ops.shape(forward)[:2]
         last = (steps if lengths is None else lengths) - 1
@@ -153,7 +151,7 @@ class BiLM(keras.layers.Layer):
         return outputs, {direction: tuple(pairs) for direction, pairs in ends.items()}
 
     def _start(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
-        """The memory (B, D) and the output (B, P) to start from: those stored, zeros for rows without."""
+        """The memory (B, D) and the output (B, P) to start from: those stored, zeros for sequences without."""
         memory = ops.zeros((batch, self.config.lstm_dim), self.lstms[0].memory_dtype)
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored is None:
