@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -69,10 +69,19 @@ def without_rows(count: int) -> Transform:
 
 @dataclass(frozen=True)
 class Row:
-    """Where a weight is stored: the tensor's name, a template as its key in the table, and its layout."""
+    """Where a weight is stored.
+
+    Attributes:
+        name: the tensor's name, a template as the row's key in the table.
+        transform: the tensor's layout.
+        part: which of several weights in one tensor it is, counted from 0; None if the tensor holds no other. GPT-2's
+            `c_attn`, for example, holds the kernels of query, key and value. In our layout the parts lie side by side
+            on the last axis.
+    """
 
     name: str
     transform: Transform = SAME
+    part: int | None = None
 
 
 # From weights to what is stored. A key is a weight's path, with `{i}` for a number that the name repeats.
@@ -134,14 +143,14 @@ class Plan:
 
     Attributes:
         tensors: the file.
-        assignments: weight, name of the tensor in the file, and its layout.
+        assignments: the weights that a tensor holds, in order, its name in the file, and its layout.
         copies: names of tensors that must be equal.
         left_out: names of tensors that are not read, and why.
         missing: paths of weights that the file may lack, and does.
     """
 
     tensors: TensorFile
-    assignments: list[tuple[Any, str, Transform]]
+    assignments: list[tuple[list[Any], str, Transform]]
     copies: list[tuple[str, str]]
     left_out: dict[str, str]
     missing: list[str]
@@ -157,8 +166,13 @@ class Plan:
                 raise PresetError(
                     f"{self.tensors.path}: {copy} differs from {original}, but the model has one weight for both."
                 )
-        for weight, name, transform in self.assignments:
-            weight.assign(transform.load(self.tensors.read(name)))
+        for weights, name, transform in self.assignments:
+            parts = [transform.load(self.tensors.read(name))]
+            if len(weights) > 1:
+                ends = np.cumsum([weight.shape[-1] for weight in weights])
+                parts = np.split(parts[0], ends[:-1], axis=-1)
+            for weight, part in zip(weights, parts, strict=True):
+                weight.assign(part)
 
 
 def weights_of(model: Any) -> dict[str, Any]:
@@ -191,11 +205,11 @@ def plan(format: Layout, tensors: TensorFile, weights: Mapping[str, Any], head: 
         row.name: found[row.name] for path, row in rows.items() if path not in missing
     }  # in the table, in the file
     assignments = []
-    for path, weight in weights.items():
-        if path not in missing:
-            row = rows[path]
-            _check(tensors, names[row.name], row.transform.shape(tuple(weight.shape)), path)
-            assignments.append((weight, names[row.name], row.transform))
+    for name, paths in _sharing(format, rows).items():
+        if name in names:
+            held, transform = [weights[path] for path in paths], rows[paths[0]].transform
+            _check(tensors, names[name], transform.shape(_joined_shape(held)), " and ".join(paths))
+            assignments.append((held, names[name], transform))
     copies, left_out = [], {}
     for canonical, name in found.items():
         original = format.copies.get(canonical)
@@ -222,13 +236,39 @@ def tensors_of(format: Layout, weights: Mapping[str, Any], head: str | None = No
         weights: path -> variable.
         head: name of the class of the task whose head is among them, or None.
     """
-    for path, weight in weights.items():
-        if path.startswith(format.absent):
-            continue
-        in_head = head is not None and _matching(format.heads[head], path) is not None
-        row = lookup(format, format.heads[head] if in_head else format.backbone, path)
-        array = keras.ops.convert_to_numpy(weight)
-        yield row.name, np.ascontiguousarray(row.transform.store(array))
+    rows = {}
+    for path in weights:
+        if not path.startswith(format.absent):
+            in_head = head is not None and _matching(format.heads[head], path) is not None
+            rows[path] = lookup(format, format.heads[head] if in_head else format.backbone, path)
+    for name, paths in _sharing(format, rows).items():
+        arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]
+        array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
+        yield name, np.ascontiguousarray(rows[paths[0]].transform.store(array))
+
+
+def _sharing(format: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
+    """The paths of the weights that each tensor holds, its parts in order.
+
+    Raises:
+        PresetError: if the table gives a tensor to two weights, or leaves out a part of one.
+    """
+    found: dict[str, list[str]] = {}
+    for path, row in rows.items():
+        found.setdefault(row.name, []).append(path)
+    for name, paths in found.items():
+        paths.sort(key=lambda path: rows[path].part or 0)
+        parts, layouts = [rows[path].part for path in paths], {rows[path].transform for path in paths}
+        if parts not in ([None], list(range(len(paths)))) or len(layouts) > 1:
+            raise PresetError(f"The format {format.name!r} does not say which part of {name!r} is {', '.join(paths)}.")
+    return found
+
+
+def _joined_shape(weights: list[Any]) -> Shape:
+    """The shape of weights side by side on the last axis."""
+    if len(weights) == 1:
+        return tuple(weights[0].shape)
+    return (*weights[0].shape[:-1], sum(weight.shape[-1] for weight in weights))
 
 
 def lookup(format: Layout, table: Table, path: str) -> Row:
@@ -246,7 +286,7 @@ def lookup(format: Layout, table: Table, path: str) -> Row:
 def _matching(table: Table, path: str) -> Row | None:
     for template, row in table.items():
         if match := _pattern(template).fullmatch(path):
-            return Row(row.name.format(**match.groupdict()), row.transform)
+            return replace(row, name=row.name.format(**match.groupdict()))
     return None
 
 

@@ -59,7 +59,7 @@ def verify(source: str | Path) -> dict[str, str]:
 def _tensors(checkpoint: Checkpoint, model: Any, backbone: Any) -> dict[str, str]:
     done = checkpoint.plan(model)
     own = {id(weight) for weight in backbone.weights}
-    of_backbone = sum(id(weight) in own for weight, *_ in done.assignments)
+    of_backbone = sum(id(weights[0]) in own for weights, *_ in done.assignments)
     of_head = len(done.assignments) - of_backbone
     files = sorted({done.tensors.file_of(name).name for _, name, _ in done.assignments})
     found = {"tensors": f"{of_backbone} of the backbone, {of_head} of the head, in {_first(files)}"}

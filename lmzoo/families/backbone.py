@@ -9,20 +9,21 @@ from typing import Any, ClassVar, Self
 
 import keras
 
-from lmzoo.families.docstrings import with_arguments
 from lmzoo.families.input_checks import check_ids
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import list_presets
 from lmzoo.presets.loading import load_backbone, save_preset
+from lmzoo.tensor_types import Features, Tensor
 
 
 class Backbone(keras.Model):
     """A Functional model from token features to hidden states; the part that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
-    the dataclass's fields as keyword arguments.
+    the dataclass's fields as keyword arguments; they are attributes of the model, too, such as `backbone.hidden_dim`,
+    unless a layer has the name.
 
     Args:
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
@@ -34,6 +35,7 @@ class Backbone(keras.Model):
     """
 
     config_class: ClassVar[type]
+    causal: ClassVar[bool] = False  # whether each position sees only those up to itself
     lora_rank: int | None = None
     # Parts that not every backbone has, and that a task may leave untrained.
     pooler: keras.layers.Layer | None = None
@@ -42,12 +44,10 @@ class Backbone(keras.Model):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "config_class" in cls.__dict__:
-            # For help() and editors: the dataclass's fields, then what every backbone takes.
+            # For help() and notebooks: the dataclass's fields, then what every backbone takes.
             fields = inspect.signature(cls.config_class).parameters.values()
             common = [p for p in inspect.signature(Backbone.__init__).parameters.values() if p.kind == p.KEYWORD_ONLY]
             cls.__signature__ = inspect.Signature([*fields, *common])
-            if cls.__doc__:  # Python may have been told to leave them out
-                cls.__doc__ = with_arguments(cls.__doc__, cls.config_class, Backbone)
 
     def __init__(
         self,
@@ -84,12 +84,19 @@ class Backbone(keras.Model):
             block.remat = remat
         self.remat = remat
 
+    def __getattr__(self, name: str) -> Any:
+        """The configuration's attributes: asked for where the model has none of that name."""
+        config = self.__dict__.get("config")  # which is not there while the model is built
+        if name.startswith("_") or not hasattr(config, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(config, name)
+
     @classmethod
-    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
         """Builds the graph: returns its layers by attribute name, its symbolic inputs and its outputs."""
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
         """Checks what can be checked outside of graphs, and calls the model."""
         self.check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
@@ -105,7 +112,7 @@ class Backbone(keras.Model):
         """For each input whose values are checked, by name, how many ids there are: 0 to one less."""
         return {}
 
-    def check_inputs(self, inputs: Any) -> None:
+    def check_inputs(self, inputs: Features) -> None:
         """Checks that the model can be called with `inputs`; while a graph is made only their names are known.
 
         Args:
@@ -113,7 +120,7 @@ class Backbone(keras.Model):
 
         Raises:
             TypeError: if one is neither array nor tensor.
-            ValueError: naming an input that is missing, or an id that the model does not have, its row and position.
+            ValueError: naming an input that is missing, or an id that the model does not have and where it is.
         """
         if not isinstance(inputs, dict) or not self.input.keys() <= inputs.keys():
             raise self._other_inputs(inputs)
@@ -126,11 +133,11 @@ class Backbone(keras.Model):
         given = ", ".join(map(repr, inputs)) if isinstance(inputs, dict) else type(inputs).__name__
         return ValueError(f"This {type(self).__name__} takes a dict of {expected}, int32 {shape}; got {given}.")
 
-    def padding_mask(self, inputs: dict[str, Any]) -> Any:
+    def padding_mask(self, inputs: Features) -> Tensor:
         """Where the tokens of `inputs` are real: int or bool (B, T)."""
         return inputs["padding_mask"]
 
-    def vectors_at(self, inputs: dict[str, Any], positions: Any, outputs: dict[str, Any] | None = None) -> Any:
+    def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
         """`sequence_output` at chosen positions.
 
         Args:
@@ -146,7 +153,7 @@ class Backbone(keras.Model):
         return gather(outputs["sequence_output"], positions)
 
     def compiled_by_xla(self, answer: bool) -> None:
-        """Says whether XLA compiles what the backbone is part of: where not, layers may skip repeated words."""
+        """Tells the layers whether XLA compiles the model; if not, they may skip repeated words."""
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not answer

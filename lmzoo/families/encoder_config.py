@@ -1,4 +1,4 @@
-"""The part of a configuration that every Transformer encoder shares."""
+"""The part of a configuration that every Transformer shares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lmzoo.layers.activations import get_activation
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """Shape and constants of a Transformer encoder; the one source of validation, defaults and `get_config`.
+    """Shape and constants of a Transformer; the one source of validation, defaults and `get_config`.
 
     Attributes:
         vocabulary_size: number of token ids, V.

@@ -1,14 +1,14 @@
-"""Whether what a model is called with is what it takes."""
+"""Checks of a model's inputs."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import keras
 import numpy as np
 
+from lmzoo.tensor_types import Tensor, Tensors
 
-def known_values(x: Any) -> np.ndarray | None:
+
+def known_values(x: Tensor) -> np.ndarray | None:
     """The values of `x`, or None while a graph is made."""
     if isinstance(x, keras.KerasTensor):
         return None
@@ -27,7 +27,7 @@ def known_values(x: Any) -> np.ndarray | None:
     return keras.ops.convert_to_numpy(x)
 
 
-def check_ids(name: str, ids: Any, size: int, rank: int) -> None:
+def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
     """Checks one of a backbone's inputs; while a graph is made, that it is a tensor.
 
     Args:
@@ -38,7 +38,7 @@ def check_ids(name: str, ids: Any, size: int, rank: int) -> None:
 
     Raises:
         TypeError: if it has no shape.
-        ValueError: for an id that is negative or too high, naming row and position.
+        ValueError: for an id that is negative or too high, naming the sequence and the position.
     """
     if not hasattr(ids, "shape"):
         raise TypeError(f"`{name}` must be an array or a tensor, got {type(ids).__name__}.")
@@ -53,7 +53,7 @@ def check_ids(name: str, ids: Any, size: int, rank: int) -> None:
         raise ValueError(f"`{name}` must be in 0..{size - 1}, got {values[at]} in row {at[0]} at position {at[1]}.")
 
 
-def check_like(name: str, value: Any, spec: Any) -> None:
+def check_like(name: str, value: Tensors, spec: Tensors) -> None:
     """Checks that nested tensors have the parts and shapes of others.
 
     Args:
@@ -74,5 +74,5 @@ def check_like(name: str, value: Any, spec: Any) -> None:
         raise ValueError(f"`{name}` must have the shapes {_shapes(spec)}, got {_shapes(value)}.")
 
 
-def _shapes(tensors: Any) -> Any:
+def _shapes(tensors: Tensors) -> Tensors:
     return keras.tree.map_structure(lambda x: tuple(getattr(x, "shape", ())), tensors)

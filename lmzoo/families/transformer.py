@@ -1,22 +1,33 @@
-"""Transformer encoders: what the families from BERT on share."""
+"""Transformers, encoders and decoders: what the families from BERT on share."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 import keras
+from keras import ops
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
-from lmzoo.layers import FirstTokenPooler, GatherPositions, TransformerBlock, TransformerEmbedding
+from lmzoo.layers import FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
+from lmzoo.tensor_types import Features, Tensor
 
 
 class TransformerBackbone(Backbone):
-    """Embeddings, post-LayerNorm blocks and perhaps a pooler (Vaswani et al., 2017; Devlin et al., 2019).
+    """Embeddings, blocks and perhaps a pooler (Vaswani et al., 2017; Devlin et al., 2019).
 
-    A family names its `config_class`, and may say that it has no pooler.
+    A family names its `config_class`, and says with class attributes where it is not like BERT:
+
+    * `causal`: whether each position sees only those up to itself. The `pooled_output` of a causal model is the vector
+      of the last token, the only one that has seen the whole text.
+    * `norm`: `"post"` or `"pre"`, where the blocks have LayerNorm, see `lmzoo.layers.TransformerBlock`. With `"pre"`
+      one more follows the last block, and the last of the hidden states is what it returns.
+    * `embedding_norm`: whether the embeddings have LayerNorm.
+    * `has_pooler`: whether `pooled_output` goes through a dense layer. Causal models have none.
     """
 
+    norm: ClassVar[str] = "post"
+    embedding_norm: ClassVar[bool] = True
     has_pooler: ClassVar[bool] = True
 
     @property
@@ -26,85 +37,111 @@ class TransformerBackbone(Backbone):
         return {name: counts[name] for name in self.input}
 
     @classmethod
-    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
         """Builds the graph."""
         # === Layers ===
-        layers: dict[str, Any] = {"embeddings": embedding_of(config, dtype)}
-        layers["blocks"] = blocks = [block_of(config, dtype, name=f"block_{i}") for i in range(config.num_layers)]
-        if cls.has_pooler:
+        layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype)}
+        layers["blocks"] = blocks = [cls.make_block(config, dtype, f"block_{i}") for i in range(config.num_layers)]
+        if cls.norm == "pre":
+            layers["final_norm"] = LayerNorm(epsilon=config.layer_norm_epsilon, dtype=dtype, name="final_norm")
+        if cls.has_pooler and not cls.causal:
             layers["pooler"] = FirstTokenPooler(config.hidden_dim, config.initializer_range, dtype=dtype, name="pooler")
 
         # === Functional Model ===
         inputs = inputs_of(config)
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         hidden_states = [layers["embeddings"](**inputs)]  # (B, T, H)
         for block in blocks:
             hidden_states.append(block(hidden_states[-1], mask))
-        # The first position alone. Compiled code leaves out the outputs that a task does not use.
-        first = blocks[-1](hidden_states[-2], mask, hidden_states[-2][:, :1])  # (B, 1, H)
+        before = hidden_states[-2]
+        if "final_norm" in layers:
+            hidden_states[-1] = layers["final_norm"](hidden_states[-1])
+        if cls.causal:
+            last = ops.maximum(ops.sum(inputs["padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
+            pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last)  # (B, 1, H)
+        else:
+            # The first position alone. Compiled code leaves out the outputs that a task does not use.
+            pooled = blocks[-1](before, mask, before[:, :1])  # (B, 1, H)
+            pooled = layers["final_norm"](pooled) if "final_norm" in layers else pooled
         outputs = {
             "sequence_output": hidden_states[-1],
-            "pooled_output": layers["pooler"](first) if cls.has_pooler else first[:, 0],  # (B, H)
+            "pooled_output": layers["pooler"](pooled) if "pooler" in layers else pooled[:, 0],  # (B, H)
             "hidden_states": tuple(hidden_states),
         }
         return layers, inputs, outputs
 
-    def attention_scores(self, inputs: dict[str, Any]) -> list[Any]:
+    @classmethod
+    def make_embeddings(
+        cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
+    ) -> TransformerEmbedding:
+        """The embedding layer, of width H or another."""
+        return TransformerEmbedding(
+            config.vocabulary_size,
+            width or config.hidden_dim,
+            config.max_sequence_length,
+            config.num_segments,
+            config.dropout,
+            config.layer_norm_epsilon,
+            config.initializer_range,
+            first_position=config.first_position,
+            normalize=cls.embedding_norm,
+            dtype=dtype,
+            name="embeddings",
+        )
+
+    @classmethod
+    def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:
+        """A block."""
+        return TransformerBlock(
+            config.num_heads,
+            config.hidden_dim,
+            config.intermediate_dim,
+            config.activation,
+            config.dropout,
+            config.layer_norm_epsilon,
+            config.initializer_range,
+            mask="causal" if cls.causal else "padding",
+            norm=cls.norm,
+            dtype=dtype,
+            name=name,
+        )
+
+    def attention_scores(self, inputs: Features) -> list[Tensor]:
         """Attention probabilities of every block, outside training.
 
         Args:
             inputs: the backbone's inputs, a dict of (B, T) tensors.
 
         Returns:
-            A list with one float tensor (B, heads, T, T) per block; each row sums to 1 over the real tokens.
+            A list with one float tensor (B, heads, T, T) per block. What a token attends to sums to 1 over the real
+            tokens; in causal models over those up to itself.
 
         Raises:
             ValueError: as a call of the backbone.
         """
         hidden_states = self(inputs)["hidden_states"]
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        return [block.attention.scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        return [block.attention_scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
 
-    def vectors_at(self, inputs: dict[str, Any], positions: Any, outputs: dict[str, Any] | None = None) -> Any:
-        """See `Backbone.vectors_at`. Compiled code computes the last block for these positions alone."""
+    def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
+        """See `Backbone.vectors_at`. Compiled code computes the last block for these positions alone.
+
+        Raises:
+            ValueError: if the model is causal.
+        """
+        if self.causal:
+            raise ValueError(
+                f"`vectors_at` lets chosen positions attend to all others, but a {type(self).__name__} is causal: each "
+                "position sees only those up to itself. Take `sequence_output` at the positions instead."
+            )
         before = (self(inputs) if outputs is None else outputs)["hidden_states"][-2]  # (B, T, H)
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
-        return self.blocks[-1](before, mask, gather(before, positions))
+        vectors = self.blocks[-1](before, mask, gather(before, positions))  # (B, M, H)
+        return self.final_norm(vectors) if self.norm == "pre" else vectors
 
 
-def inputs_of(config: EncoderConfig) -> dict[str, Any]:
+def inputs_of(config: EncoderConfig) -> Features:
     """The symbolic inputs: `token_ids`, `padding_mask` and, if segments are told apart, `segment_ids`; int32 (B, T)."""
     names = ("token_ids", "padding_mask", "segment_ids")[: 3 if config.num_segments > 1 else 2]
     return {name: keras.Input((None,), dtype="int32", name=name) for name in names}
-
-
-def embedding_of(config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None) -> TransformerEmbedding:
-    """The embedding layer, of width H or another."""
-    return TransformerEmbedding(
-        config.vocabulary_size,
-        width or config.hidden_dim,
-        config.max_sequence_length,
-        config.num_segments,
-        config.dropout,
-        config.layer_norm_epsilon,
-        config.initializer_range,
-        first_position=config.first_position,
-        dtype=dtype,
-        name="embeddings",
-    )
-
-
-def block_of(config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:
-    """A block of the encoder."""
-    return TransformerBlock(
-        config.num_heads,
-        config.hidden_dim,
-        config.intermediate_dim,
-        config.activation,
-        config.dropout,
-        config.layer_norm_epsilon,
-        config.initializer_range,
-        dtype=dtype,
-        name=name,
-    )

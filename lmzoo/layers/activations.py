@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import keras
 
+from lmzoo.tensor_types import Tensor
 
-def _gelu_erf(x: Any) -> Any:
+
+def _gelu_erf(x: Tensor) -> Tensor:
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -17,26 +18,26 @@ def _gelu_erf(x: Any) -> Any:
     return keras.ops.gelu(x, approximate=False)
 
 
-def _gelu_and_slope(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+def _gelu_and_slope(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """GELU as TensorFlow ops, with a gradient that passes over memory less often than the derived one."""
     import tensorflow as tf
 
     both = tf.math.erf(x * 0.5**0.5) + 1.0  # twice the cumulative distribution
 
-    def gradient(upstream: Any) -> Any:
+    def gradient(upstream: Tensor) -> Tensor:
         density = tf.exp(-0.5 * tf.square(x)) * (2 * math.pi) ** -0.5
         return upstream * (0.5 * both + x * density)
 
     return x * 0.5 * both, gradient  # in these steps LiteRT's converter knows it
 
 
-def _gelu_tanh(x: Any) -> Any:
+def _gelu_tanh(x: Tensor) -> Tensor:
     return keras.ops.gelu(x, approximate=True)
 
 
 # "gelu" means the exact form, as in BERT's first release and in Hugging Face configs; the tanh form has its own name.
 # The two differ by up to 4.7e-4, so a checkpoint's choice is never guessed.
-ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": _gelu_erf,
     "gelu_tanh": _gelu_tanh,
     "relu": keras.ops.relu,
@@ -44,7 +45,7 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def get_activation(name: str) -> Callable[[Any], Any]:
+def get_activation(name: str) -> Callable[[Tensor], Tensor]:
     """The function called `name`.
 
     Args:

@@ -1,6 +1,7 @@
-"""Multi-head self-attention over right-padded batches.
+"""Multi-head self-attention over right-padded batches, in both directions or causal, with a cache if need be.
 
-Letters in shape comments: B batch, T positions, S positions that ask, N heads, D width of a head, H = N·D hidden width.
+Letters in shape comments: B batch, T positions of the keys, S positions of the queries, N heads, D width of a
+head, H = N·D hidden width.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -17,20 +18,25 @@ from keras import ops
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import as_rows
+from lmzoo.tensor_types import Shape, Tensor
 
-# Large enough that exp() of a masked score is exactly 0 beside any real one, small enough that a row without real keys
-# stays finite (its softmax is then uniform).
+# Large enough that exp() of a masked score is exactly 0 beside any real one, small enough that a sequence without real
+# keys stays finite (its softmax is then uniform).
 _MASKED = -1e9
+# Below what padding has, so that a position that sees nothing else sees nothing of what comes later either.
+_LATER = 2 * _MASKED
 _WIDEST_JOINED = 1024  # columns of a projection whose kernels are joined into one
 
+# Keys and values of a sequence's positions: two float (B, N, T, D).
+Cache: TypeAlias = tuple[Tensor, Tensor]
 
 # Kernels and biases of projections that need not be joined in every call: see `joined_projections`.
-_JOINED: contextvars.ContextVar[dict[tuple[keras.layers.Dense, ...], list[Any]] | None] = contextvars.ContextVar(
+_JOINED: contextvars.ContextVar[dict[tuple[keras.layers.Dense, ...], list[Tensor]] | None] = contextvars.ContextVar(
     "joined", default=None
 )
 
 
-def _flash_attention(query: Any, key: Any, value: Any, padding_mask: Any) -> Any | None:
+def _flash_attention(query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool) -> Tensor | None:
     """JAX's fused cuDNN attention where it applies, else None. Tensors are (B, N, T, D), the mask (B, T)."""
     if keras.backend.backend() != "jax" or query.dtype not in ("bfloat16", "float16"):
         return None
@@ -38,20 +44,28 @@ def _flash_attention(query: Any, key: Any, value: Any, padding_mask: Any) -> Any
 
     if jax.default_backend() != "gpu" or query.shape[-1] % 8 or query.shape[-1] > 128:  # what cuDNN has kernels for
         return None
-    return attention_by_length(query, key, value, padding_mask, implementation="cudnn")
+    return attention_by_length(query, key, value, padding_mask, causal, implementation="cudnn")
 
 
-def attention_by_length(query: Any, key: Any, value: Any, padding_mask: Any, implementation: str | None = None) -> Any:
+def attention_by_length(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    padding_mask: Tensor,
+    causal: bool = False,
+    implementation: str | None = None,
+) -> Tensor:
     """`jax.nn.dot_product_attention` by sequence lengths, which needs no bias tensor (JAX backend only).
 
     Lengths describe a mask only if all its padding is at the right; for any other mask the ordinary form is taken, at
     run time, so that the result is right for every mask.
 
     Args:
-        query: float tensor (B, N, S, D), S being T or fewer positions.
+        query: float tensor (B, N, S, D), S being T or fewer positions; T if `causal`.
         key: float tensor (B, N, T, D).
         value: float tensor (B, N, T, D).
         padding_mask: bool tensor (B, T), True at real tokens.
+        causal: whether each position sees only those up to itself.
         implementation: as in `jax.nn.dot_product_attention`.
 
     Returns:
@@ -62,41 +76,50 @@ def attention_by_length(query: Any, key: Any, value: Any, padding_mask: Any, imp
 
     lengths = jnp.sum(padding_mask, axis=1, dtype=jnp.int32)  # (B,)
     right_padded = jnp.all(padding_mask == (jnp.arange(padding_mask.shape[1]) < lengths[:, None]))
-    right_padded &= jnp.all(lengths > 0)  # kernels need not be finite for a row without keys
+    right_padded &= jnp.all(lengths > 0)  # kernels need not be finite for a sequence without keys
 
-    def by_length(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    def by_length(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))  # (B, T, N, D)
-        x = jax.nn.dot_product_attention(q, k, v, key_value_seq_lengths=lengths, implementation=implementation)
+        x = jax.nn.dot_product_attention(
+            q, k, v, is_causal=causal, key_value_seq_lengths=lengths, implementation=implementation
+        )
         return jnp.swapaxes(x, 1, 2)
 
-    def by_mask(q: Any, k: Any, v: Any, mask: Any) -> Any:
-        return attention_probabilities(q, k, mask) @ v
+    def by_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return attention_probabilities(q, k, mask, jnp.arange(q.shape[2]) if causal else None) @ v
 
     return jax.lax.cond(right_padded, by_length, by_mask, query, key, value, padding_mask)
 
 
-def attention_probabilities(query: Any, key: Any, padding_mask: Any) -> Any:
+def attention_probabilities(
+    query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None = None
+) -> Tensor:
     """softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
     Args:
-        query: float tensor (B, N, S, D), S being T or fewer positions.
+        query: float tensor (B, N, S, D).
         key: float tensor (B, N, T, D).
         padding_mask: bool tensor (B, T), True at real tokens.
+        positions: for causal attention int tensor (S,), where among the T positions each query stands: it sees none
+            that comes later. None for no such limit.
 
     Returns:
-        Tensor (B, N, S, T) of the query's dtype. The mask enters as a (B, 1, 1, T) bias: nothing of shape (B, T, T) is
-        made for it.
+        Tensor (B, N, S, T) of the query's dtype. Padding enters as a (B, 1, 1, T) bias, causality as an (S, T) bias:
+        nothing of shape (B, S, T) is made for them.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
     bias = ops.expand_dims(ops.where(padding_mask, 0.0, _MASKED), (1, 2))  # (B, 1, 1, T)
     scores = scores + ops.cast(bias, "float32")
+    if positions is not None:
+        later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1)  # (S, T)
+        scores = scores + ops.cast(ops.where(later, _LATER, 0.0), "float32")
     # Keras' softmax warns where there is but one key.
     probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
     return ops.cast(probabilities, query.dtype)
 
 
-def _transpose(x: Any, axes: tuple[int, ...]) -> Any:
+def _transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """`ops.transpose`; as integers in exported graphs, since oneDNN takes 0.1 ms for the smallest array of floats."""
     if not _JOINED.get():
         return ops.transpose(x, axes)
@@ -114,9 +137,32 @@ class SelfAttention(keras.layers.Layer):
         hidden_dim: int, H; a multiple of `num_heads`.
         dropout: float, rate for the attention probabilities in training.
         initializer_range: float, standard deviation of the kernels' truncated normal initialiser.
+        mask: what a position does not see. `"padding"`: padding only, as in an encoder. `"causal"`: padding and all
+            positions after its own, as in a decoder (Radford et al., 2018).
 
-    Call arguments: `inputs` float (B, T, H), `padding_mask` bool (B, T), optionally `queries` float (B, S, H), the
-    vectors of `inputs` whose results are wanted. Returns float (B, T, H), or (B, S, H) with `queries`.
+    Call arguments:
+        inputs: float (B, T, H).
+        padding_mask: bool (B, T), True at real tokens.
+        queries: optional float (B, S, H), the vectors of `inputs` whose results are wanted; not in causal attention,
+            which has to know their positions.
+        cache, index: in causal attention, keys and values of T positions, see `empty_cache`, and an int, or int
+            tensor (), the position of the first of `inputs`. Then `inputs` is float (B, S, H), S new positions, whose
+            keys and values are put into the cache; they see what stands in it before them.
+
+    Returns float (B, T, H), or (B, S, H) with `queries`; with `cache`, float (B, S, H) and the new cache.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.layers import SelfAttention
+
+    attention = SelfAttention(num_heads=3, hidden_dim=12, mask="causal")
+    x, mask = np.ones((1, 5, 12), "float32"), np.ones((1, 5), bool)
+    cache = attention.empty_cache(batch=1, length=5)
+    first, cache = attention(x[:, :3], mask, cache=cache, index=0)  # the same as attention(x, mask)[:, :3]
+    fourth, cache = attention(x[:, 3:4], mask, cache=cache, index=3)
+    ```
     """
 
     def __init__(
@@ -125,14 +171,18 @@ class SelfAttention(keras.layers.Layer):
         hidden_dim: int,
         dropout: float = 0.0,
         initializer_range: float = 0.02,
+        mask: str = "padding",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if mask not in ("padding", "causal"):
+            raise ValueError(f'`mask` must be "padding" or "causal", got {mask!r}.')
         if hidden_dim % num_heads:
             raise ValueError(f"`hidden_dim` ({hidden_dim}) must be a multiple of `num_heads` ({num_heads}).")
         self.num_heads = num_heads
         self.hidden_dim = hidden_dim
         self.initializer_range = initializer_range
+        self.mask = mask
         self.query, self.key, self.value, self.output_dense = (
             keras.layers.Dense(
                 hidden_dim,
@@ -144,14 +194,14 @@ class SelfAttention(keras.layers.Layer):
         )
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the four projections."""
         for dense in (self.query, self.key, self.value, self.output_dense):
             dense.build(input_shape)
         self.built = True
 
-    def _heads(self, x: Any, *layers: keras.layers.Dense) -> list[Any]:
-        """What `layers` make of `x` (B, T, H), split into heads: (B, N, T, D) each."""
+    def _heads(self, x: Tensor, *layers: keras.layers.Dense) -> list[Tensor]:
+        """The outputs of `layers` for `x` (B, T, H), split into heads: (B, N, T, D) each."""
         rows = as_rows(x)  # (B·T, H)
         special = any(layer.lora_enabled or layer.quantization_mode is not None for layer in layers)
         if beforehand := (_JOINED.get() or {}).get(layers):
@@ -167,8 +217,29 @@ class SelfAttention(keras.layers.Layer):
         split = _transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
         return ops.unstack(split, len(layers), axis=0)
 
-    def call(self, inputs: Any, padding_mask: Any, queries: Any = None, training: bool = False) -> Any:
-        """Attends to the real positions, from every position or from `queries`."""
+    def call(
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor,
+        queries: Tensor | None = None,
+        cache: Cache | None = None,
+        index: int | Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor | tuple[Tensor, Cache]:
+        """Attends to what each position may see, from every position or from `queries`.
+
+        Raises:
+            ValueError: for `queries` of causal attention, and for `cache` of any other, without `index`, or with less
+                room than the new positions need. (Where `index` is a tensor only the shapes are checked.)
+        """
+        positions = None
+        if self.mask == "causal":
+            if queries is not None:
+                raise ValueError("Causal attention takes no `queries`: it would not know what comes after them.")
+            positions = ops.arange(ops.shape(inputs)[1])  # (T,)
+        if cache is not None:
+            self._check_cache(inputs, cache, index)
+            positions = positions + index  # (S,)
         if queries is None:
             queries = inputs
             query, key, value = self._heads(inputs, self.query, self.key, self.value)  # (B, N, T, D)
@@ -176,25 +247,55 @@ class SelfAttention(keras.layers.Layer):
             (query,) = self._heads(queries, self.query)  # (B, N, S, D)
             key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
         context = None
-        if not (training and self.dropout.rate):
-            context = _flash_attention(query, key, value, padding_mask)
+        if cache is not None:
+            new = zip(cache, (key, value), strict=True)
+            cache = key, value = tuple(ops.slice_update(old, (0, 0, index, 0), x) for old, x in new)  # (B, N, T, D)
+        elif not (training and self.dropout.rate):
+            context = _flash_attention(query, key, value, padding_mask, self.mask == "causal")
         if context is None:
-            probabilities = attention_probabilities(query, key, padding_mask)  # (B, N, S, T)
+            probabilities = attention_probabilities(query, key, padding_mask, positions)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
         context = ops.reshape(_transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
-        return ops.reshape(self.output_dense(context), ops.shape(queries))  # (B, S, H)
+        output = ops.reshape(self.output_dense(context), ops.shape(queries))  # (B, S, H)
+        return output if cache is None else (output, cache)
 
-    def scores(self, inputs: Any, padding_mask: Any) -> Any:
+    def _check_cache(self, inputs: Tensor, cache: Cache, index: int | Tensor | None) -> None:
+        if self.mask != "causal" or index is None:
+            raise ValueError("`cache` is for causal attention, and needs `index`, the position of the first input.")
+        new, room = inputs.shape[1], cache[0].shape[2]
+        first = index if isinstance(index, int) else 0
+        if None not in (new, room) and not 0 <= first <= room - new:
+            raise ValueError(f"{new} positions from {first} on do not fit into a cache of {room}.")
+
+    def empty_cache(self, batch: int, length: int) -> Cache:
+        """A cache in which nothing stands yet, for `call`.
+
+        Args:
+            batch: int, B.
+            length: int, T, how many positions it has room for.
+
+        Returns:
+            Keys and values, each float (B, N, T, D), zeros.
+        """
+        shape = batch, self.num_heads, length, self.hidden_dim // self.num_heads
+        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
+
+    def scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
         """The attention probabilities, (B, N, T, T), that `call` would use outside training."""
         query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
-        return attention_probabilities(query, key, padding_mask)
+        positions = ops.arange(ops.shape(inputs)[1]) if self.mask == "causal" else None
+        return attention_probabilities(query, key, padding_mask, positions)
 
     def compute_output_shape(
-        self, inputs_shape: tuple[int | None, ...], padding_mask_shape: Any = None, queries_shape: Any = None
-    ) -> tuple[int | None, ...]:
-        """The shape of the vectors that ask."""
-        return queries_shape or inputs_shape
+        self,
+        inputs_shape: Shape,
+        padding_mask_shape: Shape | None = None,
+        queries_shape: Shape | None = None,
+        cache_shape: tuple[Shape, Shape] | None = None,
+    ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
+        """The shape of the queries, and that of the cache, if there is one."""
+        return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -204,17 +305,18 @@ class SelfAttention(keras.layers.Layer):
             "hidden_dim": self.hidden_dim,
             "dropout": self.dropout.rate,
             "initializer_range": self.initializer_range,
+            "mask": self.mask,
         }
 
 
 @contextlib.contextmanager
-def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Any]]:
+def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
     """Joins kernels once and not in every call, for functions that are traced in the context (TensorFlow only).
 
     Such functions read copies of the weights as they are now; quantised layers stay as they are.
 
     Args:
-        layers: whose projections to join.
+        layers: the attention layers whose projections are joined.
 
     Yields:
         The copies, `tf.Variable`s, which have to be kept as long as the functions.

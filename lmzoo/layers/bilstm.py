@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.layers.dropout import Dropout
+from lmzoo.tensor_types import Shape, Tensor
 
 _MULTIPLIER = 0x01000193  # of the FNV hash
 _PAD_WORD = 261  # ELMo's character after a word's end: it must not count, since such columns may be missing
@@ -30,14 +31,14 @@ class HashedWordEmbedding(keras.layers.Layer):
         self.buckets = buckets
         self.embedding_dim = embedding_dim
 
-    def build(self, ids_shape: tuple[int | None, ...]) -> None:
+    def build(self, ids_shape: Shape) -> None:
         """Creates the table."""
         initializer = keras.initializers.RandomNormal(stddev=0.1)
         shape = (self.buckets, self.embedding_dim)
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
         self.built = True
 
-    def call(self, ids: Any) -> Any:
+    def call(self, ids: Tensor) -> Tensor:
         """Looks up the words."""
         if len(ids.shape) == 3:
             # Powers of the multiplier in 32 bits, for as many columns as ELMo has; products wrap around as in C.
@@ -46,7 +47,7 @@ class HashedWordEmbedding(keras.layers.Layer):
             ids = ops.sum((ids - _PAD_WORD) * powers, axis=2) & 0x7FFFFFFF  # (B, T)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), ids % self.buckets, axis=0)
 
-    def compute_output_shape(self, ids_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    def compute_output_shape(self, ids_shape: Shape) -> Shape:
         """A vector for each word."""
         return (*ids_shape[:2], self.embedding_dim)
 
@@ -83,14 +84,14 @@ class BiLSTMEncoder(keras.layers.Layer):
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
 
     def build(
-        self, sequence_shape: tuple[int | None, ...], ids_shape: Any = None, padding_mask_shape: Any = None
+        self, sequence_shape: Shape, ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
     ) -> None:
         """Creates the table and the LSTMs."""
         self.word_embedding.build(ids_shape)
         self.lstm.build((*sequence_shape[:-1], sequence_shape[-1] + self.word_embedding.embedding_dim))
         self.built = True
 
-    def call(self, sequence: Any, ids: Any, padding_mask: Any, training: bool = False) -> Any:
+    def call(self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
         """Encodes the sequence."""
         x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
         mask = ops.cast(padding_mask, "bool")
@@ -99,8 +100,8 @@ class BiLSTMEncoder(keras.layers.Layer):
         return self.dropout(x * ops.cast(mask, x.dtype)[:, :, None], training=training)
 
     def compute_output_shape(
-        self, sequence_shape: tuple[int | None, ...], ids_shape: Any = None, padding_mask_shape: Any = None
-    ) -> tuple[int | None, ...]:
+        self, sequence_shape: Shape, ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
+    ) -> Shape:
         """The result's shape, which JAX cannot derive while W is unknown."""
         return (*sequence_shape[:-1], 2 * self.units)
 

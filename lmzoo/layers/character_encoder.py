@@ -5,24 +5,26 @@ Letters in shape comments: N words, W characters of a word, E width of a charact
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
+from lmzoo.tensor_types import Shape, Tensor
 
 
-def zero_first(initializer: Any) -> Any:
-    """`initializer` for a table whose first row, that of no token, is zero."""
+def zero_first(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
+    """`initializer` for a table whose first row, which belongs to no token, is zero."""
 
-    def initialize(shape: Any, dtype: Any) -> Any:
+    def initialize(shape: Shape, dtype: str) -> Tensor:
         return ops.pad(initializer((shape[0] - 1, *shape[1:]), dtype=dtype), [[1, 0], [0, 0]])
 
     return initialize
 
 
-def _scaled_normal(fan_in: int) -> Any:
+def _scaled_normal(fan_in: int) -> keras.initializers.Initializer:
     return keras.initializers.RandomNormal(stddev=fan_in**-0.5)
 
 
@@ -33,7 +35,7 @@ class Highway(keras.layers.Layer):
     The gate's bias starts at -2, so that most of `x` passes. Call argument: `inputs` float (N, F). Returns (N, F).
     """
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the two transforms."""
         width = input_shape[-1]
         self.carry, self.transform = (
@@ -50,12 +52,12 @@ class Highway(keras.layers.Layer):
         self.transform.build(input_shape)
         self.built = True
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         """Applies the layer."""
         gate = ops.sigmoid(self.carry(inputs))  # (N, F)
         return gate * ops.relu(self.transform(inputs)) + (1 - gate) * inputs
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """The inputs' shape."""
         return input_shape
 
@@ -115,7 +117,7 @@ class CharacterEncoder(keras.layers.Layer):
                 output_dim, kernel_initializer=initializer, dtype=policy, name="projection"
             )
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the table, the filters and the sublayers' weights."""
         self.embedding = self.add_weight(
             shape=(self.num_characters, self.embedding_dim),
@@ -134,10 +136,10 @@ class CharacterEncoder(keras.layers.Layer):
             layer.build((None, self.num_filters))
         self.built = True
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         """Encodes words."""
         widest = max(width for width, _ in self.filters)
-        # The widest filter sees a window of nothing but padding, as it does wherever the full row has one.
+        # The widest filter sees a window of nothing but padding, as it does in words padded to their full width.
         words = ops.pad(inputs, [[0, 0], [0, widest]], constant_values=self.padding)[:, : self.max_characters]
         if not self._dedupes():
             return self._encode(words)
@@ -155,7 +157,7 @@ class CharacterEncoder(keras.layers.Layer):
 
         return self.dedupe or tf.executing_eagerly()
 
-    def _encode(self, words: Any) -> Any:
+    def _encode(self, words: Tensor) -> Tensor:
         characters = ops.take(ops.cast(self.embedding, self.compute_dtype), words, axis=0)  # (N, W, E)
         activation, features = get_activation(self.activation), []
         for (width, count), kernel, bias in zip(self.filters, self.kernels, self.biases, strict=True):
@@ -171,7 +173,7 @@ class CharacterEncoder(keras.layers.Layer):
             x = highway(x)
         return self.projection(x) if self.projection else x  # (N, P)
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """A vector for each word."""
         return (input_shape[0], self.output_dim)
 

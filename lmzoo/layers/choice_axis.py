@@ -1,4 +1,4 @@
-"""Examples with several choices as rows, and back.
+"""Choices of an example as sequences of a batch, and back.
 
 Letters: B examples, C choices, T positions.
 """
@@ -10,21 +10,23 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Shape, Tensor
+
 ABSENT = -30_000.0  # below all that heads return; its softmax is 0 and, in float16, too, it is finite
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MergeChoices(keras.layers.Layer):
-    """Each choice of each example as a row.
+    """Each choice of each example as a sequence of its own.
 
     Call argument: `x` (B, C, ...). Returns (B·C, ...).
     """
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Tensor) -> Tensor:
         """Merges the first two axes."""
         return ops.reshape(x, (-1, *ops.shape(x)[2:]))
 
-    def compute_output_spec(self, x: Any) -> keras.KerasTensor:
+    def compute_output_spec(self, x: Tensor) -> keras.KerasTensor:
         """The result's shape, which cannot be derived while several axes are open; ids stay ids."""
         examples, choices, *rest = x.shape
         return keras.KerasTensor((None if examples is None or choices is None else examples * choices, *rest), x.dtype)
@@ -32,7 +34,7 @@ class MergeChoices(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SplitChoices(keras.layers.Layer):
-    """Scores of rows as scores of each example's choices; -30,000 for a choice that is all padding.
+    """Scores of sequences as scores of each example's choices; -30,000 for a choice that is all padding.
 
     Call arguments: `scores` float (B·C, 1), `padding_mask` int or bool (B, C, T). Returns float32 (B, C).
     """
@@ -40,13 +42,11 @@ class SplitChoices(keras.layers.Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
 
-    def call(self, scores: Any, padding_mask: Any) -> Any:
+    def call(self, scores: Tensor, padding_mask: Tensor) -> Tensor:
         """Splits the first axis."""
         there = ops.any(ops.cast(padding_mask, "bool"), axis=-1)  # (B, C)
         return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)
 
-    def compute_output_shape(
-        self, scores_shape: tuple[int | None, ...], padding_mask_shape: tuple[int | None, ...]
-    ) -> tuple[int | None, ...]:
+    def compute_output_shape(self, scores_shape: Shape, padding_mask_shape: Shape) -> Shape:
         """The result's shape, which cannot be derived while several axes are open."""
         return padding_mask_shape[:2]

@@ -8,10 +8,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Shape, Tensor
+
 _LEVELS = 1 << 16
 
 
-def _random_bits(shape: Any, seed: Any) -> Any:
+def _random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
     """Uniform uint16 of the given shape, two to each random word; None where the backend has no cheap way."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -64,7 +66,7 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Drops elements of `inputs`, a float tensor of any shape, when `training`."""
         threshold = round(self.rate * _LEVELS)
         if not training or threshold == 0:
@@ -76,7 +78,7 @@ class Dropout(keras.layers.Layer):
         scale = ops.cast(_LEVELS / (_LEVELS - threshold), inputs.dtype)
         return ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """The inputs' shape."""
         return input_shape
 

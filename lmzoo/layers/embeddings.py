@@ -1,4 +1,4 @@
-"""Sum of word, position and segment embeddings, normalised."""
+"""Sum of word, position and segment embeddings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from keras import ops
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
+from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -19,13 +20,14 @@ class TransformerEmbedding(keras.layers.Layer):
     Args:
         vocabulary_size: int, V.
         hidden_dim: int, H.
-        max_sequence_length: int, longest row in tokens.
+        max_sequence_length: int, longest sequence in tokens.
         num_segments: int, rows of the segment table; 0 for none, and with 1 every token gets that row.
         dropout: float, rate after the normalisation.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
-        first_position: int, row of the position table that a row's first token gets. If it is not 0, padding gets the
-            row before it and real tokens are counted (RoBERTa: 2, as fairseq numbers positions from its padding id).
+        first_position: int, row of the position table that the first token gets. If it is not 0, padding gets the row
+            before it and real tokens are counted (RoBERTa: 2, as fairseq numbers positions from its padding id).
+        normalize: bool, whether the sum goes through LayerNorm. (GPT's does not: Radford et al., 2018.)
 
     Call arguments: `token_ids` int (B, T); if there are several segments `segment_ids` int (B, T); and if
     `first_position` is not 0 `padding_mask` int (B, T). Returns float (B, T, H).
@@ -41,6 +43,7 @@ class TransformerEmbedding(keras.layers.Layer):
         layer_norm_epsilon: float = 1e-12,
         initializer_range: float = 0.02,
         first_position: int = 0,
+        normalize: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -50,6 +53,7 @@ class TransformerEmbedding(keras.layers.Layer):
         self.num_segments = num_segments
         self.initializer_range = initializer_range
         self.first_position = first_position
+        self.layer_norm_epsilon = layer_norm_epsilon
         # Reversible: a masked-LM head projects back through the same table.
         self.token_embedding = self._table(keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding")
         positions = max_sequence_length + first_position
@@ -57,7 +61,9 @@ class TransformerEmbedding(keras.layers.Layer):
         self.segment_embedding = (
             self._table(keras.layers.Embedding, num_segments, "segment_embedding") if num_segments else None
         )
-        self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
+        self.layer_norm = (
+            LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm") if normalize else None
+        )
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def _table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
@@ -70,27 +76,34 @@ class TransformerEmbedding(keras.layers.Layer):
         )
 
     def build(
-        self, token_ids_shape: tuple[int | None, ...], segment_ids_shape: Any = None, padding_mask_shape: Any = None
+        self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
     ) -> None:
         """Creates the tables and the normalisation."""
         for table in (self.token_embedding, self.position_embedding, self.segment_embedding):
             if table is not None:
                 table.build(token_ids_shape)
-        self.layer_norm.build((*token_ids_shape, self.hidden_dim))
+        if self.layer_norm is not None:
+            self.layer_norm.build((*token_ids_shape, self.hidden_dim))
         self.built = True
 
-    def call(self, token_ids: Any, segment_ids: Any = None, padding_mask: Any = None, training: bool = False) -> Any:
+    def call(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor:
         """Embeds `token_ids`.
 
         Raises:
-            ValueError: if rows are longer than the position table. (TensorFlow's graphs of open shapes raise an error
-                of their own, and so does torch, whose symbolic shapes are made-up numbers. JAX would give NaN.)
+            ValueError: if sequences are longer than the position table. (TensorFlow's graphs of open shapes raise an
+                error of their own, and so does torch, whose symbolic shapes are made-up numbers. JAX would give NaN.)
         """
         length = ops.shape(token_ids)[1]
         known = isinstance(length, int) and keras.backend.backend() != "torch"
         if known and length > self.max_sequence_length:
             raise ValueError(
-                f"The rows are {length} tokens long, but the model has positions for {self.max_sequence_length}."
+                f"The sequences are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )
         x = self.token_embedding(token_ids)  # (B, T, H)
         x = x + self.position_embedding(self._positions(length, padding_mask))  # + (T, H) or (B, T, H)
@@ -98,17 +111,19 @@ class TransformerEmbedding(keras.layers.Layer):
             x = x + self.segment_embedding(ops.zeros((1,), "int32"))  # + (1, H)
         elif self.num_segments:
             x = x + self.segment_embedding(segment_ids)  # + (B, T, H)
-        return self.dropout(self.layer_norm(x), training=training)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return self.dropout(x, training=training)
 
-    def _positions(self, length: Any, padding_mask: Any) -> Any:
+    def _positions(self, length: int | Tensor, padding_mask: Tensor | None) -> Tensor:
         if not self.first_position:
             return ops.arange(length, dtype="int32")  # (T,)
         mask = ops.cast(padding_mask, "int32")  # (B, T)
         return ops.cumsum(mask, axis=1) * mask + self.first_position - 1
 
     def compute_output_shape(
-        self, token_ids_shape: tuple[int | None, ...], segment_ids_shape: Any = None, padding_mask_shape: Any = None
-    ) -> tuple[int | None, ...]:
+        self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
+    ) -> Shape:
         """A vector for each token."""
         return (*token_ids_shape, self.hidden_dim)
 
@@ -121,7 +136,8 @@ class TransformerEmbedding(keras.layers.Layer):
             "max_sequence_length": self.max_sequence_length,
             "num_segments": self.num_segments,
             "dropout": self.dropout.rate,
-            "layer_norm_epsilon": self.layer_norm.epsilon,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer_range": self.initializer_range,
             "first_position": self.first_position,
+            "normalize": self.layer_norm is not None,
         }

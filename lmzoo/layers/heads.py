@@ -12,6 +12,7 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.rows import as_rows
+from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -52,7 +53,7 @@ class ClassificationHead(keras.layers.Layer):
         initializer = TruncatedNormal(stddev=self.initializer_range)
         return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the dense layers."""
         if self.activation:
             self.dense = self._dense(input_shape[-1], "dense")
@@ -60,14 +61,14 @@ class ClassificationHead(keras.layers.Layer):
         self.logits.build(input_shape)
         self.built = True
 
-    def call(self, pooled: Any, training: bool = False) -> Any:
+    def call(self, pooled: Tensor, training: bool = False) -> Tensor:
         """Computes the logits."""
         x = self.dropout(pooled, training=training) if self.input_dropout else pooled  # (B, H)
         if self.activation:
             x = self.dropout(get_activation(self.activation)(self.dense(x)), training=training)  # (B, H)
         return ops.cast(self.logits(x), "float32")
 
-    def compute_output_spec(self, pooled: Any, training: bool = False) -> keras.KerasTensor:
+    def compute_output_spec(self, pooled: Tensor, training: bool = False) -> keras.KerasTensor:
         """Float32 logits, whatever the compute dtype."""
         return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
 
@@ -117,7 +118,7 @@ class MaskedLMHead(keras.layers.Layer):
         )
         self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the transform and the output bias."""
         self.dense.build(input_shape)
         self.layer_norm.build((*input_shape[:-1], self.token_embedding.output_dim))
@@ -126,14 +127,14 @@ class MaskedLMHead(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, vectors: Any) -> Any:
+    def call(self, vectors: Tensor) -> Tensor:
         """Computes the logits."""
         x = self.layer_norm(get_activation(self.activation)(self.dense(as_rows(vectors))))  # (B·M, E)
         logits = self.token_embedding(x, reverse=True)  # (B·M, V)
         logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (*ops.shape(vectors)[:2], self.token_embedding.input_dim))  # (B, M, V)
 
-    def compute_output_spec(self, vectors: Any) -> keras.KerasTensor:
+    def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor:
         """Float32 logits, whatever the compute dtype."""
         return keras.KerasTensor((*vectors.shape[:-1], self.token_embedding.input_dim), "float32")
 
@@ -161,7 +162,8 @@ class SpanHead(keras.layers.Layer):
         initializer_range: float, standard deviation of the truncated normal initialiser.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2),
-    starts and ends. At padding they are -1e9, so that no softmax over the positions depends on how far a row is padded.
+    starts and ends. At padding they are -1e9, so that a softmax over the positions does not depend on the amount
+    of padding.
     """
 
     def __init__(self, initializer_range: float = 0.02, **kwargs: Any) -> None:
@@ -170,18 +172,18 @@ class SpanHead(keras.layers.Layer):
         initializer = TruncatedNormal(stddev=initializer_range)
         self.logits = keras.layers.Dense(2, kernel_initializer=initializer, dtype=self.dtype_policy, name="logits")
 
-    def build(self, sequence_shape: tuple[int | None, ...], padding_mask_shape: Any = None) -> None:
+    def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Creates the linear layer."""
         self.logits.build((None, sequence_shape[-1]))
         self.built = True
 
-    def call(self, sequence: Any, padding_mask: Any) -> Any:
+    def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Computes the logits."""
         logits = ops.cast(self.logits(as_rows(sequence)), "float32")  # (B·T, 2)
         logits = ops.reshape(logits, (*ops.shape(sequence)[:2], 2))  # (B, T, 2)
         return ops.where(ops.expand_dims(ops.cast(padding_mask, "bool"), -1), logits, -1e9)
 
-    def compute_output_spec(self, sequence: Any, padding_mask: Any) -> keras.KerasTensor:
+    def compute_output_spec(self, sequence: Tensor, padding_mask: Tensor) -> keras.KerasTensor:
         """Float32 logits, whatever the compute dtype."""
         return keras.KerasTensor((*sequence.shape[:-1], 2), "float32")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import keras
+
+from lmzoo.tensor_types import Shape, Tensor
 
 _skipped = ContextVar("skipped", default=False)
 
@@ -32,12 +33,12 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """
 
-    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+    def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
         """Draws the values."""
         return _unset(shape, dtype) if _skipped.get() else super().__call__(shape, dtype)
 
 
-def _unset(shape: Any, dtype: Any) -> Any:
+def _unset(shape: Shape, dtype: str | None) -> Tensor:
     """A tensor of any values. On TensorFlow it takes no memory before it is written to, as one of zeros would."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

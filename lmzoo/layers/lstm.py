@@ -1,10 +1,11 @@
 """LSTMs with a projection, both directions in one loop.
 
-Letters in shape comments: T steps, B rows, P width of inputs and outputs, D width of the memory.
+Letters in shape comments: T steps, B sequences, P width of inputs and outputs, D width of the memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ from keras import ops
 
 from lmzoo.layers.rows import as_rows
 from lmzoo.layers.scan import scan
+from lmzoo.tensor_types import Shape, Tensor, Tensors
 
 DIRECTIONS = ("forward", "backward")
 
@@ -48,7 +50,7 @@ class BidirectionalLSTM(keras.layers.Layer):
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
 
-    def build(self, forward_shape: Any, backward_shape: Any = None, state_shape: Any = None) -> None:
+    def build(self, forward_shape: Shape, backward_shape: Shape | None = None, state_shape: Tensors = None) -> None:
         """Creates each direction's weights; rows of a kernel: input, output; columns: gates i, j (candidate), f, o."""
         shapes = {"kernel": (2 * self.output_dim, 4 * self.memory_dim), "bias": (4 * self.memory_dim,)}
         if self.memory_dim != self.output_dim:
@@ -66,9 +68,9 @@ class BidirectionalLSTM(keras.layers.Layer):
         ]
         self.built = True
 
-    def call(self, forward: Any, backward: Any, state: Any) -> tuple[Any, Any]:
+    def call(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
         """Runs both directions."""
-        arguments: list[Any] = []
+        arguments: list[Tensor] = []
         forget = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # what starts by remembering, in no checkpoint
         for inputs, parts, (memory, output) in zip((forward, backward), self.parts, state, strict=True):
             kernel, bias, *projection = (ops.cast(part, self.compute_dtype) for part in parts)
@@ -87,7 +89,7 @@ class BidirectionalLSTM(keras.layers.Layer):
         """What the memory is kept in: float32 where the rest has 16 bits, since a sentence's rounding errors add up."""
         return "float32" if self.compute_dtype in ("float16", "bfloat16") else self.compute_dtype
 
-    def compute_output_spec(self, forward: Any, backward: Any, state: Any) -> tuple[Any, Any]:
+    def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
         """Outputs in the compute dtype, memories in theirs."""
         memory = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
@@ -104,7 +106,7 @@ class BidirectionalLSTM(keras.layers.Layer):
         }
 
 
-def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Any:
+def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Callable[..., tuple[Tensors, Tensors]]:
     """The loop over time.
 
     A function of flat arguments, for each direction the gates' inputs, the recurrent kernel, memory, output and, if
@@ -113,10 +115,10 @@ def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Any:
     It has a gradient of its own, as the derived one adds to the kernels' gradients, which are large, at every step.
     """
 
-    def run(*arguments: Any) -> tuple[Any, Any]:
+    def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
         streams = arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]
 
-        def step(carry: Any, gates: Any) -> tuple[Any, Any]:
+        def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
             after, results = [], []
             for (memory, output), z, (_, kernel, _, _, *projection) in zip(carry, gates, streams, strict=True):
                 z = ops.cast(z + ops.matmul(output, kernel), memory.dtype)  # (B, 4D)
@@ -134,7 +136,7 @@ def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Any:
         results = scan(step, start, tuple(stream[0] for stream in streams))[1]
         outputs, memories = ([result[k] for result in results] for k in (0, 1))
 
-        def gradient(*upstream: Any, **_: Any) -> tuple[Any, ...]:
+        def gradient(*upstream: Tensor, **_: Any) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradients of all results, JAX a tuple of them.
             upstream = upstream[0] if len(upstream) == 1 else upstream
             found = _recurrence_gradient(streams, results, upstream[:2], cell_clip, projection_clip)
@@ -148,8 +150,8 @@ def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Any:
 
 
 def _recurrence_gradient(
-    streams: Any, results: Any, upstream: Any, cell_clip: float | None, projection_clip: float | None
-) -> list[list[Any]]:
+    streams: Tensors, results: Tensors, upstream: Tensor, cell_clip: float | None, projection_clip: float | None
+) -> list[list[Tensor]]:
     """Gradients of the outputs alone: the memories are state, from which none comes."""
     before = []  # the step, (T, B, D) and (T, B, P)
     for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
@@ -165,7 +167,7 @@ def _recurrence_gradient(
     start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
     transposed = [[ops.transpose(kernel) for kernel in (stream[1], *stream[4:])] for stream in streams]
 
-    def step(carry: Any, xs: Any) -> tuple[Any, Any]:
+    def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:
         after, found = [], []
         for (d_memory, d_output), x, (kernel, *projection) in zip(carry, xs, transposed, strict=True):
             output, memory, f, slope, slopes, d_above = x
@@ -192,15 +194,15 @@ def _recurrence_gradient(
     return gradients
 
 
-def _clip(x: Any, limit: float | None) -> Any:
+def _clip(x: Tensor, limit: float | None) -> Tensor:
     return x if limit is None else ops.clip(x, -limit, limit)
 
 
-def _unclip(gradient: Any, clipped: Any, limit: float | None) -> Any:
+def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
     """The gradient of `_clip`, from its result."""
     return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
 
 
-def _outer(a: Any, b: Any) -> Any:
-    """Sum over steps and rows of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    """Sum over steps and sequences of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
     return ops.matmul(ops.transpose(as_rows(a)), as_rows(b))

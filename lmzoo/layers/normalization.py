@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import ops
+
+from lmzoo.tensor_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -19,7 +20,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         """Normalises `inputs`."""
         if keras.backend.backend() != "tensorflow":
             return super().call(inputs)
@@ -30,17 +31,19 @@ class LayerNorm(keras.layers.LayerNormalization):
         y = tf.custom_gradient(self._normalize)(*(tf.cast(t, wide) for t in (x, gamma, beta)))
         return tf.cast(y, self.compute_dtype)
 
-    def _normalize(self, x: Any, gamma: Any, beta: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any, Any]]]:
+    def _normalize(
+        self, x: Tensor, gamma: Tensor, beta: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
         import tensorflow as tf
 
-        def mean(values: Any) -> Any:
+        def mean(values: Tensor) -> Tensor:
             return tf.reduce_mean(values, axis=-1, keepdims=True)  # (..., 1)
 
         centred = x - mean(x)  # (..., H)
         inverse = tf.math.rsqrt(mean(tf.square(centred)) + tf.cast(self.epsilon, x.dtype))  # (..., 1)
         normal = centred * inverse  # (..., H)
 
-        def gradient(upstream: Any) -> tuple[Any, Any, Any]:
+        def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             scaled = upstream * gamma  # (..., H)
             dx = inverse * (scaled - mean(scaled) - normal * mean(scaled * normal))
             rows = list(range(x.shape.rank - 1))
@@ -49,7 +52,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         return normal * gamma + beta, gradient
 
 
-def unit_vectors(x: Any, epsilon: float = 1e-6) -> Any:
+def unit_vectors(x: Tensor, epsilon: float = 1e-6) -> Tensor:
     """Vectors divided by their lengths.
 
     `keras.ops.normalize` has gradients that are NaN where a vector is zero.

@@ -1,4 +1,4 @@
-"""From a sequence of vectors to one of them, to some, to their mean or to their maximum."""
+"""Pooling: from a sequence of vectors to one of them, to some, to their mean or to their maximum."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from keras import ops
 
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import as_rows
+from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -35,16 +36,16 @@ class FirstTokenPooler(keras.layers.Layer):
             name="dense",
         )
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the projection."""
         self.dense.build((input_shape[0], input_shape[-1]))
         self.built = True
 
-    def call(self, sequence: Any) -> Any:
+    def call(self, sequence: Tensor) -> Tensor:
         """Pools `sequence`."""
         return self.dense(sequence[:, 0, :])
 
-    def compute_output_shape(self, sequence_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    def compute_output_shape(self, sequence_shape: Shape) -> Shape:
         """A vector for each sequence."""
         return (sequence_shape[0], self.hidden_dim)
 
@@ -59,41 +60,37 @@ class FirstTokenPooler(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MeanPooler(keras.layers.Layer):
-    """Mean of the vectors of the real tokens; zeros for a row without any.
+    """The mean of the real tokens' vectors; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
 
-    def call(self, sequence: Any, padding_mask: Any) -> Any:
+    def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Pools `sequence`."""
         weights = ops.expand_dims(ops.cast(padding_mask, sequence.dtype), -1)  # (B, T, 1)
         total = ops.sum(sequence * weights, axis=1)  # (B, H)
         return total / ops.maximum(ops.sum(weights, axis=1), 1)
 
-    def compute_output_shape(
-        self, sequence_shape: tuple[int | None, ...], padding_mask_shape: Any = None
-    ) -> tuple[int | None, ...]:
+    def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
         """A vector for each sequence."""
         return (sequence_shape[0], sequence_shape[-1])
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaxPooler(keras.layers.Layer):
-    """Maximum of each feature over the real tokens; zeros for a row without any.
+    """The maximum of each feature over the real tokens; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
 
-    def call(self, sequence: Any, padding_mask: Any) -> Any:
+    def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Pools `sequence`."""
         real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         lowest = ops.full_like(sequence, -np.inf)
         highest = ops.max(ops.where(real, sequence, lowest), axis=1)  # (B, H)
         return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
 
-    def compute_output_shape(
-        self, sequence_shape: tuple[int | None, ...], padding_mask_shape: Any = None
-    ) -> tuple[int | None, ...]:
+    def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
         """A vector for each sequence."""
         return (sequence_shape[0], sequence_shape[-1])
 
@@ -105,7 +102,7 @@ class GatherPositions(keras.layers.Layer):
     Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float (B, M, H).
     """
 
-    def call(self, sequence: Any, positions: Any) -> Any:
+    def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
         """Gathers them."""
         batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
         # One flat gather: its gradient is one scatter.
@@ -113,8 +110,6 @@ class GatherPositions(keras.layers.Layer):
         rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
         return ops.take(flat, rows, axis=0)
 
-    def compute_output_shape(
-        self, sequence_shape: tuple[int | None, ...], positions_shape: tuple[int | None, ...]
-    ) -> tuple[int | None, ...]:
+    def compute_output_shape(self, sequence_shape: Shape, positions_shape: Shape) -> Shape:
         """A vector for each position."""
         return (*positions_shape, sequence_shape[-1])

@@ -1,22 +1,26 @@
-"""Computing again in the backward pass instead of keeping (Chen et al., 2016, https://arxiv.org/abs/1604.06174)."""
+"""Rematerialization: computing again in the backward pass instead of keeping (Chen et al., 2016).
+
+https://arxiv.org/abs/1604.06174
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Tensor
 
-def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs: Any) -> Any:
-    """`function(*inputs)`, of which the backward pass finds nothing kept but the inputs, and computes the rest again.
+
+def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """`function(*inputs)`; only the inputs are kept for the backward pass, which computes the rest again.
 
     `keras.remat` alone would draw the dropout of the second time anew on TensorFlow, and cannot draw any on JAX.
 
     Args:
-        layer: whose variables the function reads, and whose seeds it draws from; the function changes no others.
-        function: made of the layer's parts; returns one float tensor.
+        layer: the layer whose variables and seeds the function uses; it changes no other variables.
+        function: part of the layer's computation; returns one float tensor.
         *inputs: float tensors.
     """
     weights = layer.trainable_variables
@@ -24,9 +28,9 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs:
     # On TensorFlow `v.value` is the variable itself, and seeds move on before the second time.
     fixed = [(v, ops.copy(v.value)) for v in others]
 
-    after: list[Any] = []
+    after: list[Tensor] = []
 
-    def run(*tensors: Any) -> tuple[Any, ...]:
+    def run(*tensors: Tensor) -> tuple[Tensor, ...]:
         values, arguments = tensors[: len(weights)], tensors[len(weights) :]
         with keras.StatelessScope(state_mapping=[*zip(weights, values, strict=True), *fixed]) as scope:
             result = function(*arguments)
@@ -40,7 +44,7 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Any], *inputs:
     return result
 
 
-def seeds_of(layer: keras.layers.Layer) -> list[Any]:
-    """The variables of a layer that are no weights: what its dropout draws from."""
+def seeds_of(layer: keras.layers.Layer) -> list[Tensor]:
+    """The variables of a layer that are not weights: the seeds of its dropout."""
     weights = {id(v) for v in layer.weights}
     return [v for v in layer.variables if id(v) not in weights]

@@ -12,11 +12,12 @@ import keras
 from keras import ops
 
 from lmzoo.layers.rows import as_rows
+from lmzoo.tensor_types import Shape, Tensor
 
 _NEVER = -1e9  # a logit whose probability is 0 in float32
 
 
-def log_uniform(ranks: Any, vocabulary_size: int) -> Any:
+def log_uniform(ranks: Tensor, vocabulary_size: int) -> Tensor:
     """ln((r + 2) / (r + 1)) / ln(V + 1), about the share of the word of rank r in a text (Zipf's law).
 
     Args:
@@ -29,7 +30,7 @@ def log_uniform(ranks: Any, vocabulary_size: int) -> Any:
     return ops.log1p(1 / (ops.cast(ranks, "float32") + 1)) / math.log(vocabulary_size + 1)
 
 
-def draw_words(vocabulary_size: int, count: int, seed: Any) -> tuple[Any, Any]:
+def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, Tensor]:
     """Draws different words from the log-uniform distribution.
 
     Each word is given a time of arrival, exponentially distributed with its probability as the rate, and the first
@@ -51,7 +52,7 @@ def draw_words(vocabulary_size: int, count: int, seed: Any) -> tuple[Any, Any]:
     return ops.cast(ranks[:-1], "int32"), -earliest[-1]
 
 
-def log_expected_counts(ranks: Any, vocabulary_size: int, time: Any) -> Any:
+def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
     """Logarithm of the probability that a word is drawn; see `draw_words`.
 
     Args:
@@ -106,7 +107,7 @@ class SampledSoftmax(keras.layers.Layer):
         if num_sampled < vocabulary_size:
             self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def build(self, vectors_shape: Any, targets_shape: Any = None) -> None:
+    def build(self, vectors_shape: Shape, targets_shape: Shape | None = None) -> None:
         """Creates a vector and a bias for each word."""
         width = vectors_shape[-1]
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
@@ -114,7 +115,7 @@ class SampledSoftmax(keras.layers.Layer):
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
         self.built = True
 
-    def call(self, vectors: Any, targets: Any, training: bool = False) -> Any:
+    def call(self, vectors: Tensor, targets: Tensor, training: bool = False) -> Tensor:
         """Computes the log-probabilities."""
         shape, x = ops.shape(targets), as_rows(vectors)  # (N, P)
         targets = ops.cast(ops.reshape(targets, (-1,)), "int32")  # (N,)
@@ -128,7 +129,7 @@ class SampledSoftmax(keras.layers.Layer):
             results = chosen - ops.logsumexp(logits, axis=1)
         return ops.reshape(ops.where(targets >= 0, results, 0.0), shape)
 
-    def among(self, vectors: Any, targets: Any, sample: Any, time: Any) -> Any:
+    def among(self, vectors: Tensor, targets: Tensor, sample: tuple[Tensor, Tensor], time: Tensor) -> Tensor:
         """Log-probabilities among each target itself and a sample of words.
 
         Args:
@@ -149,11 +150,11 @@ class SampledSoftmax(keras.layers.Layer):
         logits = ops.where(targets[:, None] == sample, _NEVER, logits)
         return chosen - ops.logsumexp(ops.concatenate([chosen[:, None], logits], axis=1), axis=1)
 
-    def _logits(self, vectors: Any, kernel: Any, bias: Any) -> Any:
+    def _logits(self, vectors: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
         logits = ops.matmul(vectors, ops.transpose(ops.cast(kernel, vectors.dtype)))
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")
 
-    def compute_output_spec(self, vectors: Any, targets: Any, training: bool = False) -> keras.KerasTensor:
+    def compute_output_spec(self, vectors: Tensor, targets: Tensor, training: bool = False) -> keras.KerasTensor:
         """Float32, whatever the compute dtype."""
         return keras.KerasTensor(targets.shape, "float32")
 

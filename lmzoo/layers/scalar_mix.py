@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Shape, Tensor
+
 # layer_norm -> what is added to the variance; None for no normalisation
 EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}
 
@@ -19,7 +21,7 @@ class ScalarMix(keras.layers.Layer):
     https://arxiv.org/abs/1802.05365
 
     With `layer_norm`, a layer is first normalised by one mean and one variance over all features of all the positions
-    that the mask calls real: over the whole batch, so that a row's result depends on its companions. The original
+    that the mask calls real: over the whole batch, so that the result of a sequence depends on the others. The original
     implementation leaves the sentence markers out of the mask and adds 1e-12 to the variance, AllenNLP leaves them in
     and adds 1e-13. Positions of padding are mixed like others: mask the result.
 
@@ -61,7 +63,7 @@ class ScalarMix(keras.layers.Layer):
         self.l2_coefficient = l2_coefficient
         self.parameters = None if parameters is None else tuple(map(float, parameters))
 
-    def build(self, layers_shape: Sequence[Any], padding_mask_shape: Any = None) -> None:
+    def build(self, layers_shape: Sequence[Shape], padding_mask_shape: Shape | None = None) -> None:
         """Creates a scalar for each layer, and gamma."""
         count, fixed = len(layers_shape), self.parameters
         if fixed is not None and len(fixed) != count:
@@ -71,7 +73,7 @@ class ScalarMix(keras.layers.Layer):
         self.gamma = self.add_weight(shape=(), initializer="ones", trainable=fixed is None, name="gamma")
         self.built = True
 
-    def call(self, layers: Sequence[Any], padding_mask: Any = None) -> Any:
+    def call(self, layers: Sequence[Tensor], padding_mask: Tensor | None = None) -> Tensor:
         """Mixes the layers."""
         if self.layer_norm and padding_mask is None:
             raise ValueError("ScalarMix with `layer_norm` needs `padding_mask`.")
@@ -87,14 +89,14 @@ class ScalarMix(keras.layers.Layer):
             mixed = mixed + weights[k] * (self._normalize(layer, padding_mask) if self.layer_norm else layer)
         return ops.cast(mixed, self.compute_dtype)
 
-    def _normalize(self, layer: Any, padding_mask: Any) -> Any:
+    def _normalize(self, layer: Tensor, padding_mask: Tensor) -> Tensor:
         real = ops.cast(padding_mask, layer.dtype)[:, :, None]  # (B, T, 1)
         count = ops.maximum(ops.sum(real), 1) * layer.shape[-1]
         mean = ops.sum(layer * real) / count
         variance = ops.sum(ops.square((layer - mean) * real)) / count
         return (layer - mean) * ops.rsqrt(variance + EPSILON[self.layer_norm])
 
-    def compute_output_shape(self, layers_shape: Sequence[Any], padding_mask_shape: Any = None) -> Any:
+    def compute_output_shape(self, layers_shape: Sequence[Shape], padding_mask_shape: Shape | None = None) -> Shape:
         """The shape of one layer."""
         return layers_shape[0]
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import ops
 
-Step = Callable[[Any, Any], tuple[Any, Any]]
+from lmzoo.tensor_types import Tensor, Tensors
+
+Step = Callable[[Tensors, Tensors], tuple[Tensors, Tensors]]
 
 
-def scan(f: Step, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple[Any, Any]:
+def scan(
+    f: Step, init: Tensors, xs: Tensors = None, length: int | None = None, reverse: bool = False
+) -> tuple[Tensors, Tensors]:
     """Runs `carry, y = f(carry, x)` along the first axis of `xs`, with the semantics of `jax.lax.scan`.
 
     It compiles to one copy of `f` on TensorFlow, where `keras.ops.scan` loses its gradients under `jit_compile=True`,
@@ -60,26 +63,26 @@ def scan(f: Step, init: Any, xs: Any = None, length: int | None = None, reverse:
     return _python_scan(f, init, xs, int(length), reverse)
 
 
-def _map(function: Callable[..., Any], *structures: Any) -> Any:
+def _map(function: Callable[..., Tensors], *structures: Tensors) -> Tensors:
     """`function` of each leaf, as in JAX, where None is none."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *structures)
 
 
-def _leaves(structure: Any) -> list[Any]:
+def _leaves(structure: Tensors) -> list[Tensor]:
     return [leaf for leaf in keras.tree.flatten(structure) if leaf is not None]
 
 
-def _python_scan(f: Step, carry: Any, xs: Any, length: int, reverse: bool) -> tuple[Any, Any]:
-    ys: list[Any] = [None] * length
+def _python_scan(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: bool) -> tuple[Tensors, Tensors]:
+    ys: list[Tensor] = [None] * length
     for i in reversed(range(length)) if reverse else range(length):
         carry, ys[i] = f(carry, _map(lambda x, i=i: x[i], xs))
     return carry, _map(lambda *y: ops.stack(y), *ys)
 
 
-def _tf_scan(f: Step, init: Any, xs: Any, length: Any, reverse: bool) -> tuple[Any, Any]:
+def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool) -> tuple[Tensors, Tensors]:
     import tensorflow as tf
 
-    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+    def step(carry: Tensors, x: Tensor) -> tuple[Tensors, Tensors]:
         after, y = f(carry, x)
         # What is known of the shapes holds for every step.
         after = _map(lambda new, old: tf.ensure_shape(new, old.shape), after, carry)
@@ -93,7 +96,7 @@ def _tf_scan(f: Step, init: Any, xs: Any, length: Any, reverse: bool) -> tuple[A
     # Reading from an array, not x[i], whose gradient is as large as x at every step.
     inputs = _map(lambda x: tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x), xs)
 
-    def body(i: Any, carry: Any, stored: Any) -> tuple[Any, Any, Any]:
+    def body(i: Tensor, carry: Tensors, stored: Tensors) -> tuple[Tensor, Tensors, Tensors]:
         at = length - 1 - i if reverse else i
         carry, y = step(carry, _map(lambda array: array.read(at), inputs))
         return i + 1, carry, [array.write(at, value) for array, value in zip(stored, _leaves(y), strict=True)]

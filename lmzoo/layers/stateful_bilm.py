@@ -1,6 +1,6 @@
-"""A bidirectional language model that goes on, in every row, where the batch before ended.
+"""A bidirectional language model that goes on, in every sequence, where the previous batch ended.
 
-Letters in shape comments: B rows, T steps, W characters of a word, P width of a word.
+Letters in shape comments: B sequences, T steps, W characters of a word, P width of a word.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ import keras
 from keras import ops
 
 from lmzoo.layers.dropout import Dropout
+from lmzoo.tensor_types import Tensor, Tensors
 
 
 class StreamedBiLM(keras.layers.Layer):
     """The last layer's outputs of a language model that reads two streams of words, one in each direction.
 
-    What the LSTMs of a row remember is kept in variables, those of training apart from the others. They are no weights
-    and no file holds them. Gradients end where a batch begins.
+    The LSTMs' state after each sequence is kept in variables, one set for training and one for everything else. They
+    are not weights, and files do not hold them. Gradients end where a batch begins.
 
     Args:
         bilm: the language model: its `encoder` makes vectors of words, its `stacks` are the LSTMs of both directions.
         dropout: float, rate on the outputs.
 
     Call arguments: `ids`, int32 (B, T, 2, W) characters or (B, T, 2) ids, on the last axis but W what is read forward
-    and what is read backward, each in the order of reading; `goes_on` int32 (B,), 1 for rows that go on with the batch
-    before, 0 for rows that begin with zeros. Returns two float (B, T, P), forward and backward: what each step knows of
-    the word after it.
+    and what is read backward, each in the order of reading; `goes_on` int32 (B,), 1 for sequences that continue those
+    of the previous batch, 0 for those that begin with zeros. Returns two float (B, T, P), forward and backward: what
+    each step knows of the word after it.
     """
 
     def __init__(self, bilm: Any, dropout: float, **kwargs: Any) -> None:
@@ -37,19 +38,19 @@ class StreamedBiLM(keras.layers.Layer):
         self.built = True
 
     @property
-    def variables(self) -> list[Any]:
-        """All variables, what is remembered included."""
+    def variables(self) -> list[Tensor]:
+        """All variables, the state included."""
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
     def make_room(self, rows: int, training: bool) -> bool:
-        """Lets batches of up to `rows` rows go on; in larger ones, other rows begin with zeros every time.
+        """Makes room for the state of `rows` sequences; in larger batches the others always begin with zeros.
 
         Args:
-            rows: int.
+            rows: int, number of sequences.
             training: whether in training.
 
         Returns:
-            Whether there was no such room before: functions that were compiled do not know of it.
+            Whether there was less room before: functions that were compiled then do not know the new variables.
         """
         memory = self._memories[training]
         if rows <= memory.rows:
@@ -58,7 +59,7 @@ class StreamedBiLM(keras.layers.Layer):
         memory.state = keras.tree.map_structure(_zeros_like, self.bilm.state_spec(rows))
         return True
 
-    def call(self, ids: Any, goes_on: Any, training: bool = False) -> tuple[Any, Any]:
+    def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
         """Reads a batch."""
         memory = self._memories[bool(training)]
         batch, steps = ops.shape(ids)[:2]
@@ -66,7 +67,7 @@ class StreamedBiLM(keras.layers.Layer):
         words = ops.transpose(ops.reshape(words, (batch, steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
         goes_on = goes_on[: memory.rows, None]
 
-        def before(stored: Any) -> Any:
+        def before(stored: Tensors) -> Tensor:
             stored = ops.convert_to_tensor(stored)[:batch]
             return stored * ops.cast(goes_on, stored.dtype)
 
@@ -78,7 +79,7 @@ class StreamedBiLM(keras.layers.Layer):
                 stored.assign(ops.reshape(new[: memory.rows], stored.shape))
         return tuple(self.dropout(ops.transpose(x, (1, 0, 2)), training=training) for x in outputs[-1])
 
-    def compute_output_spec(self, ids: Any, goes_on: Any, training: bool = False) -> tuple[Any, Any]:
+    def compute_output_spec(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
         """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
         (_, output), *_ = self.bilm.state_spec(ids.shape[0])["forward"]
         shape = (*ids.shape[:2], output.shape[-1])
@@ -86,15 +87,15 @@ class StreamedBiLM(keras.layers.Layer):
 
 
 class _Memory:
-    """What the rows remember: a state of variables, which Keras would save if it were an attribute of the layer."""
+    """The state of all sequences, as variables, which Keras would save if they were an attribute of the layer."""
 
     rows = 0
-    state: Any = None
+    state: Tensors = None
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Tensor]:
         return [] if self.state is None else keras.tree.flatten(self.state)
 
 
-def _zeros_like(spec: Any) -> Any:
+def _zeros_like(spec: keras.KerasTensor) -> keras.Variable:
     return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name="memory")

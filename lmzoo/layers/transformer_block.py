@@ -1,4 +1,4 @@
-"""The post-LN Transformer block."""
+"""The Transformer block, with its LayerNorms after the residual sums or before the sublayers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
-from lmzoo.layers.attention import SelfAttention
+from lmzoo.layers.attention import Cache, SelfAttention
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.remat import recomputed
 from lmzoo.layers.rows import as_rows
+from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TransformerBlock(keras.layers.Layer):
-    """Self-attention and a two-layer feed-forward network, each followed by a residual sum and LayerNorm.
+    """Self-attention and a two-layer feed-forward network, each with a residual sum and LayerNorm.
 
-    `a = LN(x + dropout(attention(x)))`, then `LN(a + dropout(W2·act(W1·a)))`: Vaswani et al., 2017, section 3.1.
+    With `norm="post"`, the original order (Vaswani et al., 2017, section 3.1), for inputs `x`:
+    `a = LN₁(x + dropout(attention(x)))`, and the block returns `LN₂(a + dropout(W₂·act(W₁·a)))`.
+
+    With `norm="pre"` (Radford et al., 2019, section 2.3): `a = x + dropout(attention(LN₁(x)))`, and the block returns
+    `a + dropout(W₂·act(W₁·LN₂(a)))`. A model then needs one more LayerNorm after its last block.
+
+    LN₁ is `attention_layer_norm`, LN₂ `output_layer_norm`.
 
     Args:
         num_heads: int.
@@ -30,10 +37,11 @@ class TransformerBlock(keras.layers.Layer):
         dropout: float, rate for both residual branches and for the attention probabilities.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
+        mask: `"padding"` or `"causal"`, see `SelfAttention`.
+        norm: `"post"` or `"pre"`, where LayerNorm stands.
 
-    Call arguments: `inputs` float (B, T, H), `padding_mask` bool (B, T), optionally `queries` float (B, S, H), the
-    vectors of `inputs` whose results are wanted: the last block of a model need not compute the others. Returns float
-    (B, T, H), or (B, S, H) with `queries`.
+    Call arguments: those of `SelfAttention`, which returns the shapes that a block returns. With `queries` the last
+    block of an encoder computes no more vectors than are wanted.
 
     With `block.remat = True` training keeps nothing between a block's inputs and its outputs, and computes it again in
     the backward pass: see `lmzoo.models.Backbone`.
@@ -50,9 +58,14 @@ class TransformerBlock(keras.layers.Layer):
         dropout: float = 0.0,
         layer_norm_epsilon: float = 1e-12,
         initializer_range: float = 0.02,
+        mask: str = "padding",
+        norm: str = "post",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if norm not in ("post", "pre"):
+            raise ValueError(f'`norm` must be "post" or "pre", got {norm!r}.')
+        self.norm = norm
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -66,7 +79,7 @@ class TransformerBlock(keras.layers.Layer):
             return LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name=name)
 
         self.attention = SelfAttention(
-            num_heads, hidden_dim, dropout, initializer_range, dtype=policy, name="attention"
+            num_heads, hidden_dim, dropout, initializer_range, mask, dtype=policy, name="attention"
         )
         self.attention_layer_norm = layer_norm("attention_layer_norm")
         self.intermediate_dense = dense(intermediate_dim, "intermediate_dense")
@@ -74,34 +87,75 @@ class TransformerBlock(keras.layers.Layer):
         self.output_layer_norm = layer_norm("output_layer_norm")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the sublayers' weights."""
         for layer in (self.attention, self.attention_layer_norm, self.intermediate_dense, self.output_layer_norm):
             layer.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
         self.built = True
 
-    def call(self, inputs: Any, padding_mask: Any, queries: Any = None, training: bool = False) -> Any:
-        """Applies the block."""
+    def call(
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor,
+        queries: Tensor | None = None,
+        cache: Cache | None = None,
+        index: int | Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor | tuple[Tensor, Cache]:
+        """Applies the block.
+
+        Raises:
+            ValueError: see `SelfAttention.call`.
+        """
         vectors = (inputs,) if queries is None else (inputs, queries)
 
-        def apply(inputs: Any, queries: Any = None) -> Any:
-            return self._apply(inputs, padding_mask, queries, training)
+        def apply(inputs: Tensor, queries: Tensor | None = None) -> Tensor | tuple[Tensor, Cache]:
+            return self._apply(inputs, padding_mask, queries, cache, index, training)
 
         return recomputed(self, apply, *vectors) if self.remat and training else apply(*vectors)
 
-    def _apply(self, inputs: Any, padding_mask: Any, queries: Any, training: bool) -> Any:
-        x = self.attention(inputs, padding_mask, queries, training=training)  # (B, S, H)
-        x = self.attention_layer_norm((inputs if queries is None else queries) + self.dropout(x, training=training))
-        y = get_activation(self.activation)(self.intermediate_dense(as_rows(x)))  # (B·S, I)
+    def _apply(
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor,
+        queries: Tensor | None,
+        cache: Cache | None,
+        index: int | Tensor | None,
+        training: bool,
+    ) -> Tensor | tuple[Tensor, Cache]:
+        pre, residual = self.norm == "pre", inputs if queries is None else queries
+        if pre:
+            inputs = self.attention_layer_norm(inputs)  # (B, T, H)
+            queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
+        x = self.attention(inputs, padding_mask, queries, cache=cache, index=index, training=training)  # (B, S, H)
+        x, cache = (x, None) if cache is None else x
+        x = residual + self.dropout(x, training=training)
+        if not pre:
+            x = self.attention_layer_norm(x)
+        y = self.output_layer_norm(x) if pre else x
+        y = get_activation(self.activation)(self.intermediate_dense(as_rows(y)))  # (B·S, I)
         y = ops.reshape(self.output_dense(y), ops.shape(x))  # (B, S, H)
-        return self.output_layer_norm(x + self.dropout(y, training=training))
+        x = x + self.dropout(y, training=training)
+        if not pre:
+            x = self.output_layer_norm(x)
+        return x if cache is None else (x, cache)
+
+    def attention_scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
+        """The attention probabilities, (B, heads, T, T), that `call` would use outside training."""
+        if self.norm == "pre":
+            inputs = self.attention_layer_norm(inputs)  # (B, T, H)
+        return self.attention.scores(inputs, padding_mask)
 
     def compute_output_shape(
-        self, inputs_shape: tuple[int | None, ...], padding_mask_shape: Any = None, queries_shape: Any = None
-    ) -> tuple[int | None, ...]:
-        """The shape of the vectors whose results are wanted."""
-        return queries_shape or inputs_shape
+        self,
+        inputs_shape: Shape,
+        padding_mask_shape: Shape | None = None,
+        queries_shape: Shape | None = None,
+        cache_shape: tuple[Shape, Shape] | None = None,
+    ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
+        """See `SelfAttention.compute_output_shape`."""
+        return self.attention.compute_output_shape(inputs_shape, padding_mask_shape, queries_shape, cache_shape)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -114,4 +168,6 @@ class TransformerBlock(keras.layers.Layer):
             "dropout": self.dropout.rate,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "initializer_range": self.attention.initializer_range,
+            "mask": self.attention.mask,
+            "norm": self.norm,
         }

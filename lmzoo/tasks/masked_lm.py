@@ -81,8 +81,8 @@ class MaskedLM(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the family's tokenizer has a mask token."""
-        return family.tokenizer.mask_token is not None
+        """See `MaskedTokens.supports`."""
+        return MaskedTokens.supports(family)
 
     def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """Masks the rows: `(features, targets (B, M), weights (B, M))`."""

@@ -108,8 +108,8 @@ class Pretrainer(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the family's tokenizer has a mask token."""
-        return family.tokenizer.mask_token is not None
+        """See `MaskedTokens.supports`."""
+        return MaskedTokens.supports(family)
 
     def default_loss(self) -> dict[str, Any]:
         """The mean over masked tokens, and the mean over pairs."""

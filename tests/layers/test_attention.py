@@ -158,3 +158,123 @@ def test_projections_joined_beforehand_give_what_the_layer_gives(kind):
     assert len(kept) == (0 if kind == "int8" else 4)
     for a, b in zip(expected, got, strict=True):
         assert difference(to_numpy(a), to_numpy(b)) <= 1e-5
+
+
+# === Causal attention ===
+
+
+@pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES, ~WITH_HOLES], ids=["right_padded", "with_holes", "left"])
+def test_causal_probabilities_are_of_what_came_before(mask):
+    layer, x = layer_and_input(mask="causal")
+    got = to_numpy(layer.scores(x, mask))  # (B, N, T, T)
+    np.testing.assert_allclose(got.sum(-1), 1.0, atol=1e-6)
+    assert (got * np.triu(np.ones((T, T)), 1) == 0.0).all()
+    seen = mask[:, None] & np.tri(T, dtype=bool)  # (B, T, T)
+    some = seen.any(-1)
+    assert (np.moveaxis(got, 1, 2)[some] * ~seen[some][:, None] == 0.0).all()
+    assert (np.moveaxis(got, 1, 2)[some][:, 0] > 0.0)[seen[some]].all()
+
+
+def test_causal_attention_is_that_over_each_beginning():
+    causal, x = layer_and_input(mask="causal")
+    both, _ = layer_and_input()
+    got = to_numpy(causal(x, WITH_HOLES))
+    for length in (1, 4, T):
+        expected = to_numpy(both(x[:, :length], WITH_HOLES[:, :length]))
+        assert difference(got[:, length - 1], expected[:, -1]) <= 1e-5
+
+
+def test_a_causal_mask_is_one_for_the_whole_batch():
+    layer, x = layer_and_input(mask="causal")
+    made = shapes_in_graph(lambda x, mask: layer(x, mask), x, RIGHT_PADDED)
+    assert {shape for shape, _ in made if shape[-2:] == (T, T)} <= {(B, N, T, T), (T, T), (1, 1, T, T)}
+    assert not [shape for shape, dtype in made if dtype == "bool" and B in shape and shape.count(T) > 1]
+
+
+@jax_only
+@pytest.mark.parametrize("mask", [RIGHT_PADDED, WITH_HOLES], ids=["right_padded", "with_holes"])
+def test_causal_attention_by_length_equals_the_ordinary_form(mask):
+    import jax
+
+    from lmzoo.layers.attention import attention_by_length
+
+    query, key, value = heads()
+    mask = mask[:2]  # or a sequence without keys would lead to the ordinary form
+    query, key, value = query[:2], key[:2], value[:2]
+    got = np.asarray(jax.jit(attention_by_length, static_argnums=4)(query, key, value, mask, True))
+    expected = to_numpy(attention_probabilities(query, key, mask, np.arange(T))) @ to_numpy(value)
+    assert difference(got, expected) <= 1e-5
+
+
+def test_other_masks_are_errors():
+    with pytest.raises(ValueError, match='`mask` must be "padding" or "causal", got \'none\''):
+        SelfAttention(N, H, mask="none")
+    assert SelfAttention.from_config(SelfAttention(N, H, mask="causal").get_config()).mask == "causal"
+
+
+def test_causal_attention_takes_no_queries():
+    layer, x = layer_and_input(mask="causal")
+    with pytest.raises(ValueError, match="takes no `queries`"):
+        layer(x, RIGHT_PADDED, x[:, :2])
+
+
+# === The cache ===
+
+STEPS = {"one by one": [1] * T, "in chunks": [5, 3, 3], "at once": [T]}
+MASKS = {"full": RIGHT_PADDED | True, "padded": RIGHT_PADDED, "with holes": WITH_HOLES}
+
+
+def compiled(layer):
+    """`layer`, compiled by XLA."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(layer, jit_compile=True)
+    import jax
+
+    return jax.jit(lambda x, mask, cache, index: layer(x, mask, cache=cache, index=index))
+
+
+def run_with_cache(call, cache, x, mask, sizes):
+    """What `call` returns for all positions, of which it gets as many at a time as `sizes` says; and the cache."""
+    outputs, index, room = [], 0, cache[0].shape[2]
+    mask = keras.ops.convert_to_tensor(np.pad(mask, [(0, 0), (0, room - T)]))
+    for size in sizes:
+        part, at = keras.ops.convert_to_tensor(x[:, index : index + size]), keras.ops.convert_to_tensor(index, "int32")
+        output, cache = call(part, mask, cache=cache, index=at)
+        outputs.append(to_numpy(keras.ops.cast(output, "float32")))
+        index += size
+    return np.concatenate(outputs, axis=1), cache
+
+
+# On JAX each operation would be compiled by itself, for every shape.
+@pytest.mark.parametrize("how", [compiled, pytest.param(lambda layer: layer, marks=pytest.mark.tf_only, id="eager")])
+@pytest.mark.parametrize("sizes", STEPS.values(), ids=STEPS)
+def test_with_a_cache_the_results_are_the_same(sizes, how):
+    layer, x = layer_and_input(mask="causal")
+    call = how(layer)
+    for name, mask in MASKS.items():
+        got, (keys, values) = run_with_cache(call, layer.empty_cache(B, 13), x, mask, sizes)
+        assert difference(got, to_numpy(layer(x, mask))) <= 1e-5, name
+        assert tuple(keys.shape) == tuple(values.shape) == (B, N, 13, D)
+        assert not to_numpy(keys)[:, :, T:].any()
+
+
+def test_a_cache_in_half_precision():
+    layer, x = layer_and_input(mask="causal", dtype="mixed_bfloat16")
+    got, (keys, _) = run_with_cache(compiled(layer), layer.empty_cache(B, T), x, RIGHT_PADDED, STEPS["one by one"])
+    assert keras.backend.standardize_dtype(keys.dtype) == "bfloat16"
+    assert difference(got, to_numpy(keras.ops.cast(layer(x, RIGHT_PADDED), "float32"))) <= 0.05
+
+
+def test_what_a_cache_is_not_for():
+    layer, x = layer_and_input(mask="causal")
+    cache, mask = layer.empty_cache(B, T), np.ones((B, T), bool)
+    with pytest.raises(ValueError, match=r"3 positions from 9 on do not fit into a cache of 11\."):
+        layer(x[:, :3], mask, cache=cache, index=9)
+    with pytest.raises(ValueError, match=r"11 positions from 0 on do not fit into a cache of 7\."):
+        layer(x, mask[:, :7], cache=layer.empty_cache(B, 7), index=keras.ops.convert_to_tensor(0))
+    with pytest.raises(ValueError, match="`cache` is for causal attention, and needs `index`"):
+        layer(x, mask, cache=cache)
+    with pytest.raises(ValueError, match="`cache` is for causal attention"):
+        layer_and_input()[0](x, mask, cache=cache, index=0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 
 import keras
 import numpy as np
 import pytest
 
-from lmzoo.families.backbone import Backbone
 from lmzoo.families.input_checks import check_like
 from lmzoo.family import families
 from lmzoo.models import DistilBertBackbone, ElmoBackbone, MaskedLM, RobertaBackbone, TextClassifier
@@ -254,29 +254,31 @@ def test_distilbert_has_no_segments():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_docstrings_describe_every_argument(name):
     cls = families()[name].backbone
-    section = cls.__doc__.partition("\nArgs:\n")[2].partition("\n\nRaises:\n")[0]
+    section = inspect.getdoc(cls).partition("\nArgs:\n")[2].partition("\n\nRaises:\n")[0]
     described = [line.strip().partition(":") for line in section.splitlines() if not line.startswith(" " * 5)]
     fields = [field.name for field in dataclasses.fields(cls.config_class)]
     assert [argument for argument, _, _ in described] == [*fields, "dtype", "name", "trainable", "remat"]
     assert all(len(text) > 5 for _, _, text in described)
 
 
-def test_a_description_of_the_familys_own_comes_first():
+def test_a_description_of_the_familys_own():
     assert "the position table has two rows more" in RobertaBackbone.__doc__
     assert "rows of the position table" not in RobertaBackbone.__doc__
     assert "rows of the position table" in families()["bert"].backbone.__doc__
-    assert "\nExample:\n" in RobertaBackbone.__doc__
+    assert "\nExample:\n" in inspect.getdoc(RobertaBackbone)
 
 
-def test_a_backbone_without_docstrings():
-    """As with `python -OO`."""
+@pytest.mark.parametrize("name", FAMILIES)
+def test_fields_of_the_configuration_are_attributes(backbones, name):
+    backbone = backbones[name]
+    layer = {"embedding_projection"}  # whose name is that of the field which says whether there is one
+    for field in (field for field in dataclasses.fields(backbone.config) if field.name not in layer):
+        assert getattr(backbone, field.name) == getattr(backbone.config, field.name)
+    assert backbone.hidden_dim == backbone.config.hidden_dim == families()[name].tiny.hidden_dim
 
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class BareConfig:
-        size: int
 
-    BareConfig.__doc__ = None
-    bare = type("Bare", (Backbone,), {"config_class": BareConfig})
-    assert bare.__doc__ is None
-    told = type("Told", (Backbone,), {"config_class": BareConfig, "__doc__": "Says little."})
-    assert told.__doc__.startswith("Says little.\n\nArgs:\n    size\n    dtype: ")
+def test_what_is_no_attribute(backbones):
+    with pytest.raises(AttributeError, match="'BertBackbone' object has no attribute 'hidden_size'"):
+        backbones["bert"].hidden_size  # noqa: B018
+    assert not hasattr(backbones["bert"], "__post_init__")
+    assert not hasattr(object.__new__(type(backbones["bert"])), "hidden_dim")  # as `copy` asks for attributes

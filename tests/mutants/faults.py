@@ -41,6 +41,24 @@ FAULTS = (
         "    scores = scores + ops.cast(bias, scores.dtype)",
     ),
     Fault(
+        "a position of a decoder sees the one after it",
+        "layers/attention.py",
+        "later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1)",
+        "later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1) + 1",
+    ),
+    Fault(
+        "with a cache, positions are counted from each call's first",
+        "layers/attention.py",
+        "positions = positions + index  # (S,)",
+        "positions = positions + 0 * index  # (S,)",
+    ),
+    Fault(
+        "a decoder computes its last block for chosen positions as if it were an encoder",
+        "families/transformer.py",
+        "if self.causal:\n            raise",
+        "if False:\n            raise",
+    ),
+    Fault(
         "dropout does not scale what it keeps",
         "layers/dropout.py",
         "ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))",
@@ -215,6 +233,12 @@ FAULTS = (
         "checkpoints/engine.py",
         "elif reason := _reason(format, canonical, head):",
         'elif reason := _reason(format, canonical, head) or "no part of the model":',
+    ),
+    Fault(
+        "the weights in one tensor are taken in the model's order, whatever the table says",
+        "checkpoints/engine.py",
+        "paths.sort(key=lambda path: rows[path].part or 0)",
+        "paths.sort(key=lambda path: 0)",
     ),
     Fault(
         "the head for answers is not transposed between files of Google's code and the model",

@@ -9,28 +9,21 @@ import keras
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, is_integer, require
-from lmzoo.families.transformer import TransformerBackbone, block_of, embedding_of, inputs_of
+from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.remat import seeds_of
 from lmzoo.layers.scan import scan
+from lmzoo.tensor_types import Features, Shape, Tensor, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlbertConfig(EncoderConfig):
-    """Configuration of an ALBERT encoder: `EncoderConfig` and what follows.
+    """The arguments of `AlbertBackbone`: those of `EncoderConfig` and what shares weights.
 
     `dropout` was 0.1 in the first release (0 for xxlarge) and 0 in the second. `activation` is `"gelu_tanh"` in
     Google's code and the second release, `"gelu"` in Hugging Face's conversions of the first, `"relu"` in the Chinese
     models.
-
-    Attributes:
-        embedding_dim: width of the word table, E.
-        num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
-        num_inner_repetitions: blocks of a group.
-        embedding_projection: whether a linear layer leads from E to H; by default where they differ. (Google's code has
-            none where they are equal, Hugging Face's always has one.)
-        unroll: whether to compile every application on its own rather than one loop.
     """
 
     embedding_dim: int = 128
@@ -88,13 +81,13 @@ class SharedBlocks(keras.layers.Layer):
         size = len(self.blocks) // self.num_groups
         return [self.blocks[i : i + size] for i in range(0, len(self.blocks), size)]
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the blocks' weights."""
         for block in self.blocks:
             block.build(input_shape)
         self.built = True
 
-    def call(self, x: Any, padding_mask: Any, training: bool = False) -> list[Any]:
+    def call(self, x: Tensor, padding_mask: Tensor, training: bool = False) -> list[Tensor]:
         """Applies all groups."""
         states = []
         for group in self.groups:
@@ -108,12 +101,12 @@ class SharedBlocks(keras.layers.Layer):
                 x = new[-1]
         return states
 
-    def _loop(self, group: list[TransformerBlock], x: Any, padding_mask: Any, training: bool) -> list[Any]:
+    def _loop(self, group: list[TransformerBlock], x: Tensor, padding_mask: Tensor, training: bool) -> list[Tensor]:
         # Only a stateless call may stand in a loop: the dropout seeds go through it as part of the carry.
         trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
 
-        def step(carry: Any, _: Any) -> tuple[Any, Any]:
+        def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
             x, seeds = carry
             outputs, after = [], []
             for block, weights, state in zip(group, trainable, seeds, strict=True):
@@ -131,9 +124,7 @@ class SharedBlocks(keras.layers.Layer):
                     variable.assign(value)
         return [output[i] for i in range(self.repetitions) for output in outputs]
 
-    def compute_output_shape(
-        self, x_shape: tuple[int | None, ...], padding_mask_shape: Any = None
-    ) -> list[tuple[int | None, ...]]:
+    def compute_output_shape(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> list[Shape]:
         """The inputs' shape, for each application of a block."""
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
@@ -162,7 +153,28 @@ class AlbertBackbone(TransformerBackbone):
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of
     num_layers · num_inner_repetitions + 1 tensors (B, T, H), the first of them the embeddings after the projection.
 
-    It takes the fields of `AlbertConfig` as keyword arguments, and `dtype`, a dtype policy.
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: rows of the position table: the longest input in tokens.
+        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser.
+        embedding_dim: width of the word table, E.
+        num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
+        num_inner_repetitions: blocks of a group.
+        embedding_projection: whether a linear layer leads from E to H; by default where they differ. (Google's code has
+            none where they are equal, Hugging Face's always has one.)
+        unroll: whether to compile every application on its own rather than one loop.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
@@ -193,10 +205,10 @@ class AlbertBackbone(TransformerBackbone):
         return [block for group in self.encoder.groups for block in group * self.encoder.repetitions]
 
     @classmethod
-    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
         """Builds the graph."""
         # === Layers ===
-        layers: dict[str, Any] = {"embeddings": embedding_of(config, dtype, config.embedding_dim)}
+        layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype, config.embedding_dim)}
         if config.embedding_projection:
             initializer = TruncatedNormal(stddev=config.initializer_range)
             layers["embedding_projection"] = keras.layers.Dense(
@@ -204,7 +216,7 @@ class AlbertBackbone(TransformerBackbone):
             )
         names = [f"group_{i}_block_{j}" for i in range(config.num_groups) for j in range(config.num_inner_repetitions)]
         layers["encoder"] = SharedBlocks(
-            [block_of(config, dtype, name) for name in names],
+            [cls.make_block(config, dtype, name) for name in names],
             config.num_groups,
             config.num_layers // config.num_groups,
             config.unroll,

@@ -12,11 +12,7 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class DistilBertConfig(EncoderConfig):
-    """Configuration of a DistilBERT encoder: `EncoderConfig`, whose defaults are those of the released models.
-
-    Attributes:
-        num_segments: 0: DistilBERT has no segments.
-    """
+    """The arguments of `DistilBertBackbone`: those of `EncoderConfig`, with the defaults of the released models."""
 
     num_segments: int = 0
 
@@ -32,7 +28,22 @@ class DistilBertBackbone(TransformerBackbone):
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
     tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
 
-    It takes the fields of `DistilBertConfig` as keyword arguments, and `dtype`, a dtype policy.
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: rows of the position table: the longest input in tokens.
+        num_segments: 0, since DistilBERT has no segments.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.

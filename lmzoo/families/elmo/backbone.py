@@ -13,6 +13,7 @@ from lmzoo.families.elmo.config import ElmoConfig
 from lmzoo.families.elmo.layers import MARKER_LENGTH, BiLM
 from lmzoo.families.input_checks import check_like, known_values
 from lmzoo.layers import MeanPooler, ScalarMix
+from lmzoo.tensor_types import Features, Tensor, Tensors
 from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
 
@@ -34,11 +35,33 @@ class ElmoBackbone(Backbone):
     On TensorFlow a call outside of a graph encodes each different word once; `backbone.bilm.encoder.dedupe = True` does
     so in graphs that XLA does not compile.
 
-    It takes the fields of `ElmoConfig` as keyword arguments, and `dtype`, a dtype policy.
+    Args:
+        lstm_dim: width of an LSTM's memory, D.
+        projection_dim: width of a word's vector and of an LSTM's output, P. If it is D there is no projection.
+        num_layers: number of LSTMs in each direction.
+        num_highway: number of highway layers over the characters' filters.
+        char_embedding_dim: width of a character, E.
+        filters: (width, count) of each convolution; the counts' sum F is at least P. If it is P there is no projection.
+        activation: `"relu"` or `"tanh"`, of the convolutions.
+        max_characters: characters of a word, W: columns of `character_ids`.
+        cell_clip: bound of the LSTMs' memory, or None.
+        projection_clip: bound of the LSTMs' projected output, or None.
+        skip_connections: whether an LSTM's input is added to its output, from the second one on.
+        vocabulary_size: None for words from characters; for words from a table its number of ids, V, of which 0 is for
+            no token.
+        start_token_id: of a model with a vocabulary: the id that begins a sentence.
+        end_token_id: the id that ends it.
+        dropout: rate in [0, 1) on the input of every LSTM.
+        layer_norm: of the mix, see `lmzoo.layers.ScalarMix`.
+        freeze_bilm: whether everything but the mix is frozen.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: False: there are no blocks to compute again in the backward pass.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range and
-            for padding before a token, naming row and position.
+            for padding before a token, naming the sequence and the position.
 
     Example:
 
@@ -61,9 +84,7 @@ class ElmoBackbone(Backbone):
             self.bilm.trainable = False
 
     @classmethod
-    def assemble(
-        cls, config: ElmoConfig, dtype: keras.DTypePolicy
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def assemble(cls, config: ElmoConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
         """Builds the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
@@ -79,21 +100,21 @@ class ElmoBackbone(Backbone):
         marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
         return layers, inputs, _finish(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
 
-    def padding_mask(self, inputs: dict[str, Any]) -> Any:
+    def padding_mask(self, inputs: Features) -> Tensor:
         """Where the tokens of `inputs` are real: bool (B, T)."""
         return _mask_of(inputs)
 
-    def call_with_state(self, inputs: dict[str, Any], state: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The outputs if each row's LSTMs start where a call before left them, as in the original implementations.
+    def call_with_state(self, inputs: Features, state: Tensors = None) -> tuple[Features, Tensors]:
+        """The outputs if the LSTMs start where an earlier call left them, as in the original implementations.
 
         Args:
             inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
-            state: what the call before returned, or None for zeros. It may be of another batch size: missing rows start
-                from zeros, rows that the batch lacks keep their state.
+            state: what the previous call returned, or None for zeros. It may be of another batch size: missing
+                sequences start from zeros, and those that the batch lacks keep their state.
 
         Returns:
             The outputs, a dict, and the state after them: for `"forward"` and `"backward"`, and for each layer, the
-            memory (B, D) and the output (B, P) of each row's last step. No gradients flow through a state.
+            memory (B, D) and the output (B, P) of each sequence's last step. No gradients flow through a state.
 
         Raises:
             ValueError: as a call of the backbone, and for a state of another form.
@@ -113,8 +134,8 @@ class ElmoBackbone(Backbone):
         return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _mask_of(inputs)), state
 
     def marked_layers(
-        self, inputs: dict[str, Any], state: Any = None, training: bool = False
-    ) -> tuple[tuple[Any, ...], Any, dict[str, Any]]:
+        self, inputs: Features, state: Tensors = None, training: bool = False
+    ) -> tuple[Tensors, Tensor, Tensors]:
         """The layers of the language model with the sentence markers.
 
         Args:
@@ -132,7 +153,7 @@ class ElmoBackbone(Backbone):
         words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_input_name(self.config))))
         return self.bilm(words, _mask_of(inputs), state, training=training)
 
-    def word_vectors(self, ids: Any) -> Any:
+    def word_vectors(self, ids: Tensor) -> Tensor:
         """The vectors of single words, which do not depend on their context: what a cache of a vocabulary holds.
 
         Args:
@@ -148,7 +169,7 @@ class ElmoBackbone(Backbone):
         """See `Backbone.id_counts`."""
         return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
-    def check_inputs(self, inputs: Any) -> None:
+    def check_inputs(self, inputs: Features) -> None:
         """See `Backbone.check_inputs`; also that there are no other inputs, and no token after padding."""
         if isinstance(inputs, dict) and inputs.keys() - self.input.keys():
             raise self._other_inputs(inputs)
@@ -171,7 +192,7 @@ def _input_name(config: ElmoConfig) -> str:
     return "character_ids" if config.vocabulary_size is None else "token_ids"
 
 
-def _mask_of(inputs: dict[str, Any]) -> Any:
+def _mask_of(inputs: Features) -> Tensor:
     """Where tokens are real: bool (B, T)."""
     if "padding_mask" in inputs:
         return ops.cast(inputs["padding_mask"], "bool")
@@ -180,7 +201,7 @@ def _mask_of(inputs: dict[str, Any]) -> Any:
     return ops.convert_to_tensor(inputs["token_ids"]) > 0
 
 
-def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Any, marked_mask: Any, mask: Any) -> dict[str, Any]:
+def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
     """The outputs, from the language model's layers with markers."""
     real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)

@@ -13,30 +13,10 @@ FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoConfig:
-    """Shape and constants of ELMo; the one source of validation, defaults and `get_config`.
+    """The arguments of `ElmoBackbone`; the one source of validation, defaults and `get_config`.
 
     The defaults are those that the released models share; "original" has `lstm_dim=4096, projection_dim=512,
     num_highway=2`.
-
-    Attributes:
-        lstm_dim: width of an LSTM's memory, D.
-        projection_dim: width of a word's vector and of an LSTM's output, P. If it is D there is no projection.
-        num_layers: number of LSTMs in each direction.
-        num_highway: number of highway layers over the characters' filters.
-        char_embedding_dim: width of a character, E.
-        filters: (width, count) of each convolution; the counts' sum F is at least P. If it is P there is no projection.
-        activation: `"relu"` or `"tanh"`, of the convolutions.
-        max_characters: columns of a full row of characters, W.
-        cell_clip: bound of the LSTMs' memory, or None.
-        projection_clip: bound of the LSTMs' projected output, or None.
-        skip_connections: whether an LSTM's input is added to its output, from the second one on.
-        vocabulary_size: None for words from characters; for words from a table its number of ids, V, of which 0 is for
-            no token.
-        start_token_id: of a model with a vocabulary: the id that begins a sentence.
-        end_token_id: the id that ends it.
-        dropout: rate in [0, 1) on the input of every LSTM.
-        layer_norm: of the mix, see `lmzoo.layers.ScalarMix`.
-        freeze_bilm: whether everything but the mix is frozen.
     """
 
     lstm_dim: int

@@ -1,7 +1,7 @@
 """ELMo's language model: words, and two stacks of LSTMs that read them in opposite directions.
 
-Letters in shape comments: B rows, T positions (sentence markers included), W characters of a word, P width of a word,
-D width of an LSTM's memory.
+Letters in shape comments: B sequences, T positions (sentence markers included), W characters of a word, P width
+of a word, D width of an LSTM's memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lmzoo.layers import Dropout, GatherPositions
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
+from lmzoo.tensor_types import Shape, Tensor, Tensors
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
 
@@ -25,7 +26,7 @@ class BiLM(keras.layers.Layer):
     Args:
         config: the model's configuration.
 
-    Call arguments: `inputs`, what a sentence in each row holds between its markers: characters int32 (B, T-2, W), ids
+    Call arguments: `inputs`, each sentence without its markers: characters int32 (B, T-2, W), ids
     int32 (B, T-2) or words' vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see
     `ElmoBackbone.call_with_state`. Returns a tuple of num_layers + 1 float (B, T, 2P), the layers with the markers,
     zero at padding; their mask, bool (B, T); the state after the sentences.
@@ -62,7 +63,7 @@ class BiLM(keras.layers.Layer):
         self.dropout = Dropout(config.dropout, dtype=policy, name="dropout")
         self.gather = GatherPositions(dtype=policy, name="gather_positions")
 
-    def build(self, inputs_shape: Any, padding_mask_shape: Any = None, state_shape: Any = None) -> None:
+    def build(self, inputs_shape: Shape, padding_mask_shape: Shape | None = None, state_shape: Tensors = None) -> None:
         """Creates the sublayers' weights."""
         self.encoder.build((None, None))
         for lstm in self.lstms:
@@ -70,8 +71,8 @@ class BiLM(keras.layers.Layer):
         self.built = True
 
     def compute_output_spec(
-        self, inputs: Any, padding_mask: Any, state: Any = None, training: bool = False
-    ) -> tuple[Any, Any, Any]:
+        self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
+    ) -> tuple[Tensors, Tensor, Tensors]:
         """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
         batch, length = inputs.shape[:2]
         length = None if length is None else length + 2
@@ -79,8 +80,8 @@ class BiLM(keras.layers.Layer):
         layers = tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(self.config.num_layers + 1))
         return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
-    def state_spec(self, batch: int | None = None) -> dict[str, Any]:
-        """Shapes and dtypes of a state of `batch` rows."""
+    def state_spec(self, batch: int | None = None) -> Tensors:
+        """Shapes and dtypes of a state of `batch` sequences."""
         memory = (batch, self.config.lstm_dim), self.lstms[0].memory_dtype
         output = (batch, self.config.projection_dim), self.compute_dtype
         return {
@@ -88,7 +89,7 @@ class BiLM(keras.layers.Layer):
             for direction in DIRECTIONS
         }
 
-    def call(self, inputs: Any, padding_mask: Any, state: Any = None, training: bool = False) -> tuple[Any, Any, Any]:
+    def call(self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False) -> Tensors:
         """Puts the markers around the sentences and runs the stacks."""
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
@@ -100,7 +101,7 @@ class BiLM(keras.layers.Layer):
             words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
         positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
         real = positions < lengths[:, None]  # (B, T)
-        # A row is turned round within its length; to do it again undoes it.
+        # Reverses each sequence within its length; doing it twice undoes it.
         turned = ops.where(real, lengths[:, None] - 1 - positions, positions)
         swap = (1, 0, 2)  # between (B, T, P) and (T, B, P)
         steps = ops.transpose(words, swap), ops.transpose(self.gather(words, turned), swap)
@@ -113,26 +114,26 @@ class BiLM(keras.layers.Layer):
         return tuple(layer * mask for layer in layers), real, state
 
     def stacks(
-        self, forward: Any, backward: Any, lengths: Any = None, state: Any = None, training: bool = False
-    ) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+        self, forward: Tensor, backward: Tensor, lengths: Tensor = None, state: Tensors = None, training: bool = False
+    ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
         """Runs the LSTMs of both directions over words; the two need not be of the same text.
 
         Args:
             forward: float (T, B, P), the words' vectors, time first.
             backward: float (T, B, P), in the order in which they are read: the sentence's last word comes first.
-            lengths: int32 (B,), real steps of each row, for the state; None for all of them.
+            lengths: int32 (B,), real steps of each sequence, for the state; None for all of them.
             state: see `ElmoBackbone.call_with_state`.
             training: whether to drop elements of each layer's input.
 
         Returns:
-            For each layer the outputs of both directions, float (T, B, P), and the state after each row's last step.
-            What stands at a row's padding is undefined.
+            For each layer the outputs of both directions, float (T, B, P), and the state after each sequence's last
+            step. What stands at padding is undefined.
         """
         steps, batch = ops.shape(forward)[:2]
         last = (steps if lengths is None else lengths) - 1
         chosen = ops.arange(batch) + batch * last  # (B,)
         inputs, outputs = (forward, backward), []
-        ends: dict[str, list[Any]] = {direction: [] for direction in DIRECTIONS}
+        ends: dict[str, list[tuple[Tensor, ...]]] = {direction: [] for direction in DIRECTIONS}
         for k, lstm in enumerate(self.lstms):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
             before = [None if state is None else state[direction][k] for direction in DIRECTIONS]
@@ -149,15 +150,15 @@ class BiLM(keras.layers.Layer):
             outputs.append(inputs)
         return outputs, {direction: tuple(pairs) for direction, pairs in ends.items()}
 
-    def _start(self, stored: Any, batch: Any) -> Any:
-        """The memory (B, D) and the output (B, P) to start from: those stored, zeros for rows without."""
+    def _start(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
+        """The memory (B, D) and the output (B, P) to start from: those stored, zeros for sequences without."""
         memory = ops.zeros((batch, self.config.lstm_dim), self.lstms[0].memory_dtype)
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored is None:
             return zeros
         return [ops.concatenate([ops.cast(s, z.dtype), z])[:batch] for s, z in zip(stored, zeros, strict=True)]
 
-    def _markers(self, width: Any) -> Any:
+    def _markers(self, width: int | Tensor) -> Tensor:
         """The two sentence markers: ids (2,), or characters (2, W)."""
         if self.config.vocabulary_size is not None:
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
@@ -165,7 +166,7 @@ class BiLM(keras.layers.Layer):
         return ops.convert_to_tensor(rows)[:, :width]
 
 
-def _surround(inputs: Any, markers: Any, lengths: Any) -> Any:
+def _surround(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
     """Sentences (B, T-2, ...) between `markers` (2, ...): (B, T, ...)."""
     trailing = (1,) * (len(inputs.shape) - 2)
     inputs = ops.pad(inputs, [[0, 0], [1, 1], *([0, 0] for _ in trailing)])  # (B, T, ...)

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import family_of
+from lmzoo.family import Family, family_of
 from lmzoo.layers import MaskedLMHead
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import maskable
@@ -30,6 +30,11 @@ class MaskedTokens:
     activation: str
     layer_norm_epsilon: float
 
+    @staticmethod
+    def supports(family: Family) -> bool:
+        """Whether the family's tokenizer has a mask token, and its models see what comes after one."""
+        return family.tokenizer.mask_token is not None and not family.backbone.causal
+
     @classmethod
     def of(
         cls,
@@ -41,11 +46,12 @@ class MaskedTokens:
         """What is not given is as the family was pre-trained and as the backbone is.
 
         Raises:
-            ValueError: if the family has no mask token.
+            ValueError: if the family has no mask token, or does not see what comes after one.
         """
         family, config = family_of(backbone), backbone.config
-        if family.tokenizer.mask_token is None:
-            raise ValueError(f"{type(backbone).__name__} cannot fill masks: its family has no mask token.")
+        if not cls.supports(family):
+            reason = "it is causal" if backbone.causal else "its family has no mask token"
+            raise ValueError(f"{type(backbone).__name__} cannot fill masks: {reason}.")
         return cls(
             Masking(**masking) if isinstance(masking, dict) else masking or family.masking,
             activation or config.activation,

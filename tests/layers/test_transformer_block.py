@@ -1,0 +1,100 @@
+"""The places for LayerNorm, in blocks and embeddings, and a block's cache."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers import LayerNorm, TransformerBlock, TransformerEmbedding
+from tests.layers.test_attention import RIGHT_PADDED, STEPS, B, H, N, T, compiled, run_with_cache
+from tests.reference.weights import difference, to_numpy
+
+I, V = 43, 31  # noqa: E741 - widths, see the layers' shape comments
+
+
+def block_and_input(**arguments):
+    block = TransformerBlock(N, H, I, layer_norm_epsilon=1e-5, **arguments)
+    block.build((None, None, H))
+    rng = np.random.default_rng(7)
+    for weight in block.weights:
+        weight.assign(rng.normal(0, 0.3, weight.shape).astype("float32"))
+    return block, rng.normal(size=(B, T, H)).astype("float32")
+
+
+def normalised(layer, x):
+    centred = x - x.mean(-1, keepdims=True)
+    x = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    return x * to_numpy(layer.gamma) + to_numpy(layer.beta)
+
+
+def feed_forward(block, x):
+    return to_numpy(block.output_dense(keras.ops.gelu(block.intermediate_dense(x), approximate=False)))
+
+
+@pytest.mark.parametrize("mask", ["padding", "causal"])
+def test_where_the_norms_are(mask):
+    block, x = block_and_input(norm="post", mask=mask)
+    first, second = block.attention_layer_norm, block.output_layer_norm
+    a = normalised(first, x + to_numpy(block.attention(x, RIGHT_PADDED)))
+    assert difference(to_numpy(block(x, RIGHT_PADDED)), normalised(second, a + feed_forward(block, a))) <= 1e-4
+    before, _ = block_and_input(norm="pre", mask=mask)
+    a = x + to_numpy(block.attention(normalised(first, x), RIGHT_PADDED))
+    assert difference(to_numpy(before(x, RIGHT_PADDED)), a + feed_forward(block, normalised(second, a))) <= 1e-4
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_queries_give_the_vectors_that_were_asked_for(norm):
+    block, x = block_and_input(norm=norm)
+    got = to_numpy(block(x, RIGHT_PADDED, x[:, 3:5]))
+    assert difference(got, to_numpy(block(x, RIGHT_PADDED))[:, 3:5]) <= 1e-5
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_attention_scores_are_those_of_what_attention_gets(norm):
+    block, x = block_and_input(norm=norm)
+    inputs = x if norm == "post" else normalised(block.attention_layer_norm, x)
+    expected = to_numpy(block.attention.scores(inputs, RIGHT_PADDED))
+    assert difference(to_numpy(block.attention_scores(x, RIGHT_PADDED)), expected) <= 1e-5
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_with_a_cache_the_results_are_the_same(norm):
+    block, x = block_and_input(norm=norm, mask="causal")
+    call = compiled(block)
+    for mask in (RIGHT_PADDED | True, RIGHT_PADDED):
+        got, _ = run_with_cache(call, block.attention.empty_cache(B, T), x, mask, STEPS["one by one"])
+        assert difference(got, to_numpy(block(x, mask))) <= 1e-5
+
+
+def test_shapes_with_a_cache_are_declared():
+    block, _ = block_and_input(mask="causal")
+    symbols = keras.KerasTensor((B, 2, H)), keras.KerasTensor((B, T), "bool")
+    cache = tuple(keras.KerasTensor(tensor.shape) for tensor in block.attention.empty_cache(B, T))
+    for layer in (block, block.attention):
+        output, after = layer(*symbols, cache=cache, index=3)
+        assert output.shape == (B, 2, H)
+        assert [tensor.shape for tensor in after] == [tensor.shape for tensor in cache]
+
+
+def test_other_norms_are_errors():
+    with pytest.raises(ValueError, match='`norm` must be "post" or "pre", got \'both\''):
+        TransformerBlock(N, H, I, norm="both")
+    config = TransformerBlock(N, H, I, norm="pre", mask="causal").get_config()
+    assert (config["norm"], config["mask"]) == ("pre", "causal")
+    assert TransformerBlock.from_config(config).get_config() == config
+
+
+def test_embeddings_with_and_without_a_norm():
+    with_norm, without = (TransformerEmbedding(V, H, T, num_segments=0, normalize=yes) for yes in (True, False))
+    for layer in (with_norm, without):
+        layer.build((None, None))
+    names = [weight.path.partition("/")[2] for weight in with_norm.weights]
+    assert names[-2:] == ["layer_norm/gamma", "layer_norm/beta"]
+    assert [weight.path.partition("/")[2] for weight in without.weights] == names[:-2]
+    for ours, theirs in zip(without.weights, with_norm.weights, strict=False):
+        ours.assign(theirs)
+    ids = np.arange(B * T).reshape(B, T) % V
+    norm = LayerNorm(epsilon=1e-12)
+    assert difference(to_numpy(with_norm(ids)), to_numpy(norm(without(ids)))) <= 1e-5
+    assert TransformerEmbedding.from_config(without.get_config()).get_config() == without.get_config()

@@ -1,0 +1,48 @@
+"""What a family may say of its Transformer: where the norms are, and whether it is causal."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.families.encoder_config import EncoderConfig
+from lmzoo.families.transformer import TransformerBackbone
+from tests.reference.weights import difference, padded_batch, randomise, to_numpy
+
+TINY = {"vocabulary_size": 131, "num_layers": 2, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53}
+
+
+def build(**says):
+    cls = type("SomeBackbone", (TransformerBackbone,), {"config_class": EncoderConfig, **says})
+    backbone = cls(**TINY, max_sequence_length=67)
+    randomise(backbone)
+    return backbone, padded_batch()
+
+
+@pytest.mark.parametrize("has_pooler", [True, False])
+def test_an_encoder_with_its_norms_before(has_pooler):
+    backbone, batch = build(norm="pre", has_pooler=has_pooler)
+    outputs = backbone(batch)
+    states, sequence = outputs["hidden_states"], outputs["sequence_output"]
+    last = backbone.blocks[-1](states[-2], keras.ops.cast(batch["padding_mask"], "bool"))
+    assert difference(to_numpy(sequence), to_numpy(backbone.final_norm(last))) <= 1e-5
+    assert difference(to_numpy(states[-1]), to_numpy(sequence)) == 0
+    pooled = backbone.pooler(sequence) if has_pooler else sequence[:, 0]
+    assert difference(to_numpy(outputs["pooled_output"]), to_numpy(pooled)) <= 1e-5
+    positions = np.array([[0, 4], [2, 2], [1, 3]], "int32")
+    expected = np.take_along_axis(to_numpy(sequence), positions[:, :, None], axis=1)
+    assert difference(to_numpy(backbone.vectors_at(batch, positions)), expected) <= 1e-5
+    assert [tuple(scores.shape) for scores in backbone.attention_scores(batch)] == [(3, 5, 19, 19)] * 2
+
+
+def test_a_decoder_with_its_norms_after():
+    """As in the first GPT: no norm of the embeddings, none at the end, no pooler."""
+    backbone, batch = build(causal=True, embedding_norm=False)
+    layers = {weight.path.rsplit("/", 1)[0] for weight in backbone.weights}
+    assert not layers & {"embeddings/layer_norm", "final_norm", "pooler/dense"}
+    changed = {**batch, "token_ids": batch["token_ids"].copy()}
+    changed["token_ids"][:, 2] = (changed["token_ids"][:, 2] + 1) % 131
+    before, after = (to_numpy(backbone(inputs)["sequence_output"]) for inputs in (batch, changed))
+    assert difference(after[:, :2], before[:, :2]) == 0
+    assert np.abs(after[:, 2] - before[:, 2]).max(-1).min() > 1e-3
