@@ -213,12 +213,11 @@ def _read(directory: Path, name: str) -> dict[str, Any]:
     return read_json(directory, name) if file_beside(directory, name).is_file() else {}
 
 
-def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int) -> None:
-    """Writes tokenizer.json and tokenizer_config.json; a config.json of DistilBERT's must be there already."""
+def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int, peer_class: str | None = None) -> None:
+    """Writes tokenizer.json and tokenizer_config.json, which names `peer_class` of transformers."""
     peer, config = _PEERS[type(tokenizer)], tokenizer.get_config()
-    family = _read(directory, CONFIG_FILE).get("model_type")
     settings = {
-        "tokenizer_class": "DistilBertTokenizer" if family == "distilbert" else peer.classes[0],
+        "tokenizer_class": peer_class or peer.classes[0],
         "model_max_length": sequence_length,
         **peer.tokens,
         **{key: config[argument] for key, (argument, _) in peer.settings.items()},

@@ -57,7 +57,7 @@ def read_tokenizer(
     return tokenizer
 
 
-def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int) -> None:
+def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int, peer_class: str | None = None) -> None:
     """Writes a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
 
     They are vocab.txt, vocab.json and merges.txt, or spiece.model, each with tokenizer.json and tokenizer_config.json;
@@ -65,8 +65,9 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int)
 
     Args:
         tokenizer: one of `lmzoo.text`.
-        directory: where to. A config.json that belongs to it should be there already.
+        directory: where to.
         sequence_length: the most tokens of a row.
+        peer_class: name of the tokenizer's class in transformers, if it is not the usual one.
 
     Example:
 
@@ -86,7 +87,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int)
         if (directory / ours).is_file():
             (directory / ours).replace(directory / theirs)
     if not isinstance(tokenizer, (CharacterTokenizer, WordTokenizer)):
-        write_settings(tokenizer, directory, sequence_length)
+        write_settings(tokenizer, directory, sequence_length, peer_class)
 
 
 def _read(directory: Path, cls: type[Tokenizer]) -> tuple[Tokenizer, Path]:

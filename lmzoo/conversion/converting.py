@@ -6,9 +6,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from lmzoo import tasks
+import lmzoo.tasks  # noqa: F401 - registers the tasks
 from lmzoo.conversion.checkpoint_writer import save_checkpoint
 from lmzoo.errors import MissingTokenizerError
+from lmzoo.head_kinds import task_of
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets.loading import open_source
 
@@ -47,7 +48,7 @@ def build(opened: Any) -> tuple[Any, Any]:
         preprocessor = opened.preprocessor()
     except MissingTokenizerError:
         preprocessor = None
-    cls = getattr(tasks, opened.head or "", None)
+    cls: Any = task_of(opened.head)
     arguments = None if cls is None else opened.head_of(cls)
     with skip_initial_values():
         backbone = opened.build({})

@@ -82,6 +82,7 @@ class BidirectionalLM(Task):
     ```
     """
 
+    head_kind, pretrains = "bidirectional_lm", True
     needs_labels = False
     takes_no_labels = "learns from documents alone: `fit` takes no labels (`y`)."
     independent_rows = False

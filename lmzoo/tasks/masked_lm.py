@@ -46,6 +46,7 @@ class MaskedLM(Task):
     ```
     """
 
+    head_kind, reads_heads, pretrains = "masked_lm", ("pretraining",), True
     needs_labels = False
     uses_pooler = False
 

@@ -72,6 +72,7 @@ class Pretrainer(Task):
     ```
     """
 
+    head_kind, pretrains = "pretraining", True
     needs_labels = False
     takes_no_labels = "learns from documents alone: `fit` takes no labels (`y`)."
 
@@ -99,6 +100,7 @@ class Pretrainer(Task):
             outputs["sentence"] = ops.cast(layer(found["pooled_output"]), "float32")  # (B, 2)
         # `compile` is called while the base is built.
         self.objective: str | None = objective
+        self.head_kind = "masked_lm" if objective is None else self.head_kind  # there is nothing else in it
         self.uses_pooler = objective is not None
         self.masked = masked
         super().__init__(backbone, preprocessor, inputs, outputs, None, name)

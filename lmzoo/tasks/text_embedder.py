@@ -92,6 +92,7 @@ class TextEmbedder(Task):
     ```
     """
 
+    head_kind = "embedding"
     uses_pooler = False
     independent_rows = False
     takes_no_labels = (

@@ -64,6 +64,7 @@ class TokenClassifier(Task):
     """
 
     per_token = labels_words = True
+    head_kind = "token_classification"
     uses_pooler = False
     weighs_no_classes = "has no one class of a text to weight"
 

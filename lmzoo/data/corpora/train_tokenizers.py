@@ -18,7 +18,7 @@ from lmzoo.text.validate_text import clean_texts, notify
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked and handed over at once
 _CHARACTERS = 1000  # of WordPiece at most, as in Hugging Face's own scripts
-_ALBERT_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in the published models, ids 5 to 12
+_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in ALBERT's published models, ids 5 to 12
 
 
 def train_tokenizer(
@@ -265,7 +265,7 @@ def train_sentencepiece(
             bos_id=-1,
             eos_id=-1,
             control_symbols=control,
-            user_defined_symbols=list(_ALBERT_SYMBOLS),
+            user_defined_symbols=list(_SYMBOLS),
             minloglevel=0 if verbose else 2,
         )
     except RuntimeError as error:

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import Layout, torch_modules, without_rows
+from lmzoo.checkpoints.engine import torch_modules, without_rows
+from lmzoo.checkpoints.fairseq import FairseqLayout
 from lmzoo.checkpoints.hugging_face import (
     BLOCK,
     EMBEDDINGS,
@@ -47,7 +48,7 @@ _FAIRSEQ_BLOCK = {
     "output_layer_norm": "final_layer_norm",
 }
 
-FAIRSEQ = Layout(
+FAIRSEQ = FairseqLayout(
     name="fairseq",
     config=ConfigTable(
         keys={
@@ -78,8 +79,8 @@ FAIRSEQ = Layout(
         }
     ),
     heads={
-        **{task: HUGGING_FACE.heads[task] for task in ("MaskedLM", "Pretrainer")},
-        "TextClassifier": torch_modules(
+        **{kind: HUGGING_FACE.heads[kind] for kind in ("masked_lm", "pretraining")},
+        "classification": torch_modules(
             {"classifier/dense": "classification_heads.dense", "classifier/logits": "classification_heads.out_proj"}
         ),
     },
