@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
-from lmzoo.text.tokenizers.tokenizer import Tokenizer
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Family:
         name: lower-case name, as in `presets/<name>/`.
         backbone: the `lmzoo.models.Backbone` subclass.
         tokenizer: the tokenizer's class.
+        special_tokens: the tokenizer's special tokens, if they are not those of its class.
         tiny: configuration of a model small enough for tests; enrols the family in the conformance suite.
         packing: how segments become one row of token ids; by default as in BERT.
         classifier: arguments of `lmzoo.layers.ClassificationHead` that are the family's own.
@@ -40,6 +41,12 @@ class Family:
     masking: Masking = field(default_factory=Masking)
     objective: str | None = None
     pretrained_head: str = "pretraining"
+    special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
+
+    @property
+    def mask_token(self) -> str | None:
+        """The mask token of its tokenizers, or None."""
+        return self.special_tokens.get("mask_token", self.tokenizer.mask_token)
 
 
 _FAMILIES: dict[str, Family] = {}

@@ -33,7 +33,7 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     with_clean_up(SentencePieceTokenizer.of_words(["the"], size=7)).backend.normalize("Thé")  # '▁the'
     ```
     """
-    settings = tokenizer.get_config()
+    settings = {"lowercase": tokenizer.lowercase, "keep_accents": tokenizer.keep_accents}
     if clean_up_in(tokenizer.model) == settings:
         return tokenizer
     proto = model_proto().FromString(tokenizer.model)
@@ -50,7 +50,7 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     spec.precompiled_charsmap = type(spec).FromString(both.serialized_normalizer_spec()).precompiled_charsmap
     spec.remove_extra_whitespaces = True
     spec.name = _NAME.format(**settings)
-    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **settings)
+    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **tokenizer.get_config())
 
 
 def _more_beginnings(sources: list[str], characters: CharacterMap) -> list[str]:

@@ -60,6 +60,8 @@ class MaskedLM(Task):
         layer_norm_epsilon: float | None = None,
         name: str = "masked_lm",
     ) -> None:
+        if preprocessor is not None:
+            preprocessor.tokenizer.check_has_mask()
         masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)
@@ -83,7 +85,7 @@ class MaskedLM(Task):
     @classmethod
     def supports(cls, family: Family) -> bool:
         """Whether the family's tokenizer has a mask token."""
-        return family.tokenizer.mask_token is not None
+        return family.mask_token is not None
 
     def make_batch(
         self,

@@ -89,6 +89,8 @@ class Pretrainer(Task):
     ) -> None:
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)
+        if preprocessor is not None:
+            preprocessor.tokenizer.check_has_mask()
         masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         found = backbone(backbone.input)
@@ -114,7 +116,7 @@ class Pretrainer(Task):
     @classmethod
     def supports(cls, family: Family) -> bool:
         """Whether the family's tokenizer has a mask token."""
-        return family.tokenizer.mask_token is not None
+        return family.mask_token is not None
 
     def default_loss(self) -> dict[str, Any]:
         """The mean over masked tokens, and the mean over pairs."""

@@ -44,7 +44,7 @@ class MaskedTokens:
             ValueError: if the family has no mask token.
         """
         family, config = family_of(backbone), backbone.config
-        if family.tokenizer.mask_token is None:
+        if family.mask_token is None:
             raise ValueError(f"{type(backbone).__name__} cannot fill masks: its family has no mask token.")
         return cls(
             Masking(**masking) if isinstance(masking, dict) else masking or family.masking,
