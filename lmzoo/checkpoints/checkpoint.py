@@ -12,6 +12,8 @@ import keras
 
 from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.tokenizer_config import longest_row
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
 from lmzoo.head_kinds import HasHead, task_of
@@ -77,11 +79,9 @@ class Checkpoint:
         Raises:
             PresetError: if there are no tokenizer files, or ones that our tokenizers cannot follow.
         """
-        from lmzoo.checkpoints.tokenizer_settings import longest_row
-        from lmzoo.checkpoints.tokenizers import read_tokenizer
-
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
-        tokenizer = read_tokenizer(self.directory, self.family.tokenizer, size, characters)
+        family = self.family
+        tokenizer = read_tokenizer(self.directory, family.tokenizer, size, characters, family.special_tokens)
         length = longest_row(self.directory, self.arguments.get("max_sequence_length", 512))
         return Preprocessor(tokenizer, self.family.packing, length)
 

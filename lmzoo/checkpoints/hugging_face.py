@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Layout, Row, Table, torch_modules
+from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
-from lmzoo.family import Family, families_with
+from lmzoo.family import families_with
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
 
 ACTIVATIONS = {
@@ -96,53 +97,25 @@ WORD_TABLE = "embeddings.word_embeddings.weight"
 
 
 @dataclass(frozen=True)
-class Names:
-    """What transformers calls a family.
-
-    Attributes:
-        prefix: what the names of its classes begin with.
-        model_type: in `config.json`.
-        base: what stands before the tensors of a model without a head where there is one.
-        architectures: by the kind of a head, and "" without one, names of classes that are not as usual.
-    """
-
-    prefix: str
-    model_type: str
-    base: str
-    architectures: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def tokenizer(self) -> str:
-        """The tokenizer's class."""
-        return f"{self.prefix}Tokenizer"
-
-    def architecture(self, kind: str | None) -> str:
-        """The class of models with a kind of head, or without one."""
-        usual = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"
-        return self.architectures.get(kind or "", usual)
-
-
-@dataclass(frozen=True)
 class HuggingFaceLayout(Layout):
     """A `Layout`, and what else is a family's own.
 
     Attributes:
-        names: see `names_in_transformers`.
+        names: what transformers calls the family, if not what it is called here.
         parts: modules of a model without a head.
     """
 
     names: Names | None = None
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
 
+    def architecture(self, kind: str | None, names: Names) -> str:
+        """The class of models with a kind of head, or without one."""
+        usual = f"{names.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{names.prefix}Model"
+        return names.architectures.get(kind or "", usual)
+
     def with_base(self, name: str, base: str) -> str:
         """A tensor's name in a model with a head, as opposed to one without."""
         return f"{base}.{name}" if name.partition(".")[0] in self.parts else name
-
-
-def names_in_transformers(family: Family) -> Names:
-    """What transformers calls a family: what its `HuggingFaceLayout` says, or else what it is called here."""
-    own: Names | None = family.checkpoints["hf"].names
-    return own or Names(family.backbone.__name__.removesuffix("Backbone"), family.name, family.name)
 
 
 def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...] = (), **table: Any) -> ConfigTable:
@@ -253,7 +226,7 @@ def _unnamed_head(directory: Path, layout: Layout) -> str | None:
 def _named_head(directory: Path, config: Mapping[str, Any], names: Names) -> tuple[str | None, dict[str, Any]]:
     """The kind of head that `config.json` names, and its task's constructor's arguments; (None, {}) for none."""
     name = str(config["architectures"][0])
-    known = {**names.architectures, **ARCHITECTURES}
+    known = {**ARCHITECTURES, **names.architectures}
     kind = next((kind for kind, other in known.items() if other in (name, name.partition("For")[2])), None)
     arguments: dict[str, Any] = {}
     if kind in _WITH_CLASSES:

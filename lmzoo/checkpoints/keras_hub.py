@@ -13,12 +13,13 @@ import numpy as np
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Layout, Row, Transform
+from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, HeadFile, head_in, head_tables
 from lmzoo.errors import PresetError
-from lmzoo.family import Family, families_with
+from lmzoo.family import families_with
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
 
 _PREFIX = "keras_hub>"
@@ -54,18 +55,12 @@ class KerasHubLayout(Layout):
     """A `Layout`, and what else is a family's own.
 
     Attributes:
-        prefix: see `keras_hub_prefix`.
+        prefix: what the names of its classes begin with, if not what they do here.
         head_activation: what its head of masked tokens computes, whatever the backbone does.
     """
 
     prefix: str = ""
     head_activation: str = "gelu"
-
-
-def keras_hub_prefix(family: Family) -> str:
-    """What the names of a family's classes begin with in KerasHub, by default as here."""
-    prefix: str = family.checkpoints["keras_hub"].prefix
-    return prefix or family.backbone.__name__.removesuffix("Backbone")
 
 
 def keras_hub_format(
@@ -90,7 +85,7 @@ def keras_hub_format(
         untold: see there, too.
         transforms: of weights that are laid out otherwise, by path.
         dense_in_head: whether the classification head has a layer before its last.
-        prefix: see `keras_hub_prefix`.
+        prefix: see `KerasHubLayout`.
         head_activation: see `KerasHubLayout`.
         **constants: our arguments that KerasHub's classes fix.
     """

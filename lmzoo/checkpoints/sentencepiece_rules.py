@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from lmzoo.checkpoints.tokenizer_pipelines import model_proto
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map
@@ -14,6 +13,13 @@ from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, chara
 # How the rules are called in the model: what they do would be hard to tell from them.
 _NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"
 _KNOWN_NAME = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(True|False)"))
+
+
+def model_proto() -> Any:
+    """The class of SentencePiece's models."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto
 
 
 def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:

@@ -13,14 +13,15 @@ import keras
 import numpy as np
 
 from lmzoo.checkpoints.engine import Layout, tensors_of, weights_of
+from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
-from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, names_in_transformers
-from lmzoo.checkpoints.keras_hub import keras_hub_prefix, with_heads
+from lmzoo.checkpoints.hugging_face import HuggingFaceLayout
+from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
-from lmzoo.checkpoints.tokenizers import write_tokenizer
+from lmzoo.checkpoints.tokenizer_files import write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.family import Family, family_of
 from lmzoo.files.atomic import atomic_directory
@@ -141,10 +142,10 @@ def _write_hugging_face(target: Path, model: Any, family: Family, config: dict[s
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     elif getattr(model, "multi_label", False):
         config["problem_type"] = "multi_label_classification"
+    layout: HuggingFaceLayout = family.checkpoints["hf"]
     if head is not None:
-        layout: HuggingFaceLayout = family.checkpoints["hf"]
         tensors = ((layout.with_base(name, names.base), array) for name, array in tensors)
-    config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
+    config = {"architectures": [layout.architecture(head, names)], "model_type": names.model_type, **config}
     if classes := getattr(model, "class_names", None):
         classes = list(model.labels or [f"LABEL_{i}" for i in range(len(classes))])
         config["id2label"] = {str(i): name for i, name in enumerate(classes)}
