@@ -6,11 +6,11 @@ from typing import ClassVar
 
 
 class HasHead:
-    """A model of a backbone and a head. A subclass that names a new kind of head is registered as its task.
+    """A model of a backbone and a head; the base of `Task`, whose subclasses are registered by their kinds of heads.
 
     Attributes:
-        head_kind: what the head is for, in the words of the formats' tables: "classification", "masked_lm". A model
-            may narrow that of its class.
+        head_kind: what the head is for, in the words of the formats' tables: "classification", "masked_lm". By default
+            that of the base class or, where it has none, the class's name. A model may narrow that of its class.
         reads_heads: kinds of stored heads that hold this one's weights, and more.
         refuses_heads: kinds of stored heads that are an error instead of being replaced by a new head: those that are
             easily taken for this one, since other libraries have one class for both.
@@ -24,6 +24,8 @@ class HasHead:
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
+        if HasHead not in cls.__bases__ and not cls.head_kind:
+            cls.head_kind = cls.__name__
         if kind := cls.__dict__.get("head_kind"):
             known = _TASKS.setdefault(kind, cls)
             if known.__qualname__ != cls.__qualname__:  # a notebook's cell may be run again

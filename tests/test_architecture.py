@@ -196,7 +196,7 @@ def test_families_are_not_told_by_their_names() -> None:
 
 
 # Their words for classes of other libraries are the same.
-NAMED_ALIKE = {"checkpoints/hugging_face.py", "checkpoints/keras_hub_heads.py"}
+NAMED_ALIKE = {"checkpoints/family_names.py", "checkpoints/keras_hub_heads.py"}
 
 
 def strings_in(path: Path) -> set[str]:

@@ -48,11 +48,11 @@ class Checkpoint:
         return self.family.checkpoints[self.kind]
 
     @property
-    def backbone_class(self) -> Any:
+    def backbone_class(self) -> type[keras.Model]:
         """The family's class."""
         return self.family.backbone
 
-    def build(self, overrides: Mapping[str, Any]) -> Any:
+    def build(self, overrides: Mapping[str, Any]) -> keras.Model:
         """The backbone with random weights.
 
         Args:
@@ -85,7 +85,7 @@ class Checkpoint:
         length = longest_row(self.directory, self.arguments.get("max_sequence_length", 512))
         return Preprocessor(tokenizer, self.family.packing, length)
 
-    def plan(self, model: Any) -> Plan:
+    def plan(self, model: keras.Model) -> Plan:
         """What loading will do, checked, without reading a tensor.
 
         Args:
@@ -96,7 +96,7 @@ class Checkpoint:
         """
         return plan(self.format, self.open_tensors(), weights_of(model), getattr(model, "head_kind", None))
 
-    def load(self, model: Any) -> Plan:
+    def load(self, model: keras.Model) -> Plan:
         """Assigns the weights.
 
         Args:

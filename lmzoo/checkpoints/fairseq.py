@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.engine import Layout
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
@@ -16,21 +14,6 @@ from lmzoo.family import families_with
 
 _WEIGHTS_FILE = "model.pt"
 _WORD_TABLE = "sentence_encoder.embed_tokens.weight"
-
-
-@dataclass(frozen=True)
-class FairseqLayout(Layout):
-    """A `Layout`, and what tells one family from another.
-
-    Attributes:
-        files: what lies beside `model.pt` and `dict.txt`; of several families the one with the most of them is taken.
-    """
-
-    files: tuple[str, ...] = ()
-
-    def is_in(self, directory: Path) -> bool:
-        """Whether a directory has those files."""
-        return all((directory / name).is_file() for name in self.files)
 
 
 def find_fairseq(directory: Path) -> Checkpoint | None:
@@ -43,8 +26,7 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
     if not file.is_file():
         return None
     tensors = TorchFile(file)
-    families = [f for f in families_with("fairseq") if f.checkpoints["fairseq"].is_in(directory)]
-    family = max(families, key=lambda family: len(family.checkpoints["fairseq"].files))
+    family = families_with("fairseq")[0]
     table = family.checkpoints["fairseq"].config
     options = _options(tensors, file)
     known = {key: value for key, value in options.items() if key in {*table.keys, *table.only, *table.training}}

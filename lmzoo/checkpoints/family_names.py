@@ -8,6 +8,18 @@ from dataclasses import dataclass, field
 from lmzoo.family import Family, families_with
 from lmzoo.text import Tokenizer
 
+# By the kind of a head, what follows "For" in the name of its class in transformers. One class has two kinds; which of
+# them it is, `problem_type` says, or the number of classes.
+ARCHITECTURES = {
+    "classification": "SequenceClassification",
+    "masked_lm": "MaskedLM",
+    "multiple_choice": "MultipleChoice",
+    "pretraining": "PreTraining",
+    "question_answering": "QuestionAnswering",
+    "regression": "SequenceClassification",
+    "token_classification": "TokenClassification",
+}
+
 
 @dataclass(frozen=True)
 class Names:
@@ -29,6 +41,16 @@ class Names:
     def tokenizer(self) -> str:
         """The tokenizer's class."""
         return f"{self.prefix}Tokenizer"
+
+    def architecture(self, kind: str | None) -> str:
+        """The class of models with a kind of head, or without one."""
+        usual = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"
+        return self.architectures.get(kind or "", usual)
+
+    def kind(self, architecture: str) -> str | None:
+        """The kind of head that a class of models has; None for none that is known."""
+        known, ending = {**ARCHITECTURES, **self.architectures}, architecture.partition("For")[2]
+        return next((kind for kind, name in known.items() if name in (architecture, ending)), None)
 
 
 def names_in_transformers(family: Family) -> Names:

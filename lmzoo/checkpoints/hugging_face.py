@@ -25,17 +25,6 @@ ACTIVATIONS = {
     "relu": "relu",
     "tanh": "tanh",
 }
-# By the kind of a head, what follows "For" in the name of its class in transformers. One class has two kinds; which of
-# them it is, `problem_type` says, or the number of classes.
-ARCHITECTURES = {
-    "classification": "SequenceClassification",
-    "masked_lm": "MaskedLM",
-    "multiple_choice": "MultipleChoice",
-    "pretraining": "PreTraining",
-    "question_answering": "QuestionAnswering",
-    "regression": "SequenceClassification",
-    "token_classification": "TokenClassification",
-}
 _WITH_CLASSES = ("classification", "token_classification")
 _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
 # Keys of every configuration that do not change what the model computes, or that only a head needs.
@@ -107,11 +96,6 @@ class HuggingFaceLayout(Layout):
 
     names: Names | None = None
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
-
-    def architecture(self, kind: str | None, names: Names) -> str:
-        """The class of models with a kind of head, or without one."""
-        usual = f"{names.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{names.prefix}Model"
-        return names.architectures.get(kind or "", usual)
 
     def with_base(self, name: str, base: str) -> str:
         """A tensor's name in a model with a head, as opposed to one without."""
@@ -225,9 +209,7 @@ def _unnamed_head(directory: Path, layout: Layout) -> str | None:
 
 def _named_head(directory: Path, config: Mapping[str, Any], names: Names) -> tuple[str | None, dict[str, Any]]:
     """The kind of head that `config.json` names, and its task's constructor's arguments; (None, {}) for none."""
-    name = str(config["architectures"][0])
-    known = {**ARCHITECTURES, **names.architectures}
-    kind = next((kind for kind, other in known.items() if other in (name, name.partition("For")[2])), None)
+    kind = names.kind(str(config["architectures"][0]))
     arguments: dict[str, Any] = {}
     if kind in _WITH_CLASSES:
         arguments = _classes(directory, config)

@@ -40,7 +40,11 @@ _TOKENIZER_FILES = {
 
 
 def save_checkpoint(
-    model: Any, directory: str | Path, to: str, overwrite: bool = True, preprocessor: Any = None
+    model: keras.Model,
+    directory: str | Path,
+    to: str,
+    overwrite: bool = True,
+    preprocessor: Preprocessor | None = None,
 ) -> None:
     """Writes a model in another library's format, tokenizer included.
 
@@ -105,7 +109,7 @@ def save_checkpoint(
         )
 
 
-def _check_head(model: Any, backbone: Any, to: str) -> None:
+def _check_head(model: keras.Model, backbone: keras.Model, to: str) -> None:
     """Checks that other libraries compute what the head does: they have no word for its arguments."""
     told: dict[str, tuple[Any, Any]] = {"pooling": (getattr(model, "pooling", "first"), "first")}
     if to != "hf":
@@ -136,16 +140,18 @@ def _config(format: Layout, config: Any) -> dict[str, Any]:
     return stored
 
 
-def _write_hugging_face(target: Path, model: Any, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
+def _write_hugging_face(
+    target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors
+) -> None:
     head, names = getattr(model, "head_kind", None), names_in_transformers(family)
     if head == "regression":
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     elif getattr(model, "multi_label", False):
         config["problem_type"] = "multi_label_classification"
-    layout: HuggingFaceLayout = family.checkpoints["hf"]
     if head is not None:
+        layout: HuggingFaceLayout = family.checkpoints["hf"]
         tensors = ((layout.with_base(name, names.base), array) for name, array in tensors)
-    config = {"architectures": [layout.architecture(head, names)], "model_type": names.model_type, **config}
+    config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
     if classes := getattr(model, "class_names", None):
         classes = list(model.labels or [f"LABEL_{i}" for i in range(len(classes))])
         config["id2label"] = {str(i): name for i, name in enumerate(classes)}
@@ -154,13 +160,13 @@ def _write_hugging_face(target: Path, model: Any, family: Family, config: dict[s
     write_safetensors(target / "model.safetensors", tensors)
 
 
-def _write_google(target: Path, model: Any, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
+def _write_google(target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
     config_file, weights_file = google_files(family)
     write_json(target, config_file, config)
     write_tensorflow_checkpoint(target / weights_file, tensors)
 
 
-def _write_bilm(target: Path, model: Any, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
+def _write_bilm(target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
     nested: dict[str, Any] = {}
     for key, value in config.items():
         *path, last = key.split(".")
@@ -172,7 +178,9 @@ def _write_bilm(target: Path, model: Any, family: Family, config: dict[str, Any]
     write_hdf5(target / "weights.hdf5", tensors)
 
 
-def _write_keras_hub(target: Path, model: Any, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
+def _write_keras_hub(
+    target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors
+) -> None:
     name = f"{keras_hub_prefix(family)}Backbone"
     write_json(target, CONFIG_FILE, {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"})
     write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
@@ -212,7 +220,7 @@ class _Writer:
 
     kind: str
     files: Callable[[Family], Sequence[str]]
-    model: Callable[[Path, Any, Family, dict[str, Any], Tensors], None]
+    model: Callable[[Path, keras.Model, Family, dict[str, Any], Tensors], None]
     tokenizer: Callable[[Path, Preprocessor, Family], None]
 
 

@@ -6,12 +6,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import keras
+
 import lmzoo.tasks  # noqa: F401 - registers the tasks
 from lmzoo.conversion.checkpoint_writer import save_checkpoint
 from lmzoo.errors import MissingTokenizerError
 from lmzoo.head_kinds import task_of
 from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.presets.loading import open_source
+from lmzoo.presets.loading import Source, open_source
+from lmzoo.text import Preprocessor
 
 
 def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite: bool = False) -> None:
@@ -34,7 +37,7 @@ def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite
     save_checkpoint(model, target, to, overwrite, preprocessor)
 
 
-def build(opened: Any) -> tuple[Any, Any]:
+def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
     """All that a source holds but for the values of the weights.
 
     Args:

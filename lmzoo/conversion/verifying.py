@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+import keras
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.conversion.converting import build
@@ -57,7 +58,7 @@ def verify(source: str | Path) -> dict[str, str]:
     return found
 
 
-def _tensors(checkpoint: Checkpoint, model: Any, backbone: Any) -> dict[str, str]:
+def _tensors(checkpoint: Checkpoint, model: keras.Model, backbone: keras.Model) -> dict[str, str]:
     done = checkpoint.plan(model)
     own = {id(weight) for weight in backbone.weights}
     of_backbone = sum(id(weight) in own for weight, *_ in done.assignments)

@@ -50,15 +50,15 @@ def load_backbone(
     return backbone
 
 
-def open_source(preset: str | Path) -> _KerasPreset | Checkpoint:
+def open_source(preset: str | Path) -> Source:
     """What a preset's directory holds: ours, or another library's."""
     directory = open_preset(preset)
     return find_checkpoint(directory) or _KerasPreset(directory)
 
 
 def _build(
-    source: _KerasPreset | Checkpoint,
-    preset: Any,
+    source: Source,
+    preset: str | Path,
     cls: type[keras.Model],
     load_weights: bool,
     overrides: dict[str, Any],
@@ -81,7 +81,7 @@ class _KerasPreset:
         self.config = read_json(directory, CONFIG_FILE)
 
     @property
-    def backbone_class(self) -> Any:
+    def backbone_class(self) -> type[keras.Model]:
         name = self.config.get("registered_name")
         if name is None:
             raise PresetError(
@@ -150,6 +150,9 @@ class _KerasPreset:
         return preprocessor
 
 
+Source = _KerasPreset | Checkpoint
+
+
 def _backbone_of(model: Any) -> keras.Model:
     return getattr(model, "backbone", model)
 
@@ -185,7 +188,7 @@ def load_task(
     load_weights: bool,
     backbone_overrides: dict[str, Any],
     sequence_length: int | None,
-    preprocessor: Any,
+    preprocessor: Preprocessor | None,
     **task_kwargs: Any,
 ) -> keras.Model:
     """A task on the backbone of a preset, with the stored head if it fits; see `Task.from_preset`."""
@@ -230,7 +233,7 @@ def _pretrains(kind: str) -> bool:
     return task is not None and task.pretrains
 
 
-def _refusal(kind: str, cls: type[HasHead], preset: Any) -> PresetError:
+def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
     stored, wanted = task_name(kind), cls.__name__
     classes = "num_classes" in inspect.signature(cls).parameters
     new = " Or pass `num_classes` or `labels` for a new head." if classes else ""

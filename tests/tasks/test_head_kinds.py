@@ -55,6 +55,17 @@ def test_a_kind_belongs_to_one_task():
     assert task_of(Sentiment.head_kind) is TextClassifier
 
 
+def test_a_task_that_names_no_kind():
+    class Toy(Task):
+        pass
+
+    class Variant(Toy):
+        pass
+
+    assert (Toy.head_kind, Variant.head_kind, Task.head_kind) == ("Toy", "Toy", "")
+    assert task_of("Toy") is Toy
+
+
 def test_who_uses_a_head():
     assert user_of("pretraining") is user_of("masked_lm") is MaskedLM
     assert user_of("regression") is TextRegressor

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import torch_modules, without_rows
-from lmzoo.checkpoints.fairseq import FairseqLayout
+from lmzoo.checkpoints.engine import Layout, torch_modules, without_rows
 from lmzoo.checkpoints.hugging_face import (
     BLOCK,
     EMBEDDINGS,
@@ -48,7 +47,7 @@ _FAIRSEQ_BLOCK = {
     "output_layer_norm": "final_layer_norm",
 }
 
-FAIRSEQ = FairseqLayout(
+FAIRSEQ = Layout(
     name="fairseq",
     config=ConfigTable(
         keys={

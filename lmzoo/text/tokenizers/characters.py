@@ -65,13 +65,7 @@ class CharacterTokenizer(WordLevelTokenizer):
         return NUM_SYMBOLS
 
     def token_to_id(self, token: str | None) -> Any:
-        """The word itself.
-
-        Raises:
-            ValueError: for None, a special token that the tokenizer does not have.
-        """
-        if token is None:
-            raise ValueError("A CharacterTokenizer has no such special token: it knows words only.")
+        """The word itself."""
         return token
 
     def id_to_token(self, id: Any) -> str:
