@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
-from lmzoo.text.tokenizers.tokenizer import Tokenizer
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,14 @@ class Family:
         name: lower-case name, as in `presets/<name>/`.
         backbone: the `lmzoo.models.Backbone` subclass.
         tokenizer: the tokenizer's class.
+        special_tokens: the tokenizer's special tokens, if they are not those of its class.
         tiny: configuration of a model small enough for tests; enrols the family in the conformance suite.
         packing: how segments become one row of token ids; by default as in BERT.
         classifier: arguments of `lmzoo.layers.ClassificationHead` that are the family's own.
-        checkpoints: by format, what its reader needs to know.
+        checkpoints: by format, the `lmzoo.checkpoints.engine.Layout` of its files.
         masking: how the family was corrupted in pre-training; the default of `MaskedLM`.
         objective: what else it was pre-trained on, "nsp" or "sop"; the default of `Pretrainer`.
+        pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
     """
 
     name: str
@@ -38,6 +40,13 @@ class Family:
     checkpoints: Mapping[str, Any] = field(default_factory=dict)
     masking: Masking = field(default_factory=Masking)
     objective: str | None = None
+    pretrained_head: str = "pretraining"
+    special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
+
+    @property
+    def mask_token(self) -> str | None:
+        """The mask token of its tokenizers, or None."""
+        return self.special_tokens.get("mask_token", self.tokenizer.mask_token)
 
 
 _FAMILIES: dict[str, Family] = {}
@@ -57,6 +66,11 @@ def register_family(family: Family) -> Family:
 def families() -> dict[str, Family]:
     """The registered families by name."""
     return dict(_FAMILIES)
+
+
+def families_with(format: str) -> list[Family]:
+    """The registered families that have checkpoints in a format, a key of `Family.checkpoints`."""
+    return [family for family in _FAMILIES.values() if format in family.checkpoints]
 
 
 def family_of(backbone: keras.Model | type[keras.Model]) -> Family:

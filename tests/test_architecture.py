@@ -33,7 +33,7 @@ FLOORS = (
     {"files"},
     {"layers", "text"},
     {"data"},
-    {"family"},
+    {"family", "head_kinds"},
     {"checkpoints"},
     {"presets", "training"},
     {"evaluation", "serving"},
@@ -171,6 +171,61 @@ def test_only_the_facade_knows_families_by_name() -> None:
         if relative(path) != "families/__init__.py" and path.parent not in FAMILY_FOLDERS:
             named = [name for name in imports_of(path) if family_in(name) in families]
             assert not named, f"{relative(path)} imports {named}: use the Family record"
+
+
+# The public face, and another library's interface to one family.
+FACADES = {"families/__init__.py", "models.py", "compat/allennlp.py"}
+
+
+def identifiers_in(path: Path) -> set[str]:
+    """All names that a file gives, imports, or takes as an attribute."""
+    fields = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg", ast.keyword: "arg", ast.alias: "name"}
+    fields |= {ast.FunctionDef: "name", ast.ClassDef: "name"}
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return {getattr(node, fields[type(node)]) or "" for node in nodes if type(node) in fields}
+
+
+def test_families_are_not_told_by_their_names() -> None:
+    """Neither "bert" nor `train_bert` stands in shared code: what differs is in the record."""
+    families = {folder.name for folder in FAMILY_FOLDERS}
+    for path in SOURCES:
+        if relative(path) not in FACADES and path.parent not in FAMILY_FOLDERS:
+            words = {word for name in identifiers_in(path) for word in re.split(r"[._]", name.lower())}
+            named = families & (strings_in(path) | words)
+            assert not named, f"{relative(path)} names {named}: what differs belongs in the Family record"
+
+
+# Their words for classes of other libraries are the same.
+NAMED_ALIKE = {"checkpoints/family_names.py", "checkpoints/keras_hub_heads.py"}
+
+
+def strings_in(path: Path) -> set[str]:
+    """String constants of a file, but for docstrings and what `__all__` lists."""
+    tree = ast.parse(path.read_text("utf-8"))
+    listed = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    left_out = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    left_out |= {node for value in listed for node in ast.walk(value)}
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out
+    }
+
+
+def test_tasks_are_not_told_by_their_names() -> None:
+    classes = {
+        node.name
+        for path in PACKAGE.glob("tasks/*.py")
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert {"MaskedLM", "TextClassifier"} <= classes
+    for path in SOURCES:
+        if relative(path) not in NAMED_ALIKE:
+            named = strings_in(path) & classes
+            assert not named, f"{relative(path)} names {named}: formats and commands know a task by its `head_kind`"
 
 
 def test_file_sizes() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.errors import PresetError
-from lmzoo.family import families
+from lmzoo.family import families_with
 from lmzoo.files.preset_files import read_json
 
 
@@ -20,7 +20,7 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
         PresetError: for an option that is missing, or not known and so might change the numbers; a file that is torn.
     """
     options = dict(_flat(read_json(options_file.parent, options_file.name)))
-    family = families()["elmo"]
+    family = families_with("bilm")[0]
     kind = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens"
     told = {}
     if kind == "bilm_tokens":

@@ -12,8 +12,11 @@ import keras
 
 from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.tokenizer_config import longest_row
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
+from lmzoo.head_kinds import HasHead, task_of
 from lmzoo.text import Preprocessor
 
 
@@ -26,7 +29,7 @@ class Checkpoint:
         kind: "hf", "google", "fairseq", "keras_hub" or "bilm", a key of `Family.checkpoints`.
         family: the record of its family.
         arguments: those of the family's configuration class.
-        head: name of the class of the task whose head it holds, or None.
+        head: kind of the head that it holds, or None.
         head_arguments: those of the task's constructor that the files tell.
         open_tensors: opens the weights.
     """
@@ -45,11 +48,11 @@ class Checkpoint:
         return self.family.checkpoints[self.kind]
 
     @property
-    def backbone_class(self) -> Any:
+    def backbone_class(self) -> type[keras.Model]:
         """The family's class."""
         return self.family.backbone
 
-    def build(self, overrides: Mapping[str, Any]) -> Any:
+    def build(self, overrides: Mapping[str, Any]) -> keras.Model:
         """The backbone with random weights.
 
         Args:
@@ -57,12 +60,13 @@ class Checkpoint:
         """
         return self.family.backbone(**{**self.arguments, **overrides})
 
-    def head_of(self, cls: type) -> dict[str, Any] | None:
-        """Arguments of a task's constructor, if it is the one whose head is stored; None if not."""
-        name = cls.__name__
-        # Both have the head of masked tokens. What a file is called does not tell whether it holds that of sentences.
-        held = name == self.head or ({name, self.head} == {"MaskedLM", "Pretrainer"} and self._holds_more(name))
-        return dict(self.head_arguments) if held and name in self.format.heads else None
+    def head_of(self, cls: type[HasHead]) -> dict[str, Any] | None:
+        """Arguments of a task's constructor, if its head is stored; None if not."""
+        kind, known = cls.head_kind, task_of(self.head)
+        # One may be a part of the other. What a file is called does not tell whether it holds the whole.
+        related = self.head in cls.reads_heads or (known is not None and kind in known.reads_heads)
+        held = kind == self.head or (related and self._holds_more(kind))
+        return dict(self.head_arguments) if held and kind in self.format.heads else None
 
     def _holds_more(self, head: str) -> bool:
         """Whether the file holds what another head has beside the weights of the one that it is known for."""
@@ -75,15 +79,13 @@ class Checkpoint:
         Raises:
             PresetError: if there are no tokenizer files, or ones that our tokenizers cannot follow.
         """
-        from lmzoo.checkpoints.tokenizer_settings import longest_row
-        from lmzoo.checkpoints.tokenizers import read_tokenizer
-
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
-        tokenizer = read_tokenizer(self.directory, self.family.tokenizer, size, characters)
+        family = self.family
+        tokenizer = read_tokenizer(self.directory, family.tokenizer, size, characters, family.special_tokens)
         length = longest_row(self.directory, self.arguments.get("max_sequence_length", 512))
         return Preprocessor(tokenizer, self.family.packing, length)
 
-    def plan(self, model: Any) -> Plan:
+    def plan(self, model: keras.Model) -> Plan:
         """What loading will do, checked, without reading a tensor.
 
         Args:
@@ -92,10 +94,9 @@ class Checkpoint:
         Raises:
             PresetError: naming the first tensor that is missing, left over, or of another shape.
         """
-        head = type(model).__name__ if hasattr(model, "backbone") else None
-        return plan(self.format, self.open_tensors(), weights_of(model), head)
+        return plan(self.format, self.open_tensors(), weights_of(model), getattr(model, "head_kind", None))
 
-    def load(self, model: Any) -> Plan:
+    def load(self, model: keras.Model) -> Plan:
         """Assigns the weights.
 
         Args:

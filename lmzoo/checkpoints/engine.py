@@ -17,6 +17,7 @@ import numpy as np
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
+from lmzoo.head_kinds import task_name
 
 Shape = tuple[int, ...]
 
@@ -115,7 +116,7 @@ class Layout:
         name: what to call the format.
         config: between the file's configuration and the family's, see `ConfigTable`.
         backbone: the backbone's weights.
-        heads: by the name of the task's class, the weights of its head.
+        heads: by its kind, the weights of a head.
         aliases: other spellings of names: regular expressions and what to put in their place.
         copies: tensors that may be stored once more: name -> that of the original, which must hold the same values.
         optional: paths before weights that may be missing together, such as those of a pooler that nobody trained.
@@ -187,7 +188,7 @@ def plan(format: Layout, tensors: TensorFile, weights: Mapping[str, Any], head: 
         format: the tables.
         tensors: the file.
         weights: path -> variable, the backbone's and, if `head` is given, the head's.
-        head: name of the class of the task whose head is wanted, or None for none.
+        head: kind of the head that is wanted, or None for none.
 
     Raises:
         PresetError: naming the file and the first tensor that is missing, left over, or of another shape or dtype.
@@ -234,7 +235,7 @@ def tensors_of(format: Layout, weights: Mapping[str, Any], head: str | None = No
     Args:
         format: the tables.
         weights: path -> variable.
-        head: name of the class of the task whose head is among them, or None.
+        head: kind of the head that is among them, or None.
     """
     rows = {}
     for path in weights:
@@ -325,7 +326,7 @@ def _reason(format: Layout, canonical: str, head: str | None) -> str | None:
     """Why a tensor is not read; None if there is no reason not to."""
     if reason := next((why for pattern, why in format.ignored.items() if re.fullmatch(pattern, canonical)), None):
         return reason
-    for task, table in format.heads.items():
-        if task != head and any(_pattern(row.name).fullmatch(canonical) for row in table.values()):
-            return f"the head of a {task}"
+    for kind, table in format.heads.items():
+        if kind != head and any(_pattern(row.name).fullmatch(canonical) for row in table.values()):
+            return f"the head of a {task_name(kind)}"
     return f"a copy of {format.copies[canonical]}" if canonical in format.copies else None

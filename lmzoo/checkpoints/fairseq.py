@@ -1,4 +1,4 @@
-"""RoBERTa as fairseq saved it: `model.pt`, the command's arguments inside, beside `dict.txt`."""
+"""Models as fairseq saved them: `model.pt`, the command's arguments inside, beside `dict.txt`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
-from lmzoo.family import families
+from lmzoo.family import families_with
 
 _WEIGHTS_FILE = "model.pt"
 _WORD_TABLE = "sentence_encoder.embed_tokens.weight"
@@ -20,19 +20,19 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
     """The checkpoint in a directory with `model.pt`; None if there is none.
 
     Raises:
-        PresetError: if it is not RoBERTa's, or of a variant that our model cannot follow.
+        PresetError: if it is of no family here, or of a variant that our model cannot follow.
     """
     file = directory / _WEIGHTS_FILE
     if not file.is_file():
         return None
     tensors = TorchFile(file)
-    family = families()["roberta"]
+    family = families_with("fairseq")[0]
     table = family.checkpoints["fairseq"].config
     options = _options(tensors, file)
     known = {key: value for key, value in options.items() if key in {*table.keys, *table.only, *table.training}}
     words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
     if len(words) != 1:
-        raise PresetError(f"{file} is not a RoBERTa of fairseq: it lacks '…{_WORD_TABLE}'.")
+        raise PresetError(f"{file} is not a {family.name} of fairseq: it lacks '…{_WORD_TABLE}'.")
     # The other arguments are those of a training run.
     arguments = read_arguments(family, "fairseq", known, file, vocabulary_size=tensors.shape(words[0])[0])
     return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, *_head(tensors))
@@ -45,10 +45,11 @@ def _options(tensors: TorchFile, file: Path) -> Mapping[str, Any]:
     return options
 
 
-def _head(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:
+def _head(tensors: TensorFile) -> tuple[str, dict[str, Any]]:
+    """The kind of head in a checkpoint, and its task's constructor's arguments."""
     outputs = [
         name for name in tensors.names() if name.endswith(".out_proj.weight") and "classification_heads." in name
     ]
     if len(outputs) == 1:
-        return "TextClassifier", {"num_classes": tensors.shape(outputs[0])[0]}
-    return "MaskedLM", {}
+        return "classification", {"num_classes": tensors.shape(outputs[0])[0]}
+    return "masked_lm", {}

@@ -15,29 +15,33 @@ from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
 from lmzoo.checkpoints.model_garden import is_model_garden, model_garden_tensors
 from lmzoo.errors import PresetError
-from lmzoo.family import families
+from lmzoo.family import Family, families_with
 from lmzoo.files.preset_files import read_json
 
-CLASSIFIER = {
+_CLASSIFIER = {
     "classifier/logits/kernel": Row("output_weights", TRANSPOSED),
     "classifier/logits/bias": Row("output_bias"),
 }
-QUESTION_ANSWERER = {
+_QUESTION_ANSWERER = {
     "span_head/logits/kernel": Row("cls/squad/output_weights", TRANSPOSED),
     "span_head/logits/bias": Row("cls/squad/output_bias"),
 }
-_FAMILIES = {"bert_config.json": "bert", "albert_config.json": "albert"}
 _SENTENCE = {
     "sentence_head/kernel": Row("cls/seq_relationship/output_weights", TRANSPOSED),
     "sentence_head/bias": Row("cls/seq_relationship/output_bias"),
 }
-# The tensors that only a model with this head has, and our task.
+# The tensors that only a model with this kind of head has. A classifier of one class is a regressor.
 _HEADS = {
-    ("output_weights",): "TextClassifier",
-    ("cls/squad/output_weights",): "QuestionAnswerer",
-    ("cls/predictions/output_bias", "cls/seq_relationship/output_bias"): "Pretrainer",
-    ("cls/predictions/output_bias",): "MaskedLM",
+    "classification": {"output_weights"},
+    "question_answering": {"cls/squad/output_weights"},
+    "pretraining": {"cls/predictions/output_bias", "cls/seq_relationship/output_bias"},
+    "masked_lm": {"cls/predictions/output_bias"},
 }
+
+
+def google_files(family: Family) -> tuple[str, str]:
+    """The configuration's file, and what the names of the checkpoint's files have in common where they are written."""
+    return f"{family.name}_config.json", f"{family.name}_model.ckpt"
 
 
 def google_config(
@@ -82,11 +86,11 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
         config=config,
         backbone=tensorflow_modules(modules),
         heads={
-            "MaskedLM": masked_lm,
-            "Pretrainer": {**masked_lm, **_SENTENCE},
-            "TextClassifier": CLASSIFIER,
-            "TextRegressor": CLASSIFIER,
-            "QuestionAnswerer": QUESTION_ANSWERER,
+            "masked_lm": masked_lm,
+            "pretraining": {**masked_lm, **_SENTENCE},
+            "classification": _CLASSIFIER,
+            "regression": _CLASSIFIER,
+            "question_answering": _QUESTION_ANSWERER,
         },
         aliases={r"^module/": ""},
         optional=("pooler/",),
@@ -99,15 +103,16 @@ def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
 
 
 def find_google(directory: Path) -> Checkpoint | None:
-    """The checkpoint in a directory with `bert_config.json` or `albert_config.json`; None if there is none.
+    """The checkpoint in a directory with a configuration such as `bert_config.json`; None if there is none.
 
     Raises:
         PresetError: if there are several checkpoints, or it is of a variant that our models cannot follow.
     """
-    file = next((directory / name for name in _FAMILIES if (directory / name).is_file()), None)
+    found = {directory / google_files(family)[0]: family for family in families_with("google")}
+    file = next((file for file in found if file.is_file()), None)
     if file is None:
         return None
-    family = families()[_FAMILIES[file.name]]
+    family = found[file]
     arguments = read_arguments(family, "google", read_json(directory, file.name), file)
     tensors: TensorFile = TensorFlowCheckpoint(_prefix(directory))
     if is_model_garden(tensors):
@@ -127,10 +132,10 @@ def _prefix(directory: Path) -> Path:
 
 
 def _head(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:
-    """Our task for the head in a checkpoint, and its constructor's arguments; (None, {}) for none."""
+    """The kind of head in a checkpoint, and its task's constructor's arguments; (None, {}) for none."""
     names = {re.sub(r"^module/", "", name): name for name in tensors.names()}
-    task = next((task for own, task in _HEADS.items() if names.keys() >= {*own}), None)
-    if task == "TextClassifier":
+    kind = next((kind for kind, own in _HEADS.items() if names.keys() >= own), None)
+    if kind == "classification":
         outputs = tensors.shape(names["output_weights"])[0]
-        return (task, {"num_classes": outputs}) if outputs > 1 else ("TextRegressor", {})
-    return task, {}
+        return (kind, {"num_classes": outputs}) if outputs > 1 else ("regression", {})
+    return kind, {}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import Layout, Row, torch_modules
+from lmzoo.checkpoints.engine import Layout, Row, Table, torch_modules
+from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
-from lmzoo.family import Family, families
+from lmzoo.family import families_with
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
 
 ACTIVATIONS = {
@@ -24,17 +25,8 @@ ACTIVATIONS = {
     "relu": "relu",
     "tanh": "tanh",
 }
-# What follows "For" in a class name of transformers, and our task; a SequenceClassification may be a `TextRegressor`.
-TASKS = {
-    "MaskedLM": "MaskedLM",
-    "PreTraining": "Pretrainer",
-    "SequenceClassification": "TextClassifier",
-    "TokenClassification": "TokenClassifier",
-    "QuestionAnswering": "QuestionAnswerer",
-    "MultipleChoice": "MultipleChoice",
-}
-# The part of a model with a head that is a model without one: the family's name stands before its tensors.
-_BASE = r"(embeddings|encoder|transformer|pooler)\."
+_WITH_CLASSES = ("classification", "token_classification")
+_WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
 # Keys of every configuration that do not change what the model computes, or that only a head needs.
 _IGNORED = {
     "_attn_implementation_autoset", "_name_or_path", "_num_labels", "architectures", "bos_token_id",
@@ -93,6 +85,23 @@ EMBEDDINGS = {
 WORD_TABLE = "embeddings.word_embeddings.weight"
 
 
+@dataclass(frozen=True)
+class HuggingFaceLayout(Layout):
+    """A `Layout`, and what else is a family's own.
+
+    Attributes:
+        names: what transformers calls the family, if not what it is called here.
+        parts: modules of a model without a head.
+    """
+
+    names: Names | None = None
+    parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
+
+    def with_base(self, name: str, base: str) -> str:
+        """A tensor's name in a model with a head, as opposed to one without."""
+        return f"{base}.{name}" if name.partition(".")[0] in self.parts else name
+
+
 def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...] = (), **table: Any) -> ConfigTable:
     """The table of a family's `config.json`: its own keys, and those of all families."""
     table = {"defaults": ENCODER_DEFAULTS, "training": {"attention_probs_dropout_prob": "dropout"}, **table}
@@ -109,48 +118,51 @@ def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def hugging_face_format(
-    masked_lm: tuple[str, str, str],
+    masked_lm: tuple[str, str, str] | None = None,
     classifier: Mapping[str, str] | None = None,
     choice: Mapping[str, str] | None = None,
     sentence: str | None = None,
+    heads: Mapping[str, Table] | None = None,
+    parts: tuple[str, ...] = HuggingFaceLayout.parts,
     **fields: Any,
-) -> Layout:
-    """A `Layout` with what holds for all of transformers' families.
+) -> HuggingFaceLayout:
+    """A `HuggingFaceLayout` with what holds for all of transformers' families.
 
     Args:
         masked_lm: of the head of a masked language model the modules of the dense layer and of LayerNorm, and the
-            tensor of the output's bias.
+            tensor of the output's bias; None if the family has none.
         classifier: layers of the classification head and their modules, if it is more than `classifier`.
         choice: the same of the head of multiple choice, if it is not that of classification.
         sentence: the module of the head of next-sentence or sentence-order prediction, if the family has one.
-        **fields: of `Layout`.
+        heads: other heads of the family, by kind.
+        parts: see `HuggingFaceLayout`.
+        **fields: the others of `HuggingFaceLayout`.
     """
-    dense, layer_norm, bias = masked_lm
-    modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
-    masked = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
     classifier = classifier or {"classifier/logits": "classifier"}
-    heads = {
-        "MaskedLM": masked,
-        "Pretrainer": {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})},
-        "TextClassifier": torch_modules(classifier),
-        "TextRegressor": torch_modules(classifier),
-        "MultipleChoice": torch_modules(choice or classifier),
-        "TokenClassifier": torch_modules({"classifier/logits": "classifier"}),
-        "QuestionAnswerer": torch_modules({"span_head/logits": "qa_outputs"}),
+    all_heads: dict[str, Table] = {
+        "classification": torch_modules(classifier),
+        "regression": torch_modules(classifier),
+        "multiple_choice": torch_modules(choice or classifier),
+        "token_classification": torch_modules({"classifier/logits": "classifier"}),
+        "question_answering": torch_modules({"span_head/logits": "qa_outputs"}),
+        **(heads or {}),
     }
+    if masked_lm is not None:
+        dense, layer_norm, bias = masked_lm
+        modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
+        masked = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
+        all_heads["masked_lm"] = masked
+        all_heads["pretraining"] = {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})}
     aliases = {
-        rf"^\w+\.(?={_BASE})": "",
+        rf"^\w+\.(?=({'|'.join(parts)})\.)": "",
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
     }
     ignored = {r"(.*\.)?position_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
-    return Layout(name, heads=heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
-
-
-def with_base(name: str, family: str) -> str:
-    """A tensor's name in a model with a head, as opposed to one without."""
-    return f"{family}.{name}" if re.match(_BASE, name) else name
+    return HuggingFaceLayout(
+        name, heads=all_heads, aliases=aliases, ignored=ignored, optional=("pooler/",), parts=parts, **fields
+    )
 
 
 def find_hugging_face(directory: Path) -> Checkpoint | None:
@@ -163,14 +175,17 @@ def find_hugging_face(directory: Path) -> Checkpoint | None:
     config = read_json(directory, CONFIG_FILE) if file.is_file() else {}
     if "model_type" not in config:
         return None
-    known = {name: family for name, family in families().items() if "hf" in family.checkpoints}
+    known = {names_in_transformers(family).model_type: family for family in families_with("hf")}
     family = known.get(str(config["model_type"]))
     if family is None:
         raise PresetError(
             f"{file}: models of type {config['model_type']!r:.60} are not known; known are {', '.join(known)}."
         )
     arguments = read_arguments(family, "hf", config, file)
-    head = _head(directory, config) if config.get("architectures") else (_unnamed_head(directory, family), {})
+    if config.get("architectures"):
+        head = _named_head(directory, config, names_in_transformers(family))
+    else:
+        head = (_unnamed_head(directory, family.checkpoints["hf"]), {})
     return Checkpoint(directory, "hf", family, arguments, lambda: _open_tensors(directory), *head)
 
 
@@ -185,30 +200,29 @@ def _open_tensors(directory: Path) -> TensorFile:
     raise PresetError(f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin.")
 
 
-def _unnamed_head(directory: Path, family: Family) -> str | None:
+def _unnamed_head(directory: Path, layout: Layout) -> str | None:
     """The head that the tensors show where `config.json` names none, as of Google's small BERTs."""
-    head = family.checkpoints["hf"].heads.get("MaskedLM", {})
+    head = layout.heads.get("masked_lm", {})
     held = _open_tensors(directory).names()
-    return "MaskedLM" if head and head["masked_lm_head/output_bias"].name in held else None
+    return "masked_lm" if head and head["masked_lm_head/output_bias"].name in held else None
 
 
-def _head(directory: Path, config: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Our task for the head that `config.json` names, and its constructor's arguments; (None, {}) for none."""
-    architecture = (config.get("architectures") or [""])[0]
-    task = TASKS.get(architecture.partition("For")[2])
+def _named_head(directory: Path, config: Mapping[str, Any], names: Names) -> tuple[str | None, dict[str, Any]]:
+    """The kind of head that `config.json` names, and its task's constructor's arguments; (None, {}) for none."""
+    kind = names.kind(str(config["architectures"][0]))
     arguments: dict[str, Any] = {}
-    if task in ("TextClassifier", "TokenClassifier"):
+    if kind in _WITH_CLASSES:
         arguments = _classes(directory, config)
-    if task == "TextClassifier":
+    if kind == "classification":
         problem = config.get("problem_type")
         if problem == "regression" or (problem is None and arguments["num_classes"] == 1):
-            task, arguments = "TextRegressor", {}
+            kind, arguments = "regression", {}
         elif problem == "multi_label_classification":
             arguments["multi_label"] = True
     rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
-    if rates and task in ("TextClassifier", "TextRegressor", "TokenClassifier", "MultipleChoice"):
+    if rates and kind in _WITH_DROPOUT:
         arguments["dropout"] = rates[0]
-    return task, arguments
+    return kind, arguments
 
 
 def _classes(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:

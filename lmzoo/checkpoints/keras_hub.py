@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Layout, Row, Transform
+from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, head_in, head_tables, with_head
 from lmzoo.errors import PresetError
-from lmzoo.family import families
+from lmzoo.family import families_with
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
 
 _PREFIX = "keras_hub>"
@@ -48,6 +50,19 @@ JOINED_EMBEDDINGS = {
 }
 
 
+@dataclass(frozen=True)
+class KerasHubLayout(Layout):
+    """A `Layout`, and what else is a family's own.
+
+    Attributes:
+        prefix: what the names of its classes begin with, if not what they do here.
+        head_activation: what its head of masked tokens computes, whatever the backbone does.
+    """
+
+    prefix: str = ""
+    head_activation: str = "gelu"
+
+
 def keras_hub_format(
     layers: Mapping[str, str],
     block: str = "block_{i}",
@@ -56,8 +71,10 @@ def keras_hub_format(
     untold: tuple[str, ...] = (),
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
+    prefix: str = "",
+    head_activation: str = KerasHubLayout.head_activation,
     **constants: Any,
-) -> Layout:
+) -> KerasHubLayout:
     """The format of a family.
 
     Args:
@@ -68,6 +85,8 @@ def keras_hub_format(
         untold: see there, too.
         transforms: of weights that are laid out otherwise, by path.
         dense_in_head: whether the classification head has a layer before its last.
+        prefix: see `KerasHubLayout`.
+        head_activation: see `KerasHubLayout`.
         **constants: our arguments that KerasHub's classes fix.
     """
     places = {**layers, **{f"{block}/{ours}": f"transformer_encoder_{{i}}/{theirs}" for ours, theirs in _BLOCK.items()}}
@@ -78,8 +97,10 @@ def keras_hub_format(
         for kind, number in kinds.items()
     }
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
-    return Layout(
+    return KerasHubLayout(
         name="KerasHub",
+        prefix=prefix,
+        head_activation=head_activation,
         config=ConfigTable(
             keys={key: key for key in (*_KEYS, *keys)},
             constants=constants,
@@ -119,12 +140,13 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
     name = config.get("registered_name")
     if not isinstance(name, str) or not name.startswith(_PREFIX):
         return None
-    known = {f"{_PREFIX}{f.backbone.__name__}": f for f in families().values() if "keras_hub" in f.checkpoints}
+    known = {f"{_PREFIX}{keras_hub_prefix(f)}Backbone": f for f in families_with("keras_hub")}
     if name not in known or not isinstance(config.get("config"), dict):
         raise PresetError(f"{file}: {name!r} is not known; known are {', '.join(known)}.")
     arguments = read_arguments(known[name], "keras_hub", config["config"], file)
 
-    head, head_arguments = head_in(directory, known[name], arguments["hidden_dim"])
+    prefix, activation = keras_hub_prefix(known[name]), known[name].checkpoints["keras_hub"].head_activation
+    head, head_arguments = head_in(directory, prefix, activation, arguments["hidden_dim"])
 
     def open_tensors() -> TensorFile:
         backbone = JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)

@@ -9,11 +9,11 @@ from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, Table
 from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
 from lmzoo.errors import PresetError
-from lmzoo.family import Family
 from lmzoo.files.preset_files import TASK_FILE, read_json
 
 _HEAD = "head/"  # before the names of the head's tensors; both files number their layers alike
-_TASKS = ("TextClassifier", "MaskedLM")
+# By the kind of a head, what follows the family in the name of its class.
+_CLASSES = {"classification": "TextClassifier", "masked_lm": "MaskedLM"}
 _IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
 # Softmax is what `classify` takes of the logits.
 _CLASSIFIER = ConfigTable(
@@ -23,8 +23,7 @@ _CLASSIFIER = ConfigTable(
     ignored=_IGNORED,
 )
 _MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
-# Whatever the backbone computes: its classes do not set the layer's epsilon, and only ALBERT's sets its own activation.
-_EPSILON, _ACTIVATIONS = 1e-5, {"albert": "gelu_tanh"}
+_EPSILON = 1e-5  # of the layer in the head of masked tokens, whatever the backbone's is
 
 HEAD_IGNORED = {rf"{_HEAD}optimizer/.*": "the optimizer's state"}
 
@@ -38,12 +37,12 @@ def head_tables(dense: bool) -> dict[str, Table]:
     classifier = {"dense": "dense", "logits": "dense_1"} if dense else {"logits": "dense"}
     inside = "masked_lm_head/_intermediate"
     return {
-        "TextClassifier": {
+        "classification": {
             f"classifier/{ours}/{kind}": Row(f"{_HEAD}layers/{theirs}/vars/{number}")
             for ours, theirs in classifier.items()
             for number, kind in enumerate(("kernel", "bias"))
         },
-        "MaskedLM": {
+        "masked_lm": {
             **{
                 f"masked_lm_head/{layer}/{kind}": Row(f"{_HEAD}layers/{inside}_{layer}/vars/{number}")
                 for layer, kinds in {"dense": ("kernel", "bias"), "layer_norm": ("gamma", "beta")}.items()
@@ -54,12 +53,13 @@ def head_tables(dense: bool) -> dict[str, Table]:
     }
 
 
-def head_in(directory: Path, family: Family, hidden_dim: int) -> tuple[str | None, dict[str, Any]]:
-    """Our task for the head in a preset, and its constructor's arguments; (None, {}) for none that we know.
+def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> tuple[str | None, dict[str, Any]]:
+    """The kind of head in a preset, and its task's constructor's arguments; (None, {}) for none that we know.
 
     Args:
         directory: the preset's.
-        family: the record of its backbone's family.
+        prefix: what the names of its backbone's family's classes begin with.
+        activation: what the family's head of masked tokens computes.
         hidden_dim: the backbone's width.
 
     Raises:
@@ -67,20 +67,20 @@ def head_in(directory: Path, family: Family, hidden_dim: int) -> tuple[str | Non
     """
     file = directory / TASK_FILE
     stored = read_json(directory, TASK_FILE) if file.is_file() else {}
-    prefix = f"keras_hub>{family.backbone.__name__.removesuffix('Backbone')}"
-    task = next((task for task in _TASKS if stored.get("registered_name") == prefix + task), None)
-    if task is None:
+    name = stored.get("registered_name")
+    kind = next((kind for kind, known in _CLASSES.items() if name == f"keras_hub>{prefix}{known}"), None)
+    if kind is None:
         return None, {}
     if not isinstance(config := stored.get("config"), dict):
-        raise PresetError(f"{file} lacks the {task}'s `config`.")
-    if task == "MaskedLM":
+        raise PresetError(f"{file} lacks the `config` of {name}.")
+    if kind == "masked_lm":
         _MASKED_LM.read(config, file)
-        return task, {"activation": _ACTIVATIONS.get(family.name, "gelu"), "layer_norm_epsilon": _EPSILON}
+        return kind, {"activation": activation, "layer_norm_epsilon": _EPSILON}
     arguments = _CLASSIFIER.read(config, file)
     width = arguments.pop("hidden_dim")
     if width not in (None, hidden_dim):
         raise PresetError(f"{file}: `hidden_dim` must be the backbone's, {hidden_dim}, got {width!r:.60}.")
-    return task, arguments
+    return kind, arguments
 
 
 def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:

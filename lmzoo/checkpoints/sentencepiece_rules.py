@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from lmzoo.checkpoints.tokenizer_pipelines import model_proto
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map
@@ -14,6 +13,13 @@ from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, chara
 # How the rules are called in the model: what they do would be hard to tell from them.
 _NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"
 _KNOWN_NAME = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(True|False)"))
+
+
+def model_proto() -> Any:
+    """The class of SentencePiece's models."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto
 
 
 def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
@@ -33,7 +39,7 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     with_clean_up(SentencePieceTokenizer.of_words(["the"], size=7)).backend.normalize("Thé")  # '▁the'
     ```
     """
-    settings = tokenizer.get_config()
+    settings = {"lowercase": tokenizer.lowercase, "keep_accents": tokenizer.keep_accents}
     if clean_up_in(tokenizer.model) == settings:
         return tokenizer
     proto = model_proto().FromString(tokenizer.model)
@@ -50,7 +56,7 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     spec.precompiled_charsmap = type(spec).FromString(both.serialized_normalizer_spec()).precompiled_charsmap
     spec.remove_extra_whitespaces = True
     spec.name = _NAME.format(**settings)
-    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **settings)
+    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **tokenizer.get_config())
 
 
 def _more_beginnings(sources: list[str], characters: CharacterMap) -> list[str]:

@@ -24,7 +24,9 @@ _LENGTH = "Tokens of most rows (128); of elmo the words through which gradients 
 def pretrain(
     corpus: Annotated[list[str], typer.Argument(metavar="CORPUS...", help=_CORPUS, show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
-    family: Annotated[str, typer.Option("--family", help="bert, roberta, albert, distilbert or elmo.")] = "bert",
+    family: Annotated[
+        str | None, typer.Option("--family", help="bert (the default), roberta, albert, distilbert or elmo.")
+    ] = None,
     size: Annotated[str, typer.Option("--size", help="nano, mini, small, medium or base.")] = "nano",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help=_TOKENS)] = 60_000_000,
     validation: Annotated[
@@ -77,12 +79,12 @@ def pretrain(
     with messages():
         import keras
 
-        import lmzoo.models  # noqa: F401 - registers the families
+        from lmzoo.families import DEFAULT_FAMILY
         from lmzoo.pretraining import Recipe
         from lmzoo.pretraining import pretrain as run
 
         recipe = Recipe(
-            family=family,
+            family=family or DEFAULT_FAMILY,
             size=size,
             tokens=tokens,
             vocabulary_size=vocabulary_size,

@@ -50,16 +50,16 @@ class Kind:
 
     Attributes:
         name: what it is called there.
-        task: name of its class in `lmzoo.models`.
+        head: kind of its head.
         read: reads its examples.
         report: name of the function of `lmzoo.evaluation.reports` that `evaluate` calls.
         names: from labels, of examples or of their words, to the names in them; None if labels have no names.
         arguments: from labels to the constructor's arguments that depend on them.
-        fits: whether a model of the class is of this kind.
+        fits: whether a model with such a head is of this kind.
     """
 
     name: str
-    task: str
+    head: str
     read: Reader
     report: str
     names: Callable[[Any], Iterable[str]] | None = None
@@ -92,16 +92,16 @@ def _has_many(task: Any) -> bool:
 
 
 KINDS = (
-    Kind("classifier", "TextClassifier", read_texts, "report_classes", names=iter, fits=_has_one),
-    Kind("regressor", "TextRegressor", read_numbers, "report_numbers"),
-    Kind("tagger", "TokenClassifier", read_words, "report_tags", names=_of_lists),
-    Kind("qa", "QuestionAnswerer", read_questions, "report_answers", arguments=_threshold),
-    Kind("choice", "MultipleChoice", read_prompts, "report_choices"),
-    Kind("masked-lm", "MaskedLM", read_texts_alone, "report_masked"),
-    Kind("embedder", "TextEmbedder", read_pairs, "report_pairs", arguments=_objective),
+    Kind("classifier", "classification", read_texts, "report_classes", names=iter, fits=_has_one),
+    Kind("regressor", "regression", read_numbers, "report_numbers"),
+    Kind("tagger", "token_classification", read_words, "report_tags", names=_of_lists),
+    Kind("qa", "question_answering", read_questions, "report_answers", arguments=_threshold),
+    Kind("choice", "multiple_choice", read_prompts, "report_choices"),
+    Kind("masked-lm", "masked_lm", read_texts_alone, "report_masked"),
+    Kind("embedder", "embedding", read_pairs, "report_pairs", arguments=_objective),
     Kind(
         "multi-label",
-        "TextClassifier",
+        "classification",
         read_label_sets,
         "report_label_sets",
         names=_of_lists,
@@ -112,9 +112,15 @@ KINDS = (
 
 
 def _kind_called(name: str) -> Kind:
+    from lmzoo.head_kinds import task_name
+
     wanted = re.sub("[-_ ]", "", name.lower())
     # Of two kinds of a class the first one has its name.
-    known = {re.sub("-", "", key.lower()): kind for kind in reversed(KINDS) for key in (kind.name, kind.task)}
+    known = {
+        re.sub("[-_]", "", key.lower()): kind
+        for kind in reversed(KINDS)
+        for key in (kind.name, kind.head, task_name(kind.head))
+    }
     if wanted not in known:
         near = difflib.get_close_matches(wanted, known, n=1)
         hint = f" Did you mean {known[near[0]].name}?" if near else ""
@@ -289,7 +295,9 @@ def predict(
         verb = getattr(task, task.verb)
         options = {k: v for k, v in (("top_k", top_k), ("threshold", threshold)) if v is not None}
         if unknown := options.keys() - inspect.signature(verb).parameters.keys():
-            raise ValueError(f"A {kind.task} takes no such option: leave out --{min(unknown).replace('_', '-')}.")
+            raise ValueError(
+                f"A {type(task).__name__} takes no such option: leave out --{min(unknown).replace('_', '-')}."
+            )
         with output_to(output) as file, in_chunks(batch_size) as chunks:
             done = 0
             for part in chunks(x):
@@ -332,19 +340,17 @@ def _numbered(y: Any, numbers: dict[str, int]) -> Any:
 
 
 def _task_class(kind: Kind, arguments: dict[str, Any]) -> Any:
-    from lmzoo import models
+    from lmzoo.head_kinds import task_of
 
-    found = getattr(models, kind.task)
+    found: Any = task_of(kind.head)
     if "pooling" in arguments and "pooling" not in inspect.signature(found).parameters:
-        raise ValueError(f"A {kind.task} does not pool: leave out --pooling.")
+        raise ValueError(f"A {found.__name__} does not pool: leave out --pooling.")
     return found
 
 
 def load_task(source: str) -> tuple[Kind, Any]:
     """A task, and what there is to know of it."""
     import keras
-
-    from lmzoo import models
 
     path = Path(source)
     if path.suffix == ".keras" or path.is_file():
@@ -357,7 +363,8 @@ def load_task(source: str) -> tuple[Kind, Any]:
             raise ValueError(f"{path} cannot be loaded: {reason}") from None
     else:
         task = _head_of(source).from_preset(source)
-    kind = next((kind for kind in KINDS if isinstance(task, getattr(models, kind.task)) and kind.fits(task)), None)
+    head = getattr(task, "head_kind", None)
+    kind = next((kind for kind in KINDS if kind.head == head and kind.fits(task)), None)
     if kind is None:
         raise ValueError(f"{source} holds a {type(task).__name__}, which is no task. See `lmzoo fit`.")
     return kind, task
@@ -365,15 +372,13 @@ def load_task(source: str) -> tuple[Kind, Any]:
 
 def _head_of(preset: str) -> Any:
     """The class of the task whose head a preset or checkpoint holds."""
-    from lmzoo import models
+    from lmzoo.head_kinds import user_of
     from lmzoo.presets.loading import open_source
 
-    name = open_source(preset).head
-    if name == "Pretrainer":  # of which that is the part with a verb
-        name = "MaskedLM"
-    if name not in {kind.task for kind in KINDS}:
+    found = user_of(open_source(preset).head)
+    if found is None or found.head_kind not in {kind.head for kind in KINDS}:
         raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")
-    return getattr(models, name)
+    return found
 
 
 # === Scores ===

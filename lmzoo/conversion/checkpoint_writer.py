@@ -5,25 +5,33 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from lmzoo.checkpoints.engine import Layout, tensors_of, weights_of
+from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
-from lmzoo.checkpoints.hugging_face import TASKS, with_base
+from lmzoo.checkpoints.google import google_files
+from lmzoo.checkpoints.hugging_face import HuggingFaceLayout
 from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
-from lmzoo.checkpoints.tokenizers import write_tokenizer
+from lmzoo.checkpoints.tokenizer_files import write_tokenizer
 from lmzoo.errors import PresetError
-from lmzoo.family import family_of
+from lmzoo.family import Family, family_of
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, write_json
+from lmzoo.head_kinds import task_name
+from lmzoo.layers import MaskedLMHead
 from lmzoo.presets.loading import save_preset
+from lmzoo.text import Preprocessor
+
+Tensors = Iterable[tuple[str, np.ndarray]]
 
 _TOKENIZER_FILES = {
     "added_tokens.json", "merges.txt", "special_tokens_map.json", "spiece.model", "tokenizer.json",
@@ -32,7 +40,11 @@ _TOKENIZER_FILES = {
 
 
 def save_checkpoint(
-    model: Any, directory: str | Path, to: str, overwrite: bool = True, preprocessor: Any = None
+    model: keras.Model,
+    directory: str | Path,
+    to: str,
+    overwrite: bool = True,
+    preprocessor: Preprocessor | None = None,
 ) -> None:
     """Writes a model in another library's format, tokenizer included.
 
@@ -78,18 +90,18 @@ def save_checkpoint(
     weights = weights_of(model)
     if not getattr(model, "uses_pooler", True):
         weights = {path: weight for path, weight in weights.items() if not path.startswith(format.optional)}
-    head = type(model).__name__ if model is not backbone else None
-    if head == "Pretrainer" and model.objective is None:
-        head = "MaskedLM"  # there is nothing else in it
-    if head is not None and (head not in format.heads or to == "keras_hub"):
-        raise PresetError(f"The format {to!r} has no place for the head of a {head}. Save `task.backbone`.")
-    _check_head(model, backbone, to)
-    marker = writer.marker.format(family=family.name)
-    with atomic_directory(directory, marker=marker, owns=writer.owns | {marker}, overwrite=overwrite) as target:
-        tensors = itertools.chain(tensors_of(format, weights, head), more.items())
-        writer.model(target, model, head, config, tensors)
+    head = getattr(model, "head_kind", None)
+    if head is not None:
+        if head not in format.heads or to == "keras_hub":
+            raise PresetError(
+                f"The format {to!r} has no place for the head of a {task_name(head)}. Save `task.backbone`."
+            )
+        _check_head(model, backbone, to)
+    files = writer.files(family)
+    with atomic_directory(directory, marker=files[0], owns=set(files), overwrite=overwrite) as target:
+        writer.model(target, model, family, config, itertools.chain(tensors_of(format, weights, head), more.items()))
         if preprocessor is not None:
-            writer.tokenizer(target, backbone, preprocessor)
+            writer.tokenizer(target, preprocessor, family)
     if to == "tf1" and getattr(model, "labels", None):
         warnings.warn(
             "A TensorFlow 1 checkpoint has no place for the names of labels: say `labels=` when you load it.",
@@ -97,17 +109,16 @@ def save_checkpoint(
         )
 
 
-def _check_head(model: Any, backbone: Any, to: str) -> None:
+def _check_head(model: keras.Model, backbone: keras.Model, to: str) -> None:
     """Checks that other libraries compute what the head does: they have no word for its arguments."""
-    if type(model).__name__ in ("MaskedLM", "Pretrainer"):
+    told: dict[str, tuple[Any, Any]] = {"pooling": (getattr(model, "pooling", "first"), "first")}
+    if to != "hf":
+        told["multi_label"] = (getattr(model, "multi_label", False), False)
+    if isinstance(model.head, MaskedLMHead):
         names = ("activation", "layer_norm_epsilon")
-        told = {name: (getattr(model.head, name), getattr(backbone.config, name)) for name in names}
-        if objective := getattr(model, "objective", None):
-            told["objective"] = (objective, family_of(backbone).objective)
-    else:
-        told = {"pooling": (getattr(model, "pooling", "first"), "first")}
-        if to != "hf":
-            told["multi_label"] = (getattr(model, "multi_label", False), False)
+        told |= {name: (getattr(model.head, name), getattr(backbone.config, name)) for name in names}
+    if objective := getattr(model, "objective", None):
+        told["objective"] = (objective, family_of(backbone).objective)
     for name, (found, expected) in told.items():
         if found != expected:
             raise PresetError(
@@ -129,37 +140,33 @@ def _config(format: Layout, config: Any) -> dict[str, Any]:
     return stored
 
 
-def _write_hugging_face(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
-    family = family_of(getattr(model, "backbone", model))
-    kind = next((theirs for theirs, ours in TASKS.items() if ours == head), None)
-    if head == "TextRegressor":
-        kind = "SequenceClassification"
+def _write_hugging_face(
+    target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors
+) -> None:
+    head, names = getattr(model, "head_kind", None), names_in_transformers(family)
+    if head == "regression":
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     elif getattr(model, "multi_label", False):
         config["problem_type"] = "multi_label_classification"
     if head is not None:
-        tensors = ((with_base(name, family.name), array) for name, array in tensors)
-    prefix = family.backbone.__name__.removesuffix("Backbone")
-    config = {
-        "architectures": [f"{prefix}For{kind}" if kind else f"{prefix}Model"],
-        "model_type": family.name,
-        **config,
-    }
-    if names := getattr(model, "class_names", None):
-        names = list(model.labels or [f"LABEL_{i}" for i in range(len(names))])
-        config["id2label"] = {str(i): name for i, name in enumerate(names)}
-        config["label2id"] = {name: i for i, name in enumerate(names)}
+        layout: HuggingFaceLayout = family.checkpoints["hf"]
+        tensors = ((layout.with_base(name, names.base), array) for name, array in tensors)
+    config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
+    if classes := getattr(model, "class_names", None):
+        classes = list(model.labels or [f"LABEL_{i}" for i in range(len(classes))])
+        config["id2label"] = {str(i): name for i, name in enumerate(classes)}
+        config["label2id"] = {name: i for i, name in enumerate(classes)}
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
 
 
-def _write_google(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
-    name = family_of(getattr(model, "backbone", model)).name
-    write_json(target, f"{name}_config.json", config)
-    write_tensorflow_checkpoint(target / f"{name}_model.ckpt", tensors)
+def _write_google(target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
+    config_file, weights_file = google_files(family)
+    write_json(target, config_file, config)
+    write_tensorflow_checkpoint(target / weights_file, tensors)
 
 
-def _write_bilm(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
+def _write_bilm(target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
     nested: dict[str, Any] = {}
     for key, value in config.items():
         *path, last = key.split(".")
@@ -171,24 +178,32 @@ def _write_bilm(target: Path, model: Any, head: str | None, config: dict[str, An
     write_hdf5(target / "weights.hdf5", tensors)
 
 
-def _write_keras_hub(target: Path, model: Any, head: str | None, config: dict[str, Any], tensors: Any) -> None:
-    name = family_of(model).backbone.__name__
+def _write_keras_hub(
+    target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors
+) -> None:
+    name = f"{keras_hub_prefix(family)}Backbone"
     write_json(target, CONFIG_FILE, {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"})
     write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
     write_hdf5(target / MODEL_WEIGHTS_FILE, with_heads(tensors, config["num_heads"]))
 
 
-def _write_tokenizer(target: Path, backbone: Any, preprocessor: Any) -> None:
-    write_tokenizer(preprocessor.tokenizer, target, preprocessor.sequence_length)
+def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
+    peer = names_in_transformers(family).tokenizer if "hf" in family.checkpoints else None
+    write_tokenizer(preprocessor.tokenizer, target, preprocessor.sequence_length, peer)
 
 
-def _write_keras_hub_tokenizer(target: Path, backbone: Any, preprocessor: Any) -> None:
-    name = family_of(backbone).backbone.__name__.replace("Backbone", "Tokenizer")
-    write_keras_hub_tokenizer(preprocessor.tokenizer, target, name)
+def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
+    write_keras_hub_tokenizer(preprocessor.tokenizer, target, f"{keras_hub_prefix(family)}Tokenizer")
 
 
-def _write_no_tokenizer(target: Path, backbone: Any, preprocessor: Any) -> None:
+def _write_no_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     pass
+
+
+def _files_of_google(family: Family) -> list[str]:
+    config_file, weights_file = google_files(family)
+    weights = [f"{weights_file}.{end}" for end in ("index", "data-00000-of-00001")]
+    return [config_file, "checkpoint", *weights, *_TOKENIZER_FILES]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,29 +212,28 @@ class _Writer:
 
     Attributes:
         kind: its key in `Family.checkpoints`.
-        marker: the file that tells it.
-        owns: the other files of a directory in the format.
+        files: from a family to the names of the files in a directory of the format, the first being the one that tells
+            the format.
         model: writes model and configuration.
         tokenizer: writes the tokenizer, if there is one.
     """
 
     kind: str
-    marker: str
-    owns: set[str]
-    model: Callable[[Path, Any, str | None, dict[str, Any], Any], None]
-    tokenizer: Callable[[Path, Any, Any], None]
+    files: Callable[[Family], Sequence[str]]
+    model: Callable[[Path, keras.Model, Family, dict[str, Any], Tensors], None]
+    tokenizer: Callable[[Path, Preprocessor, Family], None]
 
 
-_GOOGLE_FILES = {f"{name}_model.ckpt.{end}" for name in ("bert", "albert") for end in ("index", "data-00000-of-00001")}
 _WRITERS = {
-    "hf": _Writer("hf", CONFIG_FILE, {"model.safetensors", *_TOKENIZER_FILES}, _write_hugging_face, _write_tokenizer),
-    "tf1": _Writer(
-        "google",
-        "{family}_config.json",
-        {"checkpoint", *_GOOGLE_FILES, *_TOKENIZER_FILES},
-        _write_google,
+    "hf": _Writer(
+        "hf",
+        lambda family: [CONFIG_FILE, "model.safetensors", *_TOKENIZER_FILES],
+        _write_hugging_face,
         _write_tokenizer,
     ),
-    "keras_hub": _Writer("keras_hub", CONFIG_FILE, set(PRESET_ENTRIES), _write_keras_hub, _write_keras_hub_tokenizer),
-    "bilm": _Writer("bilm", "options.json", {"weights.hdf5"}, _write_bilm, _write_no_tokenizer),
+    "tf1": _Writer("google", _files_of_google, _write_google, _write_tokenizer),
+    "keras_hub": _Writer(
+        "keras_hub", lambda family: [CONFIG_FILE, *PRESET_ENTRIES], _write_keras_hub, _write_keras_hub_tokenizer
+    ),
+    "bilm": _Writer("bilm", lambda family: ["options.json", "weights.hdf5"], _write_bilm, _write_no_tokenizer),
 }

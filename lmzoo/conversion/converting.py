@@ -6,11 +6,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from lmzoo import tasks
+import keras
+
+import lmzoo.tasks  # noqa: F401 - registers the tasks
 from lmzoo.conversion.checkpoint_writer import save_checkpoint
 from lmzoo.errors import MissingTokenizerError
+from lmzoo.head_kinds import task_of
 from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.presets.loading import open_source
+from lmzoo.presets.loading import Source, open_source
+from lmzoo.text import Preprocessor
 
 
 def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite: bool = False) -> None:
@@ -33,7 +37,7 @@ def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite
     save_checkpoint(model, target, to, overwrite, preprocessor)
 
 
-def build(opened: Any) -> tuple[Any, Any]:
+def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
     """All that a source holds but for the values of the weights.
 
     Args:
@@ -47,7 +51,7 @@ def build(opened: Any) -> tuple[Any, Any]:
         preprocessor = opened.preprocessor()
     except MissingTokenizerError:
         preprocessor = None
-    cls = getattr(tasks, opened.head or "", None)
+    cls: Any = task_of(opened.head)
     arguments = None if cls is None else opened.head_of(cls)
     with skip_initial_values():
         backbone = opened.build({})

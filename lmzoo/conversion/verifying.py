@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+import keras
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.conversion.converting import build
 from lmzoo.files.manifest import verify_manifest
+from lmzoo.head_kinds import task_name
 from lmzoo.presets.loading import open_source
 
 
@@ -37,8 +39,8 @@ def verify(source: str | Path) -> dict[str, str]:
     model, preprocessor = build(opened)
     backbone = getattr(model, "backbone", model)
     head = "none" if backbone is model else type(model).__name__
-    if opened.head not in (None, head):
-        head = f"of a {opened.head}, which is not loaded"
+    if backbone is model and opened.head is not None:
+        head = f"of a {task_name(opened.head)}, which is not loaded"
     found = {"directory": str(opened.directory)}
     if isinstance(opened, Checkpoint):
         found["format"] = opened.format.name
@@ -56,7 +58,7 @@ def verify(source: str | Path) -> dict[str, str]:
     return found
 
 
-def _tensors(checkpoint: Checkpoint, model: Any, backbone: Any) -> dict[str, str]:
+def _tensors(checkpoint: Checkpoint, model: keras.Model, backbone: keras.Model) -> dict[str, str]:
     done = checkpoint.plan(model)
     own = {id(weight) for weight in backbone.weights}
     of_backbone = sum(id(weights[0]) in own for weights, *_ in done.assignments)

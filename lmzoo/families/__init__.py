@@ -7,4 +7,14 @@ from lmzoo.families.distilbert import DistilBertBackbone
 from lmzoo.families.elmo import ElmoBackbone
 from lmzoo.families.roberta import RobertaBackbone
 
-__all__ = ["AlbertBackbone", "Backbone", "BertBackbone", "DistilBertBackbone", "ElmoBackbone", "RobertaBackbone"]
+DEFAULT_FAMILY = "bert"  # what is pre-trained where nothing is said
+
+__all__ = [
+    "DEFAULT_FAMILY",
+    "AlbertBackbone",
+    "Backbone",
+    "BertBackbone",
+    "DistilBertBackbone",
+    "ElmoBackbone",
+    "RobertaBackbone",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import inspect
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -31,6 +32,7 @@ from lmzoo.files.preset_files import (
     read_json,
     write_json,
 )
+from lmzoo.head_kinds import HasHead, task_name, task_of
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets.catalog import open_preset
 from lmzoo.text import Preprocessor, Tokenizer
@@ -48,15 +50,15 @@ def load_backbone(
     return backbone
 
 
-def open_source(preset: str | Path) -> _KerasPreset | Checkpoint:
+def open_source(preset: str | Path) -> Source:
     """What a preset's directory holds: ours, or another library's."""
     directory = open_preset(preset)
     return find_checkpoint(directory) or _KerasPreset(directory)
 
 
 def _build(
-    source: _KerasPreset | Checkpoint,
-    preset: Any,
+    source: Source,
+    preset: str | Path,
     cls: type[keras.Model],
     load_weights: bool,
     overrides: dict[str, Any],
@@ -79,7 +81,7 @@ class _KerasPreset:
         self.config = read_json(directory, CONFIG_FILE)
 
     @property
-    def backbone_class(self) -> Any:
+    def backbone_class(self) -> type[keras.Model]:
         name = self.config.get("registered_name")
         if name is None:
             raise PresetError(
@@ -101,26 +103,29 @@ class _KerasPreset:
         path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
         _check_weight_count(backbone, path)
         backbone.load_weights(path)
-        if model is not backbone:
-            part = self.head != type(model).__name__  # of the one that is stored
-            _read_head(model, self.directory / TASK_WEIGHTS_FILE, leaving_out="sentence_head/" if part else None)
+        if isinstance(model, HasHead):
+            _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 
     @property
     def head(self) -> str | None:
-        """Name of the class of the task whose head is stored, or None."""
-        return self._task.get("class_name")
+        """Kind of the head that is stored, or None; of a task that is not known, the name of its class."""
+        if not (stored := self._task):
+            return None
+        found = keras.saving.get_registered_object(stored.get("registered_name"))
+        return found.head_kind if _is_task(found) else stored.get("class_name")
 
     @property
     def _task(self) -> dict[str, Any]:
         return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
 
-    def head_of(self, cls: type[keras.Model]) -> dict[str, Any] | None:
-        """The constructor's arguments of the task, if it is the one that is stored, or a part of it."""
+    def head_of(self, cls: type[HasHead]) -> dict[str, Any] | None:
+        """The constructor's arguments of the task, if a head of its kind is stored, or one that it is a part of."""
         stored = self._task
         if stored.get("registered_name") == keras.saving.get_registered_name(cls):
             return dict(stored["config"])
-        if (self.head, cls.__name__) == ("Pretrainer", "MaskedLM"):
-            return {key: value for key, value in stored["config"].items() if key not in ("name", "objective")}
+        if self.head in (cls.head_kind, *cls.reads_heads):  # of another class
+            taken = inspect.signature(cls).parameters.keys() - {"name"}
+            return {key: value for key, value in stored["config"].items() if key in taken}
         return None
 
     def preprocessor(self) -> Preprocessor:
@@ -145,8 +150,15 @@ class _KerasPreset:
         return preprocessor
 
 
+Source = _KerasPreset | Checkpoint
+
+
 def _backbone_of(model: Any) -> keras.Model:
     return getattr(model, "backbone", model)
+
+
+def _is_task(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, HasHead)
 
 
 def _is_float32(dtype: Any) -> bool:
@@ -169,9 +181,6 @@ def _check_weight_count(backbone: keras.Model, path: Path) -> None:
         )
 
 
-_PRETRAINED = (None, "BidirectionalLM", "MaskedLM", "Pretrainer")  # heads that nobody expects to keep in another task
-
-
 def load_task(
     preset: str | Path,
     cls: type[keras.Model],
@@ -179,7 +188,7 @@ def load_task(
     load_weights: bool,
     backbone_overrides: dict[str, Any],
     sequence_length: int | None,
-    preprocessor: Any,
+    preprocessor: Preprocessor | None,
     **task_kwargs: Any,
 ) -> keras.Model:
     """A task on the backbone of a preset, with the stored head if it fits; see `Task.from_preset`."""
@@ -190,10 +199,10 @@ def load_task(
     if sequence_length is not None:
         preprocessor = copy.copy(preprocessor)
         preprocessor.sequence_length = sequence_length
-    config = source.head_of(cls)
+    config, name = source.head_of(cls), cls.__name__
     has_head = config is not None
-    if load_weights and not has_head and not _new_classes({}, task_kwargs):
-        _check_kind(source.head, cls, preset)
+    if load_weights and source.head in cls.refuses_heads and not _new_classes({}, task_kwargs):
+        raise _refusal(source.head, cls, preset)
     config = config or {}
     if "dropout" in backbone_overrides:
         config.pop("dropout", None)  # The head follows the backbone.
@@ -208,9 +217,9 @@ def load_task(
         config.pop("num_classes", None)
         config.pop("vocabulary", None)
     elif load_weights and not has_head and not cls.needs_labels:
-        anew = f"{str(preset)!r} holds no head of a {cls.__name__}, so it starts anew."
-    elif load_weights and not has_head and source.head not in (*_PRETRAINED, cls.__name__):
-        anew = f"{str(preset)!r} holds the head of a {source.head}, not of a {cls.__name__}, which starts anew."
+        anew = f"{str(preset)!r} holds no head of a {name}, so it starts anew."
+    elif load_weights and not has_head and source.head is not None and not _pretrains(source.head):
+        anew = f"{str(preset)!r} holds the head of a {task_name(source.head)}, not of a {name}, which starts anew."
     task = cls(backbone, preprocessor, **{**config, **task_kwargs})
     if anew:  # now that nothing speaks against it
         warnings.warn(anew, stacklevel=3)
@@ -219,14 +228,18 @@ def load_task(
     return task
 
 
-def _check_kind(stored: str | None, cls: type[keras.Model], preset: Any) -> None:
-    """Numbers and classes are easily taken for each other: other libraries have one class for both."""
-    if (cls.__name__, stored) not in (("TextClassifier", "TextRegressor"), ("TextRegressor", "TextClassifier")):
-        return
-    new = " Or pass `num_classes` or `labels` for a new head." if stored == "TextRegressor" else ""
-    raise PresetError(
-        f"{str(preset)!r} holds the head of a {stored}, not of a {cls.__name__}. Call `{stored}.from_preset`; its "
-        f"result's `backbone` and `preprocessor` make a {cls.__name__} that starts anew.{new}"
+def _pretrains(kind: str) -> bool:
+    task = task_of(kind)
+    return task is not None and task.pretrains
+
+
+def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
+    stored, wanted = task_name(kind), cls.__name__
+    classes = "num_classes" in inspect.signature(cls).parameters
+    new = " Or pass `num_classes` or `labels` for a new head." if classes else ""
+    return PresetError(
+        f"{str(preset)!r} holds the head of a {stored}, not of a {wanted}. Call `{stored}.from_preset`; its result's "
+        f"`backbone` and `preprocessor` make a {wanted} that starts anew.{new}"
     )
 
 
@@ -307,15 +320,16 @@ def _write_head(task: keras.Model, path: Path) -> None:
             file[name] = keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
 
 
-def _read_head(task: keras.Model, path: Path, leaving_out: str | None) -> None:
+def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
+    """Reads the head's weights; `in_part` if the file may hold more."""
     import h5py
 
     weights = _head_weights(task)
     with h5py.File(path, "r") as file:
         stored: dict[str, Any] = {}
         file.visititems(lambda name, item: stored.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        if leaving_out is not None:
-            stored = {name: item for name, item in stored.items() if not name.startswith(leaving_out)}
+        if in_part:
+            stored = {name: item for name, item in stored.items() if name in weights}
         if stored.keys() != weights.keys():
             raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
         for name, weight in weights.items():

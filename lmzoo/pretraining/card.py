@@ -14,8 +14,9 @@ import keras
 import numpy as np
 
 from lmzoo.files.atomic import atomic_file
+from lmzoo.head_kinds import user_of
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.tasks import Pretrainer, Task
+from lmzoo.tasks import Task
 
 _PICTURE = "loss.png"
 
@@ -59,7 +60,7 @@ def write_card(
 ```python
 import lmzoo
 
-model = lmzoo.models.{"MaskedLM" if isinstance(task, Pretrainer) else type(task).__name__}.from_preset("{output.name}")
+model = lmzoo.models.{user_of(task.head_kind).__name__}.from_preset("{output.name}")
 ```
 
 where "{output.name}" is the path of this folder.

@@ -105,9 +105,9 @@ def _tokenizer(run: Run, documents: TrainingDocuments) -> Tokenizer:
         tokenizer.load_assets(folder)
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} tokens")
-    shown = run.verbose and Console(stderr=True).is_terminal
+    options = {"verbose": run.verbose and Console(stderr=True).is_terminal, **recipe.of.special_tokens}
     with run.said_warnings():
-        tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, verbose=shown)
+        tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, **options)
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
     with atomic_file(file) as temporary:  # the last one: where it is, the others are

@@ -1,4 +1,4 @@
-"""Pre-training of ELMo: a language model in each direction."""
+"""Pre-training of a language model in each direction, on words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rich.console import Console
 from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.data.corpora.word_vocabulary import train_words
 from lmzoo.files.atomic import atomic_file
-from lmzoo.pretraining.recipe import ELMO_SIZES, NOT_OF_ELMO
 from lmzoo.pretraining.run import Run
 from lmzoo.pretraining.training_texts import TrainingDocuments
 from lmzoo.tasks import BidirectionalLM, Task
@@ -18,9 +17,19 @@ from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad
 from lmzoo.training.throughput import Throughput
 
+_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+# The LSTMs' memory, the projection, (width, count) of the filters. From "small" on as they were published.
+WORD_SIZES = {
+    "nano": (256, 64, ((1, 16), (2, 16), (3, 32), (4, 64))),
+    "mini": (512, 128, _FILTERS[:5]),
+    "small": (1024, 128, _FILTERS),
+    "medium": (2048, 256, _FILTERS),
+    "base": (4096, 512, _FILTERS),
+}
 
-def train_elmo(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> tuple[Task, dict[str, Any]]:
-    """Trains an ELMo; arguments and result as of `lmzoo.pretraining.encoders.train_encoder`."""
+
+def train_language_model(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> tuple[Task, dict[str, Any]]:
+    """Trains a bidirectional language model; arguments and result as of `lmzoo.pretraining.encoders.train_encoder`."""
     recipe, file = run.recipe, run.work / "words.txt"
     # At once, though it is read at the end: by then the files may be others.
     held_out = StoredDocuments.store(held, run.work / "held_out.jsonl", run.verbose)
@@ -33,8 +42,8 @@ def train_elmo(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> t
         with atomic_file(file) as temporary:
             temporary.write_text("\n".join(words.vocabulary), "utf-8")
     words = WordTokenizer(file.read_text("utf-8").split("\n"))
-    lstm_dim, projection_dim, filters = ELMO_SIZES[recipe.size]
     family = recipe.of
+    lstm_dim, projection_dim, filters = WORD_SIZES[recipe.size]
     backbone = family.backbone(
         lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype
     )
@@ -62,7 +71,7 @@ def train_elmo(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> t
         "steps": steps,
         "seconds": seconds,
         "fixed": {
-            **dict.fromkeys(NOT_OF_ELMO),
+            **dict.fromkeys(recipe.method.unused),
             "optimizer": "adagrad",
             "vocabulary_size": f"{len(words.vocabulary):,}",
         },

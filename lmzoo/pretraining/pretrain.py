@@ -12,11 +12,14 @@ from lmzoo.files.manifest import write_manifest
 from lmzoo.presets.loading import save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
-from lmzoo.pretraining.language_model import train_elmo
+from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Run
 from lmzoo.pretraining.training_texts import Text, divided
 from lmzoo.tasks import Task
+
+# By the kind of the head that a family is pre-trained with; see `lmzoo.pretraining.recipe.METHODS`.
+_TRAINERS = {"bidirectional_lm": train_language_model, "pretraining": train_encoder}
 
 
 def pretrain(
@@ -89,7 +92,7 @@ def pretrain(
     texts = divided(text, other)
     run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
-    model, facts = train_elmo(run, *texts) if recipe.of.name == "elmo" else train_encoder(run, *texts)
+    model, facts = _TRAINERS[recipe.of.pretrained_head](run, *texts)
     _write_preset(model, run, output, facts, metadata or {})
     say(f"written to {output}")
     return facts["scores"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lmzoo.models  # noqa: F401 - registers the families
+from lmzoo.families import DEFAULT_FAMILY
 from lmzoo.family import Family, families
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
@@ -19,19 +19,44 @@ from lmzoo.training import LAMB, AdamW
 
 # Layers and width, with heads of 64 and feed-forward layers of four times the width (Turc et al., 2019).
 SIZES = {"nano": (4, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
-_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-# Of ELMo: the LSTMs' memory, the projection, (width, count) of the filters. From "small" on as they were published.
-ELMO_SIZES = {
-    "nano": (256, 64, ((1, 16), (2, 16), (3, 32), (4, 64))),
-    "mini": (512, 128, _FILTERS[:5]),
-    "small": (1024, 128, _FILTERS),
-    "medium": (2048, 256, _FILTERS),
-    "base": (4096, 512, _FILTERS),
-}
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 OBJECTIVES = ("auto", "nsp", "sop", "none")
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
-NOT_OF_ELMO = ("optimizer", "positions", "objective", "dynamic", "accumulate", "remat")
+
+
+@dataclass(frozen=True)
+class Method:
+    """What recipes say of one way to pre-train.
+
+    Attributes:
+        sequence_length: by default.
+        batch_size: by default.
+        learning_rate: by default; None if it depends on the model's width.
+        words: whether it predicts words, of texts of any length, instead of tokens in packed rows.
+        unused: fields of a recipe that it has no use for.
+        reason: why.
+    """
+
+    sequence_length: int
+    batch_size: int
+    learning_rate: float | None = None
+    words: bool = False
+    unused: tuple[str, ...] = ()
+    reason: str = ""
+
+
+# By the kind of the head that a family is pre-trained with.
+METHODS = {
+    "bidirectional_lm": Method(
+        sequence_length=20,
+        batch_size=128,
+        learning_rate=0.2,
+        words=True,
+        unused=("optimizer", "positions", "objective", "dynamic", "accumulate", "remat"),
+        reason="it learns to predict words, with Adagrad, in texts of any length",
+    ),
+    "pretraining": Method(sequence_length=128, batch_size=32),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +64,7 @@ class Recipe:
     """How a model is pre-trained.
 
     Attributes:
-        family: "bert", "roberta", "albert", "elmo", "distilbert".
+        family: "bert", "roberta", "albert", "elmo", "distilbert", or another one's name.
         size: "nano", "mini", "small", "medium" or "base".
         tokens: int, how many to train on, repeated ones counted.
         vocabulary_size: int, pieces; of ELMo the words that it predicts.
@@ -60,7 +85,7 @@ class Recipe:
         ValueError: naming what is not known, too small, or of no use to the family, and what is allowed.
     """
 
-    family: str = "bert"
+    family: str = DEFAULT_FAMILY
     size: str = "nano"
     tokens: int = 60_000_000
     vocabulary_size: int = 8000
@@ -87,9 +112,13 @@ class Recipe:
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"`{name}` must be one of {', '.join(values)}, got {getattr(self, name)!r}.")
-        rate = 1e-3 * math.sqrt(128 / SIZES[self.size][1])
-        own = (20, 128, 0.2) if self.family == "elmo" else (128, 32, rate)
-        for name, value in zip(("sequence_length", "batch_size", "learning_rate"), own, strict=True):
+        rate = self.method.learning_rate or 1e-3 * math.sqrt(128 / SIZES[self.size][1])
+        own = {
+            "sequence_length": self.method.sequence_length,
+            "batch_size": self.method.batch_size,
+            "learning_rate": rate,
+        }
+        for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         self._check_family()
@@ -100,15 +129,17 @@ class Recipe:
         """The family's record."""
         return families()[self.family]
 
+    @property
+    def method(self) -> Method:
+        """What recipes of the family have in common."""
+        return METHODS[self.of.pretrained_head]
+
     def _check_family(self) -> None:
         """Checks that nothing is set that the family has no use for."""
         defaults = _defaults()
-        idle = [f"`{name}`" for name in NOT_OF_ELMO if getattr(self, name) != defaults[name]]
-        if self.family == "elmo" and idle:
-            raise ValueError(
-                f"elmo has no use for {', '.join(idle)}: it learns to predict words, with Adagrad, in texts of any "
-                "length. Leave that out."
-            )
+        idle = [f"`{name}`" for name in self.method.unused if getattr(self, name) != defaults[name]]
+        if idle:
+            raise ValueError(f"{self.family} has no use for {', '.join(idle)}: {self.method.reason}. Leave that out.")
         if self.objective in ("nsp", "sop") and self.of.objective is None:
             able = ", ".join(name for name, family in families().items() if family.objective is not None)
             raise ValueError(
@@ -118,7 +149,7 @@ class Recipe:
 
     def _check_numbers(self) -> None:
         packing, pair = self.of.packing, self.objective != "none" and self.of.objective is not None
-        row, words = (1, 4) if self.family == "elmo" else (packing.overhead(pair) + 1 + pair, 1)
+        row, words = (1, 4) if self.method.words else (packing.overhead(pair) + 1 + pair, 1)
         least = {"tokens": 1, "vocabulary_size": words, "sequence_length": row, "positions": row, "batch_size": 1}
         for name, value in {**least, "accumulate": 1, "seed": 0}.items():
             found = getattr(self, name)

@@ -83,6 +83,7 @@ class BidirectionalLM(Task):
     ```
     """
 
+    head_kind, pretrains = "bidirectional_lm", True
     needs_labels = False
     learns_from = "documents"
     independent_rows = False

@@ -47,6 +47,7 @@ class MaskedLM(Task):
     ```
     """
 
+    head_kind, reads_heads, pretrains = "masked_lm", ("pretraining",), True
     needs_labels = False
     uses_pooler = False
 
@@ -60,6 +61,8 @@ class MaskedLM(Task):
         layer_norm_epsilon: float | None = None,
         name: str = "masked_lm",
     ) -> None:
+        if preprocessor is not None:
+            preprocessor.tokenizer.check_has_mask()
         masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)

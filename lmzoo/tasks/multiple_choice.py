@@ -54,6 +54,8 @@ class MultipleChoice(Task):
     ```
     """
 
+    head_kind = "multiple_choice"
+
     def __init__(
         self,
         backbone: Backbone,

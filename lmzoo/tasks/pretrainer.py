@@ -71,6 +71,7 @@ class Pretrainer(Task):
     ```
     """
 
+    head_kind, pretrains = "pretraining", True
     needs_labels = False
     learns_from = "documents"
 
@@ -87,6 +88,8 @@ class Pretrainer(Task):
     ) -> None:
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)
+        if preprocessor is not None:
+            preprocessor.tokenizer.check_has_mask()
         masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         found = backbone(backbone.input)
@@ -98,6 +101,7 @@ class Pretrainer(Task):
             outputs["sentence"] = ops.cast(layer(found["pooled_output"]), "float32")  # (B, 2)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name)
         self.objective: str | None = objective
+        self.head_kind = "masked_lm" if objective is None else self.head_kind  # there is nothing else in it
         self.uses_pooler = objective is not None
         self.masked, self.head = masked, head
 

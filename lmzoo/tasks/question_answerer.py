@@ -72,6 +72,7 @@ class QuestionAnswerer(Task):
     """
 
     per_token = True
+    head_kind = "question_answering"
     uses_pooler = False
 
     def __init__(

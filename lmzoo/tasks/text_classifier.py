@@ -62,6 +62,8 @@ class TextClassifier(Task):
     ```
     """
 
+    head_kind, refuses_heads = "classification", ("regression",)
+
     def __init__(
         self,
         backbone: Backbone,

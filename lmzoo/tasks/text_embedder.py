@@ -93,6 +93,7 @@ class TextEmbedder(Task):
     ```
     """
 
+    head_kind = "embedding"
     uses_pooler = False
     independent_rows = False
     _layer_models: LayerModels | None = None

@@ -51,6 +51,8 @@ class TextRegressor(Task):
     ```
     """
 
+    head_kind, refuses_heads = "regression", ("classification",)
+
     def __init__(
         self,
         backbone: Backbone,

@@ -65,6 +65,7 @@ class TokenClassifier(Task):
     """
 
     per_token = labels_words = True
+    head_kind = "token_classification"
     uses_pooler = False
 
     def __init__(

@@ -289,7 +289,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
 
 
 def _mask_of(family: Family) -> str:
-    return family.tokenizer.mask_token or ""
+    return family.mask_token or ""
 
 
 def _check_step(build: Callable[[], keras.Model], loss: Any, *batch: Any, eager: bool) -> keras.Model:

@@ -32,7 +32,7 @@ SEED = 1709
 
 def tiny_preprocessor(family: Family) -> Preprocessor:
     """A preprocessor whose vocabulary is the special tokens, `WORDS` and as many more as `family.tiny` has."""
-    tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size)
+    tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size, **family.special_tokens)
     return Preprocessor(tokenizer, family.packing, getattr(family.tiny, "max_sequence_length", 67))
 
 

@@ -9,7 +9,7 @@ from lmzoo.text.sentences import split_sentences
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 from lmzoo.text.tokenizers.characters import CharacterTokenizer, batch_to_ids
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
-from lmzoo.text.tokenizers.tokenizer import Piece, Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Piece, SpecialTokens, Tokenizer
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 from lmzoo.text.validate_text import TextWarning
@@ -29,6 +29,7 @@ __all__ = [
     "Piece",
     "Preprocessor",
     "SentencePieceTokenizer",
+    "SpecialTokens",
     "TextWarning",
     "Tokenizer",
     "WordPieceTokenizer",

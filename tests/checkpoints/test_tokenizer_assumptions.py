@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lmzoo.checkpoints.tokenizers import read_tokenizer, write_tokenizer
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.presets import PresetError
 from lmzoo.text import CharacterTokenizer
 from tests.checkpoints.tokenizer_files import (
@@ -206,7 +206,7 @@ def test_keras_hubs_files(directory: Path, tmp_path: Path) -> None:
     ):
         read_tokenizer(directory, PAIR)
     edit_json(directory / PIPELINE, put(class_name="GPT2Tokenizer"))
-    with pytest.raises(PresetError, match="holds a 'GPT2Tokenizer' of KerasHub; known are BertTokenizer, "):
+    with pytest.raises(PresetError, match="holds a 'GPT2Tokenizer' of KerasHub; known are AlbertTokenizer, "):
         read_tokenizer(directory, WORD)
     edit_json(directory / PIPELINE, put(class_name="BertTokenizer"))
     file = directory / "assets/tokenizer/vocabulary.txt"
@@ -222,7 +222,6 @@ def test_keras_hubs_files(directory: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_written_for_others(directory: Path) -> None:
-    write_json(directory / "config.json", {"model_type": "distilbert"})
-    write_tokenizer(tiny(WORD), directory, 7)
+    write_tokenizer(tiny(WORD), directory, 7, "DistilBertTokenizer")
     config = json.loads((directory / CONFIG).read_text())
     assert (config["tokenizer_class"], config["model_max_length"]) == ("DistilBertTokenizer", 7)

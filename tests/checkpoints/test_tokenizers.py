@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.tokenizers import read_tokenizer, write_tokenizer
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.family import families
 from lmzoo.text import (
     BytePairTokenizer,

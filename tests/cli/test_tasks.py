@@ -23,6 +23,7 @@ from lmzoo.cli.main import app
 from lmzoo.cli.output import output_to
 from lmzoo.cli.task_commands import KINDS
 from lmzoo.families.bert import FAMILY
+from lmzoo.head_kinds import task_name
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
@@ -179,14 +180,14 @@ def some_kinds(*names):
 def test_every_task_is_there():
     # What only pre-trains has no verb, and its documents are no rows of a file: `lmzoo pretrain` is for it.
     names = {name for name in models.__all__ if "Backbone" not in name} - {"Task", "Pretrainer", "BidirectionalLM"}
-    assert {kind.task for kind in KINDS} == names
+    assert {task_name(kind.head) for kind in KINDS} == names
     assert {kind.name for kind in KINDS} == CASES.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_fit(fitted, kind):
     output, result = fitted(kind.name)
-    assert isinstance(keras.saving.load_model(output), getattr(models, kind.task))
+    assert isinstance(keras.saving.load_model(output), getattr(models, task_name(kind.head)))
     assert scores_of(result.stdout).keys() == CASES[kind.name].scores
     assert all(math.isfinite(score) for score in scores_of(result.stdout).values())
     assert f"written to {output}" in " ".join(result.stderr.split("\n"))

@@ -38,7 +38,7 @@ TINY = {"tokens": 600, "vocabulary_size": 61, "sequence_length": 17, "positions"
 @pytest.fixture
 def text(tmp_path, monkeypatch):
     monkeypatch.setitem(encoders.SIZES, "nano", (1, 64))
-    monkeypatch.setitem(language_model.ELMO_SIZES, "nano", (7, 5, ((1, 3), (2, 5))))
+    monkeypatch.setitem(language_model.WORD_SIZES, "nano", (7, 5, ((1, 3), (2, 5))))
     monkeypatch.setattr(run, "ROUND", 3)
     path = tmp_path / "tales.txt"
     path.write_text("\n\n".join("\n".join(LINES[i % 4 :] + LINES[: i % 4]) for i in range(103)), "utf-8")

@@ -174,7 +174,7 @@ def test_character_tokenizer_without_vocabulary(tmp_path: Path) -> None:
     assert tokenizer.token_to_id("</S>") == tokenizer.id_to_token("</S>") == tokenizer.text_of("</S>") == "</S>"
     assert tokenizer.detokenize(["do", "n't"]) == "do n't"
     assert set(MARKERS) == {"<S>", "</S>"}
-    with pytest.raises(ValueError, match="no such special token"):
+    with pytest.raises(ValueError, match="has no mask token"):
         _ = tokenizer.mask_id
     with pytest.raises(ValueError, match="no vocabulary"):
         tokenizer.word_starts()

@@ -7,18 +7,19 @@ import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar, Unpack
 
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 from lmzoo.text.validate_text import clean_texts, warn
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked and handed over at once
 _CHARACTERS = 1000  # of WordPiece at most, as in Hugging Face's own scripts
-_ALBERT_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in the published models, ids 5 to 12
+_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in ALBERT's published models, ids 5 to 12
 
 
 def train_tokenizer(
@@ -34,7 +35,8 @@ def train_tokenizer(
         kind: `WordPieceTokenizer`, `BytePairTokenizer` or `SentencePieceTokenizer`; of a family,
             `families()["albert"].tokenizer`.
         vocabulary_size: int, tokens including the special ones.
-        **options: of `train_wordpiece`, `train_byte_pairs` or `train_sentencepiece`.
+        **options: of `train_wordpiece`, `train_byte_pairs` or `train_sentencepiece`; special tokens among them, as of
+            a family's `special_tokens`.
 
     Returns:
         The tokenizer. If the documents support fewer tokens than asked for, one warning says how many there are.
@@ -82,7 +84,12 @@ def report_size(found: int, asked: int, what: str) -> None:
 
 
 def train_wordpiece(
-    texts: Iterable[str], vocabulary_size: int, lowercase: bool = True, min_frequency: int = 2, verbose: bool = True
+    texts: Iterable[str],
+    vocabulary_size: int,
+    lowercase: bool = True,
+    min_frequency: int = 2,
+    verbose: bool = True,
+    **special: Unpack[SpecialTokens],
 ) -> WordPieceTokenizer:
     """Learns a WordPiece vocabulary with Hugging Face's trainer; the same in every run.
 
@@ -95,6 +102,7 @@ def train_wordpiece(
         lowercase: whether to lower-case and strip accents.
         min_frequency: int, rarer pieces are not learnt.
         verbose: whether to show progress.
+        **special: other special tokens than BERT's.
 
     Returns:
         The tokenizer; the special tokens have ids 0 to 4, then come the characters. The 1,000 most frequent ones are
@@ -114,16 +122,16 @@ def train_wordpiece(
     from tokenizers import Tokenizer, models, trainers
 
     # Cleans and splits as the result will, but reads a special token in the text as text and not as a word to learn.
-    rules = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase=lowercase).backend
-    special = WordPieceTokenizer.special_tokens
+    tokens = WordPieceTokenizer(**special).special_tokens
+    rules = WordPieceTokenizer(tokens, lowercase, **special)
 
     def learn(texts: Iterable[str], size: int, first: Sequence[str], most: int) -> dict[str, int]:
-        learner = Tokenizer(models.WordPiece(unk_token=WordPieceTokenizer.unk_token))
-        learner.normalizer, learner.pre_tokenizer = rules.normalizer, rules.pre_tokenizer
+        learner = Tokenizer(models.WordPiece(unk_token=rules.unk_token))
+        learner.normalizer, learner.pre_tokenizer = rules.backend.normalizer, rules.backend.pre_tokenizer
         trainer = trainers.WordPieceTrainer(
             vocab_size=size,
             min_frequency=min_frequency,
-            special_tokens=[*special, *first],
+            special_tokens=[*tokens, *first],
             limit_alphabet=most,
             initial_alphabet=[piece for piece in first if len(piece) == 1],
             show_progress=verbose,
@@ -134,12 +142,12 @@ def train_wordpiece(
     # The trainer numbers the characters as it meets them in a hash table, and decides between equally frequent pairs by
     # these numbers. So it is told them: once without merges, to see which there are, and once with these given.
     with tempfile.TemporaryFile("w+", encoding="ascii") as file:
-        alphabet = learn(_copied(_checked(texts), file), 0, (), _CHARACTERS).keys() - special
+        alphabet = learn(_copied(_checked(texts), file), 0, (), _CHARACTERS).keys() - tokens
         characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
         file.seek(0)
         learnt = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
     _check_size(vocabulary_size, len(learnt), "characters")
-    return WordPieceTokenizer(sorted(learnt, key=learnt.__getitem__), lowercase=lowercase)
+    return WordPieceTokenizer(sorted(learnt, key=learnt.__getitem__), lowercase, **special)
 
 
 def _copied(texts: Iterable[str], file: TextIO) -> Iterator[str]:
@@ -150,7 +158,11 @@ def _copied(texts: Iterable[str], file: TextIO) -> Iterator[str]:
 
 
 def train_byte_pairs(
-    texts: Iterable[str], vocabulary_size: int, min_frequency: int = 2, verbose: bool = True
+    texts: Iterable[str],
+    vocabulary_size: int,
+    min_frequency: int = 2,
+    verbose: bool = True,
+    **special: Unpack[SpecialTokens],
 ) -> BytePairTokenizer:
     """Learns a byte-level BPE vocabulary with Hugging Face's trainer; the same in every run.
 
@@ -159,6 +171,7 @@ def train_byte_pairs(
         vocabulary_size: int, tokens including the special ones and the 256 bytes.
         min_frequency: int, rarer pairs are not joined.
         verbose: whether to show progress.
+        **special: other special tokens than RoBERTa's; the last one has the last id.
 
     Returns:
         The tokenizer. Special tokens are where RoBERTa has them: `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3, and
@@ -177,7 +190,7 @@ def train_byte_pairs(
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    *first, mask = BytePairTokenizer.special_tokens
+    *first, last = BytePairTokenizer(**special).special_tokens
     _check_size(vocabulary_size, len(first) + len(BYTE_TOKENS) + 1, "bytes")
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -191,7 +204,7 @@ def train_byte_pairs(
     learner.train_from_iterator(_checked(texts), trainer)
     learnt = learner.get_vocab()
     merges = json.loads(learner.to_str())["model"]["merges"]
-    return BytePairTokenizer([*sorted(learnt, key=learnt.__getitem__), mask], merges)
+    return BytePairTokenizer([*sorted(learnt, key=learnt.__getitem__), last], merges, **special)
 
 
 def train_sentencepiece(
@@ -202,6 +215,7 @@ def train_sentencepiece(
     character_coverage: float = 0.99995,
     most_texts: int = 10_000_000,
     verbose: bool = True,
+    **special: Unpack[SpecialTokens],
 ) -> SentencePieceTokenizer:
     """Learns a unigram SentencePiece model (Kudo, 2018) as ALBERT's was, with the library's own trainer.
 
@@ -216,6 +230,7 @@ def train_sentencepiece(
         character_coverage: float, share of the text's characters that become pieces; rarer ones are unknown.
         most_texts: int, of more texts it learns from so many; it draws others in every run.
         verbose: whether to show the trainer's log.
+        **special: other special tokens than ALBERT's.
 
     Returns:
         The tokenizer. Special tokens are where ALBERT has them: `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]` are 0
@@ -235,7 +250,8 @@ def train_sentencepiece(
     from sentencepiece import SentencePieceTrainer
 
     characters, checked, written = character_map(lowercase, keep_accents), _checked(texts), io.BytesIO()
-    pad, unknown, *control = SentencePieceTokenizer.special_tokens
+    blank = SentencePieceTokenizer(**special)
+    tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
     failed: list[Exception] = []  # while texts were read; the library makes an error of its own of it
 
     def cleaned() -> Iterator[str]:
@@ -255,21 +271,21 @@ def train_sentencepiece(
             character_coverage=character_coverage,
             input_sentence_size=most_texts,
             max_sentence_length=1 << 16,
-            pad_id=0,
-            pad_piece=pad,
-            unk_id=1,
+            pad_id=-1 if pad is None else tokens.index(pad),
+            pad_piece=pad or "<pad>",
+            unk_id=tokens.index(unknown),
             unk_piece=unknown,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=control,
-            user_defined_symbols=list(_ALBERT_SYMBOLS),
+            control_symbols=[token for token in tokens if token not in (pad, unknown)],
+            user_defined_symbols=list(_SYMBOLS),
             minloglevel=0 if verbose else 2,
         )
     except RuntimeError as error:
         if failed:
             raise failed[0] from None
         raise ValueError(f"SentencePiece cannot learn {vocabulary_size:,} tokens from these texts: {error}") from None
-    return SentencePieceTokenizer(written.getvalue(), lowercase, keep_accents)
+    return SentencePieceTokenizer(written.getvalue(), lowercase, keep_accents, **special)
 
 
 _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {

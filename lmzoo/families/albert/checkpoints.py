@@ -94,6 +94,7 @@ KERAS_HUB = keras_hub_format(
     # It numbers the blocks of all groups as one.
     only={"num_groups": (1,), "num_inner_repetitions": (1,)},
     untold=("unroll",),
+    head_activation="gelu_tanh",
     activation="gelu_tanh",
     embedding_projection=True,
 )

@@ -14,6 +14,7 @@ FAMILY = register_family(
         tokenizer=CharacterTokenizer,
         packing=Packing(start="", end="", between=("</S>", "<S>"), segments=False),
         checkpoints={"bilm": BILM, "bilm_tokens": BILM_OF_TOKENS},
+        pretrained_head="bidirectional_lm",
         tiny=ElmoConfig(lstm_dim=17, projection_dim=13, char_embedding_dim=3, filters=((1, 5), (2, 7), (3, 11))),
     )
 )

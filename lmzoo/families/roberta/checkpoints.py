@@ -78,8 +78,8 @@ FAIRSEQ = Layout(
         }
     ),
     heads={
-        **{task: HUGGING_FACE.heads[task] for task in ("MaskedLM", "Pretrainer")},
-        "TextClassifier": torch_modules(
+        **{kind: HUGGING_FACE.heads[kind] for kind in ("masked_lm", "pretraining")},
+        "classification": torch_modules(
             {"classifier/dense": "classification_heads.dense", "classifier/logits": "classification_heads.out_proj"}
         ),
     },

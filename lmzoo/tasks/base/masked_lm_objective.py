@@ -33,7 +33,7 @@ class MaskedTokens:
     @staticmethod
     def supports(family: Family) -> bool:
         """Whether the family's tokenizer has a mask token, and its models see what comes after one."""
-        return family.tokenizer.mask_token is not None and not family.backbone.causal
+        return family.mask_token is not None and not family.backbone.causal
 
     @classmethod
     def of(

@@ -11,6 +11,7 @@ import numpy as np
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
+from lmzoo.head_kinds import HasHead
 from lmzoo.tasks.base.compilation import CompiledTask
 from lmzoo.tasks.base.data_adapter import (
     BATCH_SIZE,
@@ -32,7 +33,7 @@ from lmzoo.text.batching import Batches, keras_input
 from lmzoo.training import ResumableCheckpoint
 
 
-class Task(CompiledTask, SavedTask):
+class Task(HasHead, CompiledTask, SavedTask):
     """A backbone, a head and a preprocessor in one Functional model.
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list

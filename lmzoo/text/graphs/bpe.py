@@ -67,7 +67,7 @@ class BytePairGraph(tf.Module):
         super().__init__()
         ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
         special = tokenizer.special_tokens
-        self._mask = special.index(tokenizer.mask_token)
+        self._mask = special.index(tokenizer.mask_token) if tokenizer.mask_token else -2  # no token has that place
         self._special = SpecialTokenGraph(special)
         self._special_ids = _table({token: ids[token] for token in special}, tf.string, -1)
         self._starts, self._kinds = character_kinds()

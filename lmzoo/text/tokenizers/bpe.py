@@ -1,4 +1,4 @@
-"""Byte-level BPE, RoBERTa's tokenizer."""
+"""Byte-level BPE, the tokenizer of GPT-2 and RoBERTa."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import Piece, RustTokenizer, in_order
+from lmzoo.text.tokenizers.tokenizer import Piece, RustTokenizer, SpecialTokens, in_order
 from lmzoo.text.validate_text import clean_texts
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
@@ -36,6 +36,7 @@ class BytePairTokenizer(RustTokenizer):
     Args:
         vocabulary: token -> id, or tokens in order of their ids; None if `load_assets` will bring them.
         merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
+        **special: other special tokens than RoBERTa's, see `lmzoo.text.SpecialTokens`: GPT-2 has `<|endoftext|>` alone.
 
     Raises:
         ValueError: if the vocabulary lacks a special token or one of the 256 byte tokens, repeats a token or leaves out
@@ -52,10 +53,9 @@ class BytePairTokenizer(RustTokenizer):
     ```
     """
 
-    pad_token, unk_token, mask_token = "<pad>", "<unk>", "<mask>"
+    start_token, pad_token, end_token, unk_token, mask_token = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+    roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
     space_of_words = " "
-    start_token, end_token = "<s>", "</s>"
-    special_tokens = (start_token, pad_token, end_token, unk_token, mask_token)
 
     _pairs: Sequence[tuple[str, str]] = ()
 
@@ -63,7 +63,9 @@ class BytePairTokenizer(RustTokenizer):
         self,
         vocabulary: Mapping[str, int] | Sequence[str] | None = None,
         merges: Iterable[str | Sequence[str]] | None = None,
+        **special: Unpack[SpecialTokens],
     ) -> None:
+        self._set_special_tokens(special)
         if (vocabulary is None) != (merges is None):
             raise ValueError("Pass both `vocabulary` and `merges`, or neither and call `load_assets`.")
         if vocabulary is not None:
@@ -98,7 +100,7 @@ class BytePairTokenizer(RustTokenizer):
         return parts[0], parts[1]
 
     @classmethod
-    def of_words(cls, words: Sequence[str], size: int) -> Self:
+    def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """A tokenizer of `size` tokens for tests and toy models: see `Tokenizer.of_words`.
 
         A word is whole with a space in front of it: " film" is "Ġfilm". Where `size` is too small for all words, as
@@ -107,7 +109,8 @@ class BytePairTokenizer(RustTokenizer):
         Raises:
             ValueError: if `size` leaves no room for the special tokens and the bytes.
         """
-        room = size - len(cls.special_tokens) - len(BYTE_TOKENS)
+        tokens = cls(**special).special_tokens
+        room = size - len(tokens) - len(BYTE_TOKENS)
         if room < 0:
             raise ValueError(f"`size` is {size}, but the special tokens and the 256 bytes alone are {size - room}.")
         # Every merge adds one byte to the beginning of a word, so that no merge is ever in the way of another.
@@ -121,8 +124,8 @@ class BytePairTokenizer(RustTokenizer):
             merges |= {token: (token[:-1], token[-1]) for token in chains.pop(0)}
         fillers = ((token[:-1], token[-1]) for token in _unused_tokens())
         pairs = [*merges.values(), *itertools.islice(fillers, room - len(merges))]
-        first, last = cls.special_tokens[:-1], cls.special_tokens[-1]
-        return cls([*first, *BYTE_TOKENS, *("".join(pair) for pair in pairs), last], pairs)
+        vocabulary = [*tokens[:-1], *BYTE_TOKENS, *("".join(pair) for pair in pairs), *tokens[-1:]]
+        return cls(vocabulary, pairs, **special)
 
     @property
     def merges(self) -> list[str]:
@@ -179,7 +182,7 @@ class BytePairTokenizer(RustTokenizer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments without the vocabulary and the merges, which `save_assets` writes."""
-        return {}
+        return {**self._own_special_tokens()}
 
 
 def _alphabet(text: str) -> str:

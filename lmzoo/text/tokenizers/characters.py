@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
 
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
 
 # Symbols of a row of characters: 1 to 256 are the bytes of UTF-8, 0 is no word at all.
@@ -49,7 +50,7 @@ class CharacterTokenizer(WordLevelTokenizer):
         self.max_characters = max_characters
 
     @classmethod
-    def of_words(cls, words: Sequence[str], size: int) -> Self:
+    def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """See `Tokenizer.of_words`; every word is known, and the number of symbols is always the same."""
         return cls()
 
@@ -64,13 +65,7 @@ class CharacterTokenizer(WordLevelTokenizer):
         return NUM_SYMBOLS
 
     def token_to_id(self, token: str | None) -> Any:
-        """The word itself.
-
-        Raises:
-            ValueError: for None, a special token that the tokenizer does not have.
-        """
-        if token is None:
-            raise ValueError("A CharacterTokenizer has no such special token: it knows words only.")
+        """The word itself."""
         return token
 
     def id_to_token(self, id: Any) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.sentencepiece_text import Aligned, align, character_map, clean, every_character
-from lmzoo.text.tokenizers.tokenizer import Piece, Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Piece, SpecialTokens, Tokenizer
 from lmzoo.text.validate_text import clean_texts
 
 MODEL_FILE = "vocabulary.spm"
@@ -32,6 +32,7 @@ class SentencePieceTokenizer(Tokenizer):
         model: the SentencePiece model: the file's path or its bytes; None if `load_assets` will bring it.
         lowercase: whether to lower-case.
         keep_accents: whether to leave out compatibility decomposition and the stripping of combining marks.
+        **special: other special tokens than ALBERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
         ValueError: if `model` is not a whole SentencePiece model or lacks a special token.
@@ -46,12 +47,17 @@ class SentencePieceTokenizer(Tokenizer):
     ```
     """
 
-    pad_token, unk_token, cls_token, sep_token, mask_token = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
-    special_tokens = (pad_token, unk_token, cls_token, sep_token, mask_token)
+    pad_token, unk_token, start_token, end_token, mask_token = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
+    needs_unknown = True
 
     def __init__(
-        self, model: bytes | str | Path | None = None, lowercase: bool = True, keep_accents: bool = False
+        self,
+        model: bytes | str | Path | None = None,
+        lowercase: bool = True,
+        keep_accents: bool = False,
+        **special: Unpack[SpecialTokens],
     ) -> None:
+        self._set_special_tokens(special)
         self.lowercase = lowercase
         self.keep_accents = keep_accents
         if isinstance(model, (str, Path)):
@@ -75,7 +81,7 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             self._set_tokens([piece.piece for piece in proto.pieces])
         except ValueError as error:
-            raise ValueError(f"{name} is not an ALBERT model. {error}") from None
+            raise ValueError(f"{name} is of another family's tokenizer. {error}") from None
         self._model, self._backend = model, backend
         self._special = re.compile("(" + "|".join(map(re.escape, self.special_tokens)) + ")")
         self._characters = character_map(self.lowercase, self.keep_accents)
@@ -125,26 +131,28 @@ class SentencePieceTokenizer(Tokenizer):
         return [c for c, text in zip(characters, after, strict=True) if not text.strip(SPACE)]
 
     @classmethod
-    def of_words(cls, words: Sequence[str], size: int) -> Self:
+    def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """See `Tokenizer.of_words`; the words' pieces are those with a space in front.
 
         Raises:
             ValueError: if `size` is too small.
         """
-        pieces = [*cls.special_tokens, *(SPACE + word for word in words), SPACE]
+        blank = cls(**special)
+        pieces = [*blank.special_tokens, *(SPACE + word for word in words), SPACE]
         if size < len(pieces):
             raise ValueError(f"{len(words)} words need a `size` of at least {len(pieces)}, got {size}.")
         # The trainer has to be talked into both a given size and given pieces; a model is easily written down.
         proto = _model_proto()()
         for index, piece in enumerate([*pieces, *(f"{SPACE}filler{i}" for i in range(size - len(pieces)))]):
-            kind = 2 if piece == cls.unk_token else 3 if index < len(cls.special_tokens) else 1  # unknown, control
+            kind = 2 if piece == blank.unk_token else 3 if index < len(blank.special_tokens) else 1  # unknown, control
             proto.pieces.add(piece=piece, score=-1.0 if kind == 1 else 0.0, type=kind)
         proto.trainer_spec.model_type = 1  # unigram
         proto.trainer_spec.vocab_size = size
-        proto.trainer_spec.pad_id, proto.trainer_spec.unk_id = 0, 1
+        proto.trainer_spec.pad_id = -1 if blank.pad_token is None else pieces.index(blank.pad_token)
+        proto.trainer_spec.unk_id = pieces.index(str(blank.unk_token))
         proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = -1
         proto.normalizer_spec.name = "identity"
-        return cls(proto.SerializeToString(deterministic=True))
+        return cls(proto.SerializeToString(deterministic=True), **special)
 
     # === Text to tokens ===
 
@@ -239,7 +247,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments without the model, which `save_assets` writes."""
-        return {"lowercase": self.lowercase, "keep_accents": self.keep_accents}
+        own = self._own_special_tokens()
+        return {"lowercase": self.lowercase, "keep_accents": self.keep_accents, **own}
 
 
 def _ends_in_comma(piece: str) -> bool:

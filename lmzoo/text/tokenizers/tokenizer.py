@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
 
 import numpy as np
 
@@ -23,21 +23,73 @@ class Piece(NamedTuple):
     end: int
 
 
+class SpecialTokens(TypedDict, total=False):
+    """A tokenizer's special tokens, where they are not those of its class; None for one that it does not have.
+
+    `pad_token` fills rows up, `unk_token` stands for what the vocabulary lacks, `start_token` and `end_token` for the
+    beginning of a row and the end of a text, `mask_token` for a token to predict. `other_tokens` are kept whole, too.
+    """
+
+    pad_token: str | None
+    unk_token: str | None
+    start_token: str | None
+    end_token: str | None
+    mask_token: str | None
+    other_tokens: Sequence[str]
+
+
 class Tokenizer(ABC):
     """From strings to tokens and back; the base of the families' tokenizers.
 
-    A subclass calls `_set_tokens` once it knows its vocabulary, from its constructor or from `load_assets`, and takes
-    what `get_config` returns as its constructor's arguments.
+    A subclass names the special tokens that its tokenizers have if they are not told others. Its constructor calls
+    `_set_special_tokens` with those that it is told, and `_set_tokens` once the vocabulary is known, if not
+    `load_assets` does; it takes what `get_config` returns as its arguments.
+
+    Attributes:
+        special_tokens: all that are recognised in text and never split, in the order of new vocabularies, `roles`.
     """
 
-    special_tokens: ClassVar[tuple[str, ...]] = ()
-    pad_token: ClassVar[str | None] = None
-    unk_token: ClassVar[str | None] = None
-    mask_token: ClassVar[str | None] = None
+    pad_token: str | None = None
+    unk_token: str | None = None
+    start_token: str | None = None
+    end_token: str | None = None
+    mask_token: str | None = None
+    other_tokens: tuple[str, ...] = ()
+    special_tokens: tuple[str, ...] = ()
+    roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
+    needs_unknown: ClassVar[bool] = False  # whether there must be an unknown token
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
     space_of_words: ClassVar[str] = ""  # what stands before a word that is tokenised on its own
 
     _tokens: Sequence[str] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "special_tokens" not in vars(cls):
+            cls.special_tokens = _listed(cls)
+
+    def _set_special_tokens(self, tokens: SpecialTokens) -> None:
+        """Takes the special tokens that are not those of the class.
+
+        Raises:
+            TypeError: for one that does not exist.
+            ValueError: for the lack of an unknown token, if there must be one.
+        """
+        if unknown := tokens.keys() - {*self.roles, "other_tokens"}:
+            raise TypeError(f"A {type(self).__name__} takes no argument `{min(unknown)}`.")
+        if not tokens:
+            return
+        for role, token in tokens.items():
+            setattr(self, role, token)
+        self.other_tokens = tuple(self.other_tokens)
+        if self.needs_unknown and self.unk_token is None:
+            raise ValueError(f"A {type(self).__name__} needs an `unk_token`.")
+        self.special_tokens = _listed(self)
+
+    def _own_special_tokens(self) -> dict[str, Any]:
+        """The special tokens that are not those of the class, as a part of `get_config`."""
+        names = (*self.roles, "other_tokens")
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
         """Keeps the vocabulary.
@@ -60,7 +112,7 @@ class Tokenizer(ABC):
 
     @classmethod
     @abstractmethod
-    def of_words(cls, words: Sequence[str], size: int) -> Self:
+    def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """A tokenizer of `size` tokens, among them `words`, whole: for tests and toy models."""
 
     @property
@@ -76,13 +128,29 @@ class Tokenizer(ABC):
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token."""
-        return self.token_to_id(self.pad_token)
+        """Id of the padding token; 0 if there is none, since padding is masked whatever stands there."""
+        return 0 if self.pad_token is None else self.token_to_id(self.pad_token)
 
     @property
     def mask_id(self) -> int:
-        """Id of the mask token."""
+        """Id of the mask token.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        self.check_has_mask()
         return self.token_to_id(self.mask_token)
+
+    def check_has_mask(self) -> None:
+        """Checks that there is a mask token, as for a task that fills masks.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if self.mask_token is None:
+            raise ValueError(
+                f"This {type(self).__name__} has no mask token: nothing can be masked, and no mask filled."
+            )
 
     def token_to_id(self, token: str | None) -> int:
         """Id of a token.
@@ -145,8 +213,8 @@ class Tokenizer(ABC):
             One list of ids per word; a word of which nothing is left is the unknown token.
         """
         unique, space = list(dict.fromkeys(words)), self.space_of_words
-        nothing, found = [self.token_to_id(self.unk_token)], self.tokenize([space + word for word in unique])
-        ids = {word: tokens or nothing for word, tokens in zip(unique, found, strict=True)}
+        found = self.tokenize([space + word for word in unique])
+        ids = {word: tokens or [self.token_to_id(self.unk_token)] for word, tokens in zip(unique, found, strict=True)}
         return [ids[word] for word in words]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[Piece]]:
@@ -205,6 +273,12 @@ class Tokenizer(ABC):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Builds a tokenizer without a vocabulary."""
         return cls(**config)
+
+
+def _listed(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
+    """All special tokens, each once."""
+    tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens)
+    return tuple(dict.fromkeys(token for token in tokens if token is not None))
 
 
 class RustTokenizer(Tokenizer):

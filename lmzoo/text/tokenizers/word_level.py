@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import Piece, Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Piece, SpecialTokens, Tokenizer
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.word_splitting import place_words, words_of
 
@@ -91,6 +91,7 @@ class WordTokenizer(WordLevelTokenizer):
     Args:
         vocabulary: words in order of their lines, or None if `load_assets` will bring them. Whitespace around them is
             stripped, and "!!!MAXTERMID" left out. Of a word that is there twice, the later place counts.
+        **special: other special tokens than these, see `lmzoo.text.SpecialTokens`.
 
     Raises:
         ValueError: if `<S>`, `</S>` or `<UNK>` is missing.
@@ -105,10 +106,11 @@ class WordTokenizer(WordLevelTokenizer):
     ```
     """
 
-    unk_token = UNKNOWN
-    special_tokens = (SENTENCE_START, SENTENCE_END, UNKNOWN)
+    start_token, end_token, unk_token = SENTENCE_START, SENTENCE_END, UNKNOWN
+    roles = ("start_token", "end_token", "unk_token")
 
-    def __init__(self, vocabulary: Sequence[str] | None = None) -> None:
+    def __init__(self, vocabulary: Sequence[str] | None = None, **special: Unpack[SpecialTokens]) -> None:
+        self._set_special_tokens(special)
         if vocabulary is not None:
             self._set_tokens(vocabulary)
 
@@ -121,10 +123,10 @@ class WordTokenizer(WordLevelTokenizer):
         self._ids, self._tokens = ids, kept
 
     @classmethod
-    def of_words(cls, words: Sequence[str], size: int) -> Self:
+    def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """See `Tokenizer.of_words`; padding counts as one of `size`."""
-        tokens = [*cls.special_tokens, *words]
-        return cls([*tokens, *(f"filler{i}" for i in range(size - 1 - len(tokens)))])
+        tokens = [*cls(**special).special_tokens, *words]
+        return cls([*tokens, *(f"filler{i}" for i in range(size - 1 - len(tokens)))], **special)
 
     @property
     def vocabulary_size(self) -> int:
@@ -158,5 +160,5 @@ class WordTokenizer(WordLevelTokenizer):
         self._set_tokens(text.removesuffix("\n").split("\n"))
 
     def get_config(self) -> dict[str, Any]:
-        """Empty: the vocabulary is not part of it."""
-        return {}
+        """The constructor's arguments without the vocabulary, which `save_assets` writes."""
+        return {**self._own_special_tokens()}

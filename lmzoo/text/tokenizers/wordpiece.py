@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import RustTokenizer
+from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens
 
 VOCABULARY_FILE = "vocabulary.txt"
 
@@ -25,6 +25,7 @@ class WordPieceTokenizer(RustTokenizer):
         vocabulary: tokens in order of their ids, or None if `load_assets` will bring them.
         lowercase: whether to lower-case.
         strip_accents: whether to strip accents; None does so exactly when lower-casing.
+        **special: other special tokens than BERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
         ValueError: if a special token is missing or an entry is repeated.
@@ -39,8 +40,8 @@ class WordPieceTokenizer(RustTokenizer):
     ```
     """
 
-    pad_token, unk_token, cls_token, sep_token, mask_token = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-    special_tokens = (pad_token, unk_token, cls_token, sep_token, mask_token)
+    pad_token, unk_token, start_token, end_token, mask_token = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+    needs_unknown = True
     max_characters_per_word = 100
     continuation_prefix = "##"
 
@@ -49,7 +50,9 @@ class WordPieceTokenizer(RustTokenizer):
         vocabulary: Sequence[str] | None = None,
         lowercase: bool = True,
         strip_accents: bool | None = None,
+        **special: Unpack[SpecialTokens],
     ) -> None:
+        self._set_special_tokens(special)
         self.lowercase = lowercase
         self.strip_accents = strip_accents
         if vocabulary is not None:
@@ -78,10 +81,10 @@ class WordPieceTokenizer(RustTokenizer):
         self._backend.add_special_tokens(list(self.special_tokens))
 
     @classmethod
-    def of_words(cls, words: Sequence[str], size: int) -> Self:
+    def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """See `Tokenizer.of_words`."""
-        tokens = [*cls.special_tokens, *words]
-        return cls([*tokens, *(f"filler{i}" for i in range(size - len(tokens)))])
+        tokens = [*cls(**special).special_tokens, *words]
+        return cls([*tokens, *(f"filler{i}" for i in range(size - len(tokens)))], **special)
 
     def text_of(self, token: str) -> str:
         """See `Tokenizer.text_of`; the tokens do not say whether a space stands before a word."""
@@ -114,4 +117,5 @@ class WordPieceTokenizer(RustTokenizer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments without the vocabulary, which `save_assets` writes."""
-        return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
+        own = self._own_special_tokens()
+        return {"lowercase": self.lowercase, "strip_accents": self.strip_accents, **own}

@@ -1,28 +1,22 @@
 """What Hugging Face's files say of a tokenizer beside its vocabulary, held against what ours do, and the same written.
 
-Ours have fixed special tokens and few settings. Whatever else would give other ids is an error that names it.
+Ours have few settings. Whatever else would give other ids is an error that names it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lmzoo.checkpoints.family_names import transformers_tokenizers
 from lmzoo.checkpoints.formats.sharded import file_beside
-from lmzoo.checkpoints.tokenizer_pipelines import (
-    PIPELINE_FILE,
-    USER_DEFINED,
-    model_proto,
-    require,
-    settings_of,
-    write_pipeline,
-)
+from lmzoo.checkpoints.known_tokenizers import format_of
+from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, Json, TokenizerFormat, require
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
-from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from lmzoo.text import Tokenizer
 
 SETTINGS_FILE = "tokenizer_config.json"
 _NAMES_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
@@ -30,71 +24,29 @@ _ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # they do what tokeni
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 
 
-@dataclass(frozen=True)
-class _Peer:
-    """What transformers has for one of our tokenizers.
-
-    Attributes:
-        classes: names of classes, the first being the one to write.
-        tokens: attribute -> token.
-        settings: key of tokenizer_config.json -> our argument, and what transformers takes for a missing key.
-        only: key of tokenizer_config.json -> the values that it may have, the first being the one to write.
-    """
-
-    classes: tuple[str, ...]
-    tokens: Mapping[str, str]
-    settings: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
-    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-
-
-_MARKS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-_PEERS: dict[type[Tokenizer], _Peer] = {
-    WordPieceTokenizer: _Peer(
-        classes=("BertTokenizer", "DistilBertTokenizer"),
-        tokens={**_MARKS, "pad_token": "[PAD]", "unk_token": "[UNK]"},
-        settings={"do_lower_case": ("lowercase", True), "strip_accents": ("strip_accents", None)},
-        only={"tokenize_chinese_chars": (True,), "do_basic_tokenize": (True,), "never_split": (None, [])},
-    ),
-    BytePairTokenizer: _Peer(
-        classes=("RobertaTokenizer",),
-        tokens={
-            **{"bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>"},
-            **{"mask_token": "<mask>", "pad_token": "<pad>", "unk_token": "<unk>"},
-        },
-        only={"add_prefix_space": (False,)},
-    ),
-    SentencePieceTokenizer: _Peer(
-        classes=("AlbertTokenizer",),
-        tokens={**_MARKS, "bos_token": "[CLS]", "eos_token": "[SEP]", "pad_token": "<pad>", "unk_token": "<unk>"},
-        settings={"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)},
-        only={"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})},
-    ),
-}
-
-
-def read_settings(directory: Path, cls: type[Tokenizer], pipeline: Mapping[str, Any] | None) -> dict[str, Any]:
+def read_settings(directory: Path, format: TokenizerFormat, pipeline: Json | None) -> dict[str, Any]:
     """Our constructor's arguments as far as the files give them.
 
     tokenizer_config.json counts more than tokenizer.json, as in transformers, with a notice if the two differ.
 
     Args:
         directory: the checkpoint's.
-        cls: our class.
+        format: the record of our class.
         pipeline: the content of tokenizer.json, if there is one.
 
     Raises:
         PresetError: naming the file and the setting that ours cannot follow.
     """
-    peer, file = _PEERS[cls], directory / SETTINGS_FILE
-    config = _read(directory, SETTINGS_FILE)
+    file, config = directory / SETTINGS_FILE, _read(directory, SETTINGS_FILE)
+    classes = transformers_tokenizers(format.tokenizer)
     stated = config.get("tokenizer_class") or _read(directory, CONFIG_FILE).get("tokenizer_class")
-    name = str(stated or peer.classes[0]).removesuffix("Fast")
-    if name not in (*peer.classes, *_ANY_CLASS):
-        raise PresetError(f"{file}: the tokenizer is a {name}, but ours can only follow a {' or '.join(peer.classes)}.")
-    require(file, "", config, {**peer.only, "split_special_tokens": (False,)})
-    stored = {} if pipeline is None else settings_of(pipeline, directory / PIPELINE_FILE)
+    name = str(stated or classes[0]).removesuffix("Fast")
+    if name not in (*classes, *_ANY_CLASS):
+        raise PresetError(f"{file}: the tokenizer is a {name}, but ours can only follow a {' or '.join(classes)}.")
+    require(file, "", config, {**format.only, "split_special_tokens": (False,)})
+    stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
     found = {}
-    for key, (argument, default) in peer.settings.items():
+    for key, (argument, default) in format.settings.items():
         if key in config and (not isinstance(config[key], bool) and config[key] is not default):
             raise PresetError(f"{file}: `{key}` must be true or false, got {config[key]!r:.60}.")
         if argument in stored and (name in _ANY_CLASS or key not in config):
@@ -132,7 +84,7 @@ def longest_row(directory: Path, positions: int) -> int:
     return int(min(length, positions))  # transformers writes 1e30 where there is no limit
 
 
-def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: Mapping[str, Any] | None) -> None:
+def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: Json | None) -> None:
     """Holds the special and added tokens that the files name against the tokenizer's.
 
     Args:
@@ -143,16 +95,17 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: Mapping[str, A
     Raises:
         PresetError: naming the first token that ours does not have, or has in another place.
     """
-    peer, kind = _PEERS[type(tokenizer)], type(tokenizer).__name__
+    format, kind = format_of(type(tokenizer)), type(tokenizer).__name__
+    expected = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
-    symbols = _symbols(tokenizer)
+    symbols = format.symbols(tokenizer)
     apart: dict[str, None] = {}
     leaving: Path | None = None
     for file, attribute, id, token in _named_tokens(directory, pipeline):
         flags = token if isinstance(token, dict) else {"content": token}
         content = str(flags.get("content"))
-        if content != peer.tokens.get(attribute, content):
-            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {kind} has {peer.tokens[attribute]!r}.")
+        if content != (known := expected.get(attribute) or content):
+            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {kind} has {known!r}.")
         if id is not None and ids.get(content) != id:
             raise PresetError(f"{file} adds the token {content!r} with the id {id}, which is not in the vocabulary.")
         if content in symbols:
@@ -164,10 +117,7 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: Mapping[str, A
             )
         if flags.get("rstrip") or flags.get("single_word"):
             raise PresetError(f"{file}: the token {content!r} has `rstrip` or `single_word`, which ours cannot follow.")
-        if isinstance(tokenizer, BytePairTokenizer) and "lstrip" in flags:  # to the others, white space is nothing
-            if flags["lstrip"] and content != tokenizer.mask_token:
-                raise PresetError(f"{file}: the token {content!r} has `lstrip`, which ours cannot follow.")
-            leaving = file if content == tokenizer.mask_token and not flags["lstrip"] else leaving
+        leaving = file if format.takes_space(tokenizer, content, flags, file) else leaving
     if leaving is not None:
         warnings.warn(
             f"{leaving}: {tokenizer.mask_token} lacks `lstrip`, so that transformers keeps a space before it. Here it "
@@ -182,16 +132,7 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: Mapping[str, A
         )
 
 
-def _symbols(tokenizer: Tokenizer) -> set[str]:
-    """Tokens that SentencePiece itself never splits."""
-    if not isinstance(tokenizer, SentencePieceTokenizer):
-        return set()
-    return {piece.piece for piece in model_proto().FromString(tokenizer.model).pieces if piece.type == USER_DEFINED}
-
-
-def _named_tokens(
-    directory: Path, pipeline: Mapping[str, Any] | None
-) -> Iterator[tuple[Path, str | None, int | None, Any]]:
+def _named_tokens(directory: Path, pipeline: Json | None) -> Iterator[tuple[Path, str | None, int | None, Any]]:
     """Every mention of a token: the file, the attribute and the id as far as they are given, a string or an object."""
     for name in (SETTINGS_FILE, _NAMES_FILE):
         file, stored = directory / name, _read(directory, name)
@@ -213,18 +154,24 @@ def _read(directory: Path, name: str) -> dict[str, Any]:
     return read_json(directory, name) if file_beside(directory, name).is_file() else {}
 
 
-def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int) -> None:
-    """Writes tokenizer.json and tokenizer_config.json; a config.json of DistilBERT's must be there already."""
-    peer, config = _PEERS[type(tokenizer)], tokenizer.get_config()
-    family = _read(directory, CONFIG_FILE).get("model_type")
+def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int, peer_class: str | None = None) -> None:
+    """Writes tokenizer.json and tokenizer_config.json.
+
+    Args:
+        tokenizer: ours.
+        directory: where to.
+        sequence_length: the most tokens of a row.
+        peer_class: name of the class in transformers, if not that of the first family with such a tokenizer.
+    """
+    format, config = format_of(type(tokenizer)), tokenizer.get_config()
+    tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     settings = {
-        "tokenizer_class": "DistilBertTokenizer" if family == "distilbert" else peer.classes[0],
+        "tokenizer_class": peer_class or transformers_tokenizers(type(tokenizer))[0],
         "model_max_length": sequence_length,
-        **peer.tokens,
-        **{key: config[argument] for key, (argument, _) in peer.settings.items()},
-        **{key: values[0] for key, values in peer.only.items() if values[0] is not None},
+        **{attribute: token for attribute, token in tokens.items() if token is not None},
+        **{key: config[argument] for key, (argument, _) in format.settings.items()},
+        **{key: values[0] for key, values in format.only.items() if values[0] is not None},
+        **format.also,
     }
-    if isinstance(tokenizer, SentencePieceTokenizer):  # transformers 5 leaves the segments out
-        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     write_json(directory, SETTINGS_FILE, settings)
-    write_pipeline(tokenizer, directory / PIPELINE_FILE, peer.tokens["cls_token"], peer.tokens["sep_token"])
+    format.pipeline(tokenizer).save(str(directory / PIPELINE_FILE))

@@ -1,0 +1,51 @@
+"""Our tokenizers that the files of other libraries can hold: one record per class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lmzoo.checkpoints.byte_pair_format import BytePairFormat
+from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat
+from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, Json, TokenizerFormat
+from lmzoo.checkpoints.wordpiece_format import WordPieceFormat
+from lmzoo.errors import PresetError
+from lmzoo.text import Tokenizer
+
+_FORMATS: dict[type[Tokenizer], TokenizerFormat] = {}
+
+
+def register_tokenizer_format(format: TokenizerFormat) -> None:
+    """Makes a tokenizer known that is not one of lmzoo's."""
+    _FORMATS[format.tokenizer] = format
+
+
+for _format in (WordPieceFormat(), BytePairFormat(), SentencePieceFormat()):
+    register_tokenizer_format(_format)
+
+
+def format_of(cls: type[Tokenizer]) -> TokenizerFormat:
+    """The record of a class.
+
+    Raises:
+        PresetError: if there is none.
+    """
+    if cls not in _FORMATS:
+        raise PresetError(f"There are no files of other libraries for a {cls.__name__}.")
+    return _FORMATS[cls]
+
+
+def format_in(pipeline: Json, directory: Path) -> TokenizerFormat:
+    """The record for the content of `tokenizer.json`.
+
+    Raises:
+        PresetError: if there is none.
+    """
+    file, model = directory / PIPELINE_FILE, pipeline.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
+        raise PresetError(f'{file} must hold an object "model" with a "vocab".')
+    guess = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"  # old files do not say
+    name = model.get("type") or guess
+    known = {format.model_type: format for format in _FORMATS.values()}
+    if name not in known:
+        raise PresetError(f"{file} holds a {name!r} model; known are {', '.join(known)}.")
+    return known[name]

@@ -1,0 +1,129 @@
+"""SentencePiece in the files of others."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.sentencepiece_rules import clean_up_in, model_proto, with_clean_up
+from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, Json, TokenizerFormat, require, template
+from lmzoo.errors import PresetError
+from lmzoo.text import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from lmzoo.text.tokenizers.sentencepiece import SPACE
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # types of SentencePiece's pieces
+
+
+class SentencePieceFormat(TokenizerFormat):
+    """A model of SentencePiece's own, which says more than `tokenizer.json`."""
+
+    tokenizer = SentencePieceTokenizer
+    files = (("spiece.model",), ("30k-clean.model",))
+    written: ClassVar = {"vocabulary.spm": "spiece.model"}
+    file_counts = True
+    instead = WordPieceTokenizer  # of ALBERT's Chinese models
+    model_type = "Unigram"
+    settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
+    only: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
+    # transformers 5 leaves the segments out.
+    also: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    keras_hub = ConfigTable(
+        keys={}, only={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
+    )
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> dict[str, Any]:
+        return {"model": files[0].read_bytes()}
+
+    def vocabulary_of_pipeline(self, pipeline: Json, special_tokens: Collection[str]) -> dict[str, Any]:
+        """See `TokenizerFormat`.
+
+        The types of pieces are not there, but those that matter show: what is also added, and has the score 0, was a
+        symbol of the user's, and every other piece is an ordinary one.
+        """
+        added = {token.get("id") for token in pipeline.get("added_tokens") or []}
+        model, proto = pipeline["model"], model_proto()()
+        try:
+            for id, (piece, score) in enumerate(model["vocab"]):
+                symbol = id in added and score == 0
+                kind = _CONTROL if piece in special_tokens else _USER_DEFINED if symbol else _NORMAL
+                proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else kind)
+            proto.trainer_spec.unk_id = model["unk_id"]
+            charsmaps = [step["precompiled_charsmap"] for step in _steps(pipeline) if step.get("type") == "Precompiled"]
+            proto.normalizer_spec.precompiled_charsmap = b"".join(map(base64.b64decode, charsmaps))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"expected a vocabulary of pairs, piece and score, and `unk_id` ({error}).") from None
+        proto.trainer_spec.model_type = 1  # unigram
+        proto.trainer_spec.vocab_size = len(proto.pieces)
+        proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = -1
+        proto.normalizer_spec.name = "precompiled"
+        return {"model": proto.SerializeToString(deterministic=True)}
+
+    def settings_of_pipeline(self, pipeline: Json, file: Path) -> dict[str, Any]:
+        steps = _steps(pipeline)
+        types = [step.get("type") for step in steps]
+        lowercase, keep_accents = "Lowercase" in types, "StripAccents" not in types
+        expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
+        quotes = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
+        known = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
+        # Then SentencePiece's own clean-up, and in some files one that squeezes spaces.
+        for step in steps[len(expected) :]:
+            known &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
+        if not known:
+            raise PresetError(f"{file}: the `normalizer` must have ALBERT's steps, got {', '.join(map(str, types))}.")
+        splitter = pipeline.get("pre_tokenizer") or {}
+        *before, metaspace = splitter.get("pretokenizers") or [splitter]
+        if [step.get("type") for step in before] not in ([], ["WhitespaceSplit"]):
+            raise PresetError(
+                f"{file}: the `pre_tokenizer` must be WhitespaceSplit and Metaspace, got {splitter!r:.200}."
+            )
+        spaces = {
+            "type": ("Metaspace",),
+            "replacement": (SPACE,),
+            "prepend_scheme": ("always",),
+            "add_prefix_space": (True,),  # the old name of the same
+        }
+        require(file, "pre_tokenizer.", metaspace, spaces)
+        require(file, "model.", pipeline["model"], {"byte_fallback": (False,)})
+        return {"lowercase": lowercase, "keep_accents": keep_accents}
+
+    def pipeline(self, tokenizer: SentencePieceTokenizer) -> Any:
+        """See `TokenizerFormat`: other segmentations of equal score, and "9," stays whole."""
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+        proto = model_proto().FromString(tokenizer.model)
+        pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+        backend = Tokenizer(models.Unigram(pieces, tokenizer.token_to_id(tokenizer.unk_token), byte_fallback=False))
+        steps: list[Any] = [normalizers.Replace(quote, '"') for quote in QUOTES]
+        steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
+        steps += [normalizers.Lowercase()] if tokenizer.lowercase else []
+        charsmap = proto.normalizer_spec.precompiled_charsmap
+        backend.normalizer = normalizers.Sequence([*steps, *([normalizers.Precompiled(charsmap)] if charsmap else [])])
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
+        )
+        backend.add_special_tokens(list(tokenizer.special_tokens))
+        backend.post_processor, backend.decoder = template(tokenizer), decoders.Metaspace(SPACE, "always")
+        return backend
+
+    def lists(self, vocabulary: Mapping[str, Any]) -> dict[str, list[str]]:
+        return {"tokens": [piece.piece for piece in model_proto().FromString(vocabulary["model"]).pieces]}
+
+    def symbols(self, tokenizer: SentencePieceTokenizer) -> set[str]:
+        pieces = model_proto().FromString(tokenizer.model).pieces
+        return {piece.piece for piece in pieces if piece.type == _USER_DEFINED}
+
+    def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
+        told = clean_up_in(tokenizer.model) or {"lowercase": lowercase()}  # KerasHub has no settings for it
+        return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **told})
+
+    def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[dict[str, Any], Tokenizer]:
+        return super().to_keras_hub(with_clean_up(tokenizer), name)
+
+
+def _steps(pipeline: Json) -> list[dict[str, Any]]:
+    normalizer = pipeline.get("normalizer") or {}
+    return normalizer.get("normalizers") or [normalizer]

@@ -1,0 +1,225 @@
+"""Tokenizers from the files in a checkpoint's directory, whatever its format, and back to such files."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lmzoo.checkpoints.formats.sharded import file_beside
+from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
+from lmzoo.checkpoints.known_tokenizers import format_in, format_of
+from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE, check_tokens, read_settings, write_settings
+from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, Json, TokenizerFormat
+from lmzoo.checkpoints.vocabulary_files import has_file, naming
+from lmzoo.checkpoints.word_format import read_words, write_words
+from lmzoo.errors import MissingTokenizerError, PresetError
+from lmzoo.files.preset_files import CONFIG_FILE, read_json
+from lmzoo.text import SpecialTokens, Tokenizer
+from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
+
+# A table of embeddings is made larger by less than this, to be a multiple of some number.
+_PADDING = 128
+_FAIRSEQ = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/"
+
+
+def read_tokenizer(
+    directory: Path,
+    cls: type[Tokenizer],
+    vocabulary_size: int | None = None,
+    max_characters: int = 50,
+    special_tokens: SpecialTokens | None = None,
+) -> Tokenizer:
+    """The tokenizer whose files are in a checkpoint's directory.
+
+    Where they do not say whether to lower-case: with Hugging Face's files text is lower-cased, as in transformers. With
+    others, "cased" or "uncased" in the name of the directory or the checkpoint counts, and where neither is there, text
+    is lower-cased unless the vocabulary has capital letters.
+
+    Args:
+        directory: the checkpoint's.
+        cls: the family's tokenizer. For ALBERT's, files of WordPiece are taken, too.
+        vocabulary_size: rows of the model's table of tokens, which may be more than there are tokens, as in
+            transformers, but for ELMo. None to accept any, and for an ELMo that reads characters.
+        max_characters: symbols of a word, for such an ELMo.
+        special_tokens: the family's, if they are not those of the class.
+
+    Raises:
+        PresetError: naming the file and what is wrong: nothing there, damaged, a repeated token, too many tokens, other
+            special tokens than ours, or settings that ours cannot follow.
+    """
+    words = issubclass(cls, WordLevelTokenizer)
+    with naming(directory):
+        if words:
+            tokenizer, file = read_words(directory, cls, vocabulary_size, max_characters)
+        else:
+            tokenizer, file = _read(directory, cls, special_tokens or {})
+    if vocabulary_size is not None:
+        _check_size(tokenizer, vocabulary_size, file, exact=words)
+    return tokenizer
+
+
+def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int, peer_class: str | None = None) -> None:
+    """Writes a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
+
+    They are vocab.txt, vocab.json and merges.txt, or spiece.model, each with tokenizer.json and tokenizer_config.json;
+    for ELMo vocab.txt alone, or nothing if it reads characters.
+
+    Args:
+        tokenizer: one of `lmzoo.text`.
+        directory: where to.
+        sequence_length: the most tokens of a row.
+        peer_class: name of the tokenizer's class in transformers, if it is not the usual one.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+
+    from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+    from lmzoo.text import WordPieceTokenizer
+
+    Path("checkpoint").mkdir()
+    write_tokenizer(WordPieceTokenizer.of_words(["film"], 11), Path("checkpoint"), 512)
+    read_tokenizer(Path("checkpoint"), WordPieceTokenizer).tokenize(["A film"])  # [[1, 5]]
+    ```
+    """
+    if isinstance(tokenizer, WordLevelTokenizer):
+        write_words(tokenizer, directory)
+        return
+    tokenizer.save_assets(directory)
+    for ours, theirs in format_of(type(tokenizer)).written.items():
+        (directory / ours).replace(directory / theirs)
+    write_settings(tokenizer, directory, sequence_length, peer_class)
+
+
+def _read(directory: Path, cls: type[Tokenizer], special: SpecialTokens) -> tuple[Tokenizer, Path]:
+    wanted = format_of(cls)
+    pipeline = read_json(directory, PIPELINE_FILE) if has_file(directory, PIPELINE_FILE) else None
+    if pipeline is not None and "class_name" in pipeline:
+        tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, special)
+        read = tokenizer
+        tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(directory, file, read))
+    else:
+        formats = [wanted, *([format_of(wanted.instead)] if wanted.instead else [])]
+        tokenizer, file = _read_others(directory, formats, pipeline, special)
+    if type(tokenizer) not in (cls, wanted.instead):
+        raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {cls.__name__}.")
+    return tokenizer, file
+
+
+def _read_others(
+    directory: Path, formats: Sequence[TokenizerFormat], pipeline: Json | None, special: SpecialTokens
+) -> tuple[Tokenizer, Path]:
+    told = special  # of the first format, the family's
+    format, file, vocabulary = _find_vocabulary(directory, formats, pipeline, told)
+    if format is not formats[0]:
+        told = {}
+    settings: dict[str, Any] = {**read_settings(directory, format, pipeline), **told}
+    with naming(file):
+        tokenizer = format.tokenizer(**vocabulary, **settings)
+        if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
+            settings["lowercase"] = _lowercase(directory, file, tokenizer)
+            tokenizer = format.tokenizer(**vocabulary, **settings)
+    check_tokens(directory, tokenizer, pipeline)
+    return tokenizer, file
+
+
+def _find_vocabulary(
+    directory: Path, formats: Sequence[TokenizerFormat], pipeline: Json | None, special: SpecialTokens
+) -> tuple[TokenizerFormat, Path, dict[str, Any]]:
+    """The format, the file that told it, and the constructor's arguments that hold the vocabulary.
+
+    Args:
+        directory: the checkpoint's.
+        formats: those to look for; the first one whose files are there is taken.
+        pipeline: the content of tokenizer.json, if there is one. Then its class and vocabulary count, as in
+            transformers, but for formats whose own file says more. If there are both, and they differ, a notice says
+            so.
+        special: special tokens of the first format.
+
+    Raises:
+        PresetError: if there is none, or a file is damaged.
+    """
+    family = formats[0]
+    if pipeline is not None:
+        formats = [format_in(pipeline, directory)]
+    sets = [(format, names) for format in formats for names in format.files]
+    found = [(format, names) for format, names in sets if all(has_file(directory, name) for name in names)]
+    if not found and pipeline is None:
+        raise MissingTokenizerError(_nothing(directory, [names for _, names in sets]))
+    format = found[0][0] if found else formats[0]
+    ways: list[tuple[Path, dict[str, Any]]] = []
+    if pipeline is not None:
+        file = directory / PIPELINE_FILE
+        blank: Any = format.tokenizer
+        kept = blank(**(special if format is family else {})).special_tokens
+        with naming(file):
+            ways.append((file, format.vocabulary_of_pipeline(pipeline, kept)))
+    if found:
+        files = [file_beside(directory, name) for name in found[0][1]]
+        with naming(files[0]):
+            ways.append((files[0], format.vocabulary_of_files(files)))
+    file, vocabulary = ways[-1 if format.file_counts else 0]
+    if len(ways) == 2:
+        _compare(format, ways, file)
+    return format, file, vocabulary
+
+
+def _compare(format: TokenizerFormat, ways: Sequence[tuple[Path, Mapping[str, Any]]], kept: Path) -> None:
+    """Gives notice of files in one directory that give other ids to one text."""
+    (pipeline, one), (file, other) = ((path, _lists(format, path, vocabulary)) for path, vocabulary in ways)
+    for what, first in one.items():
+        pairs = enumerate(itertools.zip_longest(first, other[what]))
+        if differing := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
+            number, a, b = differing
+            warnings.warn(
+                f"{pipeline} and {file.name} hold different {what}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
+                f"depend on which of them a library reads, here {kept.name}. Delete the one that the model was not "
+                "trained with.",
+                stacklevel=2,
+            )
+            return
+
+
+def _lists(format: TokenizerFormat, file: Path, vocabulary: Mapping[str, Any]) -> dict[str, list[str]]:
+    with naming(file):
+        return format.lists(vocabulary)
+
+
+def _nothing(directory: Path, sets: list[tuple[str, ...]]) -> str:
+    parts = [name for names in sets for name in names if has_file(directory, name)]
+    known = " or ".join(dict.fromkeys([PIPELINE_FILE, *(" and ".join(names) for names in sets)]))
+    there = f"; there is only {', '.join(parts)}" if parts else ""
+    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ} into it." if "dict.txt" in parts else ""
+    return f"{directory} holds no tokenizer files: expected {known}{there}. Pass `preprocessor=`.{advice}"
+
+
+def _lowercase(directory: Path, file: Path, tokenizer: Tokenizer) -> bool:
+    """Whether to lower-case, for files that do not say."""
+    capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
+    if has_file(directory, CONFIG_FILE) and "model_type" in read_json(directory, CONFIG_FILE):  # Hugging Face's
+        if capital is not None:
+            warnings.warn(
+                f"{directory}: text is lower-cased, as in transformers, for want of `do_lower_case` in "
+                f"{SETTINGS_FILE}. But {file.name} has tokens with capitals, such as {capital!r}. If it should not be, "
+                "say so there.",
+                stacklevel=2,
+            )
+        return True
+    for name in (directory.resolve().name, *(path.name for path in directory.glob("*.index"))):
+        if match := re.search("(?<![a-z])(un)?cased(?![a-z])", name.lower()):
+            return match[1] is not None
+    return capital is None
+
+
+def _check_size(tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
+    size = tokenizer.vocabulary_size
+    counts = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
+    if size > vocabulary_size or (exact and size < vocabulary_size):
+        raise PresetError(f"{counts}: they do not belong together.")
+    if size <= vocabulary_size - _PADDING:
+        warnings.warn(f"{counts}. That works, as in transformers, but they may not belong together.", stacklevel=3)

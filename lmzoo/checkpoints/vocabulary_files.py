@@ -1,0 +1,42 @@
+"""Reading the files of a vocabulary: what all of them need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lmzoo.checkpoints.formats.sharded import file_beside
+from lmzoo.errors import PresetError
+
+
+def has_file(directory: Path, name: str) -> bool:
+    """Whether a file is in a directory.
+
+    Raises:
+        PresetError: if it is a link that leads out of it.
+    """
+    return file_beside(directory, name).is_file()
+
+
+def read_lines(file: Path) -> list[str]:
+    """Lines of a text file."""
+    # Split at "\n" only: a token may hold other characters that splitlines() takes for line ends.
+    return [line.rstrip("\r") for line in file.read_bytes().decode().removesuffix("\n").split("\n")]
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Lets errors name the file.
+
+    Raises:
+        PresetError: instead of other errors.
+    """
+    try:
+        yield
+    except PresetError:
+        raise
+    except (OSError, ValueError) as error:
+        raise PresetError(f"{file}: {error}") from error
+    except (AttributeError, KeyError, TypeError) as error:  # an object where there should be a list, and the like
+        raise PresetError(f"{file} is malformed ({type(error).__name__}: {error}).") from error

@@ -1,0 +1,75 @@
+"""WordPiece in the files of others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, Json, TokenizerFormat, require, template
+from lmzoo.checkpoints.vocabulary_files import read_lines
+from lmzoo.errors import PresetError
+from lmzoo.text import Tokenizer, WordPieceTokenizer
+from lmzoo.text.tokenizers.tokenizer import in_order
+
+
+class WordPieceFormat(TokenizerFormat):
+    """Tokens as the lines of a file."""
+
+    tokenizer = WordPieceTokenizer
+    files = (("vocab.txt",), ("vocab_chinese.txt",))
+    written: ClassVar = {"vocabulary.txt": "vocab.txt"}
+    model_type = "WordPiece"
+    tokens: ClassVar = {
+        name: ours for name, ours in TokenizerFormat.tokens.items() if name not in ("bos_token", "eos_token")
+    }
+    settings: ClassVar = {"do_lower_case": ("lowercase", True), "strip_accents": ("strip_accents", None)}
+    only: ClassVar = {"tokenize_chinese_chars": (True,), "do_basic_tokenize": (True,), "never_split": (None, [])}
+    keras_hub = ConfigTable(
+        keys={"lowercase": "lowercase", "strip_accents": "strip_accents"},
+        defaults={"lowercase": False, "strip_accents": False},
+        only={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)},
+        ignored=KERAS_HUB_IGNORED,
+        # It knows the special tokens but for this one, and keeps them whole only if told to.
+        written={
+            "vocabulary": None,
+            "special_tokens": [WordPieceTokenizer.unk_token],
+            "special_tokens_in_strings": True,
+        },
+    )
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> dict[str, Any]:
+        return {"vocabulary": [line.rstrip() for line in read_lines(files[0])]}
+
+    def vocabulary_of_pipeline(self, pipeline: Json, special_tokens: Collection[str]) -> dict[str, Any]:
+        return {"vocabulary": in_order(pipeline["model"]["vocab"])}
+
+    def settings_of_pipeline(self, pipeline: Json, file: Path) -> dict[str, Any]:
+        normalizer = pipeline.get("normalizer")
+        expected = {"type": ("BertNormalizer",), "clean_text": (True,), "handle_chinese_chars": (True,)}
+        require(file, "normalizer.", normalizer, expected)
+        require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
+        model = {
+            "unk_token": (WordPieceTokenizer.unk_token,),
+            "continuing_subword_prefix": (WordPieceTokenizer.continuation_prefix,),
+            "max_input_chars_per_word": (WordPieceTokenizer.max_characters_per_word,),
+        }
+        require(file, "model.", pipeline["model"], model)
+        return {"lowercase": normalizer.get("lowercase", True), "strip_accents": normalizer.get("strip_accents")}
+
+    def pipeline(self, tokenizer: WordPieceTokenizer) -> Any:
+        import tokenizers
+        from tokenizers import decoders
+
+        backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+        backend.post_processor, backend.decoder = template(tokenizer), decoders.WordPiece(tokenizer.continuation_prefix)
+        return backend
+
+    def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[dict[str, Any], Tokenizer]:
+        config, _ = super().to_keras_hub(tokenizer, name)
+        if config["strip_accents"] is None:
+            config["strip_accents"] = config["lowercase"]
+        if strange := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
+            raise PresetError(f"KerasHub's {name} cannot read the token {strange!r}: it strips white space at the end.")
+        return config, tokenizer

@@ -1,0 +1,100 @@
+"""Kinds of heads: what a task says of its head in its one file, and what follows from it."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+import lmzoo
+from lmzoo.families.bert import FAMILY
+from lmzoo.head_kinds import HasHead, task_name, task_of, user_of
+from lmzoo.models import MaskedLM, Pretrainer, Task, TextClassifier, TextRegressor
+from lmzoo.presets.loading import open_source
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+
+
+@keras.saving.register_keras_serializable(package="toy")
+class Length(Task):
+    """A task from outside of the package."""
+
+    head_kind = "length"
+    needs_labels = False
+
+    def __init__(self, backbone, preprocessor=None, labels=None, name="length"):
+        self_head = keras.layers.Dense(1, name="length_head")
+        outputs = self_head(backbone(backbone.input)["pooled_output"])
+        super().__init__(backbone, preprocessor, backbone.input, outputs, None, name)
+
+    def default_loss(self):
+        return "mse"
+
+    def default_metrics(self):
+        return []
+
+
+@keras.saving.register_keras_serializable(package="toy")
+class Sentiment(TextClassifier):
+    """Another class with the same kind of head."""
+
+
+def test_every_task_has_a_kind_of_its_own():
+    classes = [getattr(lmzoo.models, name) for name in lmzoo.models.__all__]
+    tasks = [cls for cls in classes if issubclass(cls, Task) and cls is not Task]
+    assert len(tasks) == 9
+    assert [task_of(cls.head_kind) for cls in tasks] == tasks
+    assert {kind for cls in tasks for kind in (*cls.reads_heads, *cls.refuses_heads)} <= {c.head_kind for c in tasks}
+
+
+def test_a_kind_belongs_to_one_task():
+    with pytest.raises(ValueError, match="kind 'masked_lm' are those of MaskedLM: give Mine another"):
+
+        class Mine(HasHead):
+            head_kind = "masked_lm"
+
+    assert task_of("masked_lm") is MaskedLM
+    assert task_of(Sentiment.head_kind) is TextClassifier
+
+
+def test_a_task_that_names_no_kind():
+    class Toy(Task):
+        pass
+
+    class Variant(Toy):
+        pass
+
+    assert (Toy.head_kind, Variant.head_kind, Task.head_kind) == ("Toy", "Toy", "")
+    assert task_of("Toy") is Toy
+
+
+def test_who_uses_a_head():
+    assert user_of("pretraining") is user_of("masked_lm") is MaskedLM
+    assert user_of("regression") is TextRegressor
+    assert (user_of(None), user_of("unknown"), task_name("unknown")) == (None, None, "unknown")
+
+
+def test_a_pretrainer_without_objective_holds_a_head_of_masked_tokens():
+    assert tiny_task(Pretrainer, FAMILY).head_kind == "pretraining"
+    assert tiny_task(Pretrainer, FAMILY, objective=None).head_kind == "masked_lm"
+
+
+def test_a_task_from_outside(tmp_path):
+    """Its presets are converted and verified like those of the others, and other tasks say whose head they leave."""
+    task = Length(tiny_backbone(FAMILY), tiny_preprocessor(FAMILY))
+    task.save_to_preset(tmp_path / "preset")
+    assert open_source(tmp_path / "preset").head == "length"
+    lmzoo.convert(tmp_path / "preset", tmp_path / "again")
+    assert lmzoo.verify(tmp_path / "again")["head"] == "Length"
+    with pytest.warns(UserWarning, match="holds the head of a Length, not of a TextRegressor, which starts anew"):
+        TextRegressor.from_preset(tmp_path / "preset")
+    with pytest.raises(ValueError, match="'hf' has no place for the head of a Length"):
+        lmzoo.save_checkpoint(task, tmp_path / "hf", to="hf")
+
+
+@pytest.mark.parametrize(("saved", "loaded"), [(TextClassifier, Sentiment), (Sentiment, TextClassifier)])
+def test_another_class_with_such_a_head(saved, loaded, tmp_path):
+    task = tiny_task(saved, FAMILY)
+    task.save_to_preset(tmp_path)
+    again = loaded.from_preset(tmp_path)
+    texts = ["a fine film", "never dull ."]
+    assert type(again) is loaded
+    assert again.classify(texts) == task.classify(texts)
