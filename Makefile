@@ -55,7 +55,7 @@ $(BIN)/python:
 
 $(QUICKSTART_STAMP): pyproject.toml | $(BIN)/python
 	@echo "== installing lmzoo into $(VENV) (a few minutes the first time)"
-	@$(PIP_INSTALL) --editable '.[examples]'
+	@$(PIP_INSTALL) --editable .
 	@touch $@
 
 $(DOCS_STAMP): pyproject.toml | $(BIN)/python

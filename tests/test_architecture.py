@@ -192,7 +192,8 @@ def test_what_is_imported_is_declared() -> None:
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["jax"], *extras["onnx"], *extras["plots"], *extras["torch"]]
     declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in wanted}
-    declared = {{"tensorflow_serving_api": "tensorflow_serving"}.get(name, name) for name in declared}
+    modules = {"scikit_learn": "sklearn", "tensorflow_serving_api": "tensorflow_serving"}
+    declared = {modules.get(name, name) for name in declared}
     imported: set[str] = set()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -207,8 +208,8 @@ def test_what_is_imported_is_declared() -> None:
 @pytest.mark.parametrize(
     ("backend", "forbidden"),
     [
-        ("tensorflow", ["keras_hub", "tensorflow_text", "torch", "transformers"]),
-        ("jax", ["tensorflow", "keras_hub", "tensorflow_text", "torch", "transformers"]),
+        ("tensorflow", ["keras_hub", "sklearn", "tensorflow_text", "torch", "transformers"]),
+        ("jax", ["tensorflow", "keras_hub", "sklearn", "tensorflow_text", "torch", "transformers"]),
     ],
 )
 def test_import_is_light(backend: str, forbidden: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import keras
@@ -134,17 +135,13 @@ def spearman(a: Any, b: Any) -> float:
     spearman([1, 2, 3, 4], [0.1, 0.4, 0.2, 8.0])  # 0.8
     ```
     """
+    from scipy import stats
+
     first, second = np.asarray(a, "float64"), np.asarray(b, "float64")
     if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
         raise ValueError(f"Expected two arrays of the same n values, n > 1; got {first.shape} and {second.shape}.")
     if np.isnan(first).any() or np.isnan(second).any():
         raise ValueError("NaN has no rank: leave out such examples first.")
-    first, second = _centred_ranks(first), _centred_ranks(second)
-    norms = float(np.sqrt((first @ first) * (second @ second)))
-    return float(first @ second) / norms if norms else float("nan")
-
-
-def _centred_ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # from 1 on
-    return ranks - (len(values) + 1) / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        return float(stats.spearmanr(first, second).statistic)

@@ -374,8 +374,8 @@ FAULTS = (
     Fault(
         "precision and recall of classes are mixed up in reports",
         "evaluation/reports.py",
-        "right, there, said = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)",
-        "right, there, said = np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)",
+        "by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=range",
+        "by_class = metrics.precision_recall_fscore_support(predicted, actual, labels=range",
     ),
     # === What files bring back ===
     Fault(
