@@ -123,8 +123,8 @@ FAULTS = (
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
         "text/span_labels.py",
-        "after = np.where(bound, open_[:, None] & same, True)  # (C, C)",
-        "after = np.where(bound[:, None], open_ & same, True)  # (C, C)",
+        "return np.where(bound | open_[:, None], continues, True), ~bound, ~open_",
+        "return np.where((bound | open_)[:, None], continues, True), ~bound, ~open_",
     ),
     Fault(
         "the order of examples does not depend on the seed",
