@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -113,11 +113,16 @@ def rows_of(x: Any, rows: Iterable[int]) -> Any:
     return tuple(rows_of(side, rows) for side in x) if isinstance(x, tuple) else [x[row] for row in rows]
 
 
-def in_parts(x: Any, batch_size: int, shown: bool = True) -> Generator[Any]:
-    """The examples in parts of a few batches, and a bar of those that are done."""
-    count = count_of(x)
+@contextmanager
+def in_parts(x: Any, batch_size: int, shown: bool = True) -> Iterator[Iterator[Any]]:
+    """Gives the examples in parts of a few batches, and shows how many are done."""
+    count, size = count_of(x), _PART * batch_size
     with progress_bar("Predicting", count, "examples", shown) as advance:
-        for start in range(0, count, _PART * batch_size):
-            rows = range(start, min(start + _PART * batch_size, count))
-            yield rows_of(x, rows)
-            advance(len(rows))
+
+        def parts() -> Iterator[Any]:
+            for start in range(0, count, size):
+                rows = range(start, min(start + size, count))
+                yield rows_of(x, rows)
+                advance(len(rows))
+
+        yield parts()

@@ -8,7 +8,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -293,7 +292,7 @@ def predict(
         if unknown := options.keys() - inspect.signature(verb).parameters.keys():
             raise ValueError(f"A {kind.task} takes no such option: leave out --{min(unknown).replace('_', '-')}.")
         shown = bool(output) or not sys.stdout.isatty()  # answers on the screen need no bar between them
-        with output_to(output) as file, closing(in_parts(x, batch_size, shown)) as parts:
+        with output_to(output) as file, in_parts(x, batch_size, shown) as parts:
             done = 0
             for part in parts:
                 try:

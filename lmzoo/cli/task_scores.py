@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ def score(task: Any, report: str, named: bool, x: Any, y: Any, batch_size: int) 
     learnt = labels if task.needs_labels else None  # what was learnt without labels can be compared with some
     verbose = int(Console().is_terminal)
     measured = task.evaluate(x, learnt, batch_size, return_dict=True, verbose=verbose)
-    with closing(in_parts(x, batch_size)) as parts:
+    with in_parts(x, batch_size) as parts:
         found: Report = globals()[report](task, parts, y, batch_size=batch_size, **measured)
     return Report({**measured, **found.scores}, found.tables)
 

@@ -7,9 +7,11 @@ import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TextIO, TypeVar
 
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
+from lmzoo.progress import progress_over
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
@@ -129,15 +131,15 @@ def train_wordpiece(
             special_tokens=[*special, *first],
             limit_alphabet=most,
             initial_alphabet=[piece for piece in first if len(piece) == 1],
-            show_progress=verbose,
+            show_progress=False,
         )
         learner.train_from_iterator(texts, trainer)
         return learner.get_vocab()
 
     # The trainer numbers the characters as it meets them in a hash table, and decides between equally frequent pairs by
     # these numbers. So it is told them: once without merges, to see which there are, and once with these given.
-    with tempfile.TemporaryFile("w+", encoding="ascii") as file:
-        alphabet = learn(_copied(_checked(texts), file), 0, (), _CHARACTERS).keys() - special
+    with _learning(texts, vocabulary_size, verbose) as checked, tempfile.TemporaryFile("w+", encoding="ascii") as file:
+        alphabet = learn(_copied(checked, file), 0, (), _CHARACTERS).keys() - special
         characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
         file.seek(0)
         learnt = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
@@ -189,9 +191,10 @@ def train_byte_pairs(
         min_frequency=min_frequency,
         special_tokens=first,
         initial_alphabet=list(BYTE_TOKENS),
-        show_progress=verbose,
+        show_progress=False,
     )
-    learner.train_from_iterator(_checked(texts), trainer)
+    with _learning(texts, vocabulary_size, verbose) as checked:
+        learner.train_from_iterator(checked, trainer)
     learnt = learner.get_vocab()
     merges = json.loads(learner.to_str())["model"]["merges"]
     return BytePairTokenizer([*sorted(learnt, key=learnt.__getitem__), mask], merges)
@@ -218,7 +221,7 @@ def train_sentencepiece(
         keep_accents: whether to keep accents.
         character_coverage: float, share of the text's characters that become pieces; rarer ones are unknown.
         most_texts: int, of more texts it learns from so many; it draws others in every run.
-        verbose: whether to show the trainer's log.
+        verbose: whether to show progress.
 
     Returns:
         The tokenizer. Special tokens are where ALBERT has them: `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]` are 0
@@ -237,37 +240,38 @@ def train_sentencepiece(
     """
     from sentencepiece import SentencePieceTrainer
 
-    characters, checked, written = character_map(lowercase, keep_accents), _checked(texts), io.BytesIO()
+    characters, written = character_map(lowercase, keep_accents), io.BytesIO()
     pad, unknown, *control = SentencePieceTokenizer.special_tokens
     failed: list[Exception] = []  # while texts were read; the library makes an error of its own of it
 
-    def cleaned() -> Iterator[str]:
+    def cleaned(texts: Iterable[str]) -> Iterator[str]:
         try:
-            yield from (clean(text, characters) for text in checked)
+            yield from (clean(text, characters) for text in texts)
         except Exception as error:
             failed.append(error)
             raise
 
     try:
-        SentencePieceTrainer.train(
-            sentence_iterator=cleaned(),
-            model_writer=written,
-            model_type="unigram",
-            vocab_size=vocabulary_size,
-            hard_vocab_limit=False,
-            character_coverage=character_coverage,
-            input_sentence_size=most_texts,
-            max_sentence_length=1 << 16,
-            pad_id=0,
-            pad_piece=pad,
-            unk_id=1,
-            unk_piece=unknown,
-            bos_id=-1,
-            eos_id=-1,
-            control_symbols=control,
-            user_defined_symbols=list(_ALBERT_SYMBOLS),
-            minloglevel=0 if verbose else 2,
-        )
+        with _learning(texts, vocabulary_size, verbose) as checked:
+            SentencePieceTrainer.train(
+                sentence_iterator=cleaned(checked),
+                model_writer=written,
+                model_type="unigram",
+                vocab_size=vocabulary_size,
+                hard_vocab_limit=False,
+                character_coverage=character_coverage,
+                input_sentence_size=most_texts,
+                max_sentence_length=1 << 16,
+                pad_id=0,
+                pad_piece=pad,
+                unk_id=1,
+                unk_piece=unknown,
+                bos_id=-1,
+                eos_id=-1,
+                control_symbols=control,
+                user_defined_symbols=list(_ALBERT_SYMBOLS),
+                minloglevel=2,
+            )
     except RuntimeError as error:
         if failed:
             raise failed[0] from None
@@ -293,6 +297,11 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
     if first is None:
         raise ValueError("There is no text to learn a vocabulary from.")
     return itertools.chain([first], cleaned)
+
+
+def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
+    """Gives valid texts, at least one, and shows how many were read until the vocabulary is learnt."""
+    return progress_over(_checked(texts), f"Learning {size:,} tokens", "texts", verbose)
 
 
 def _check_size(asked: int, least: int, what: str) -> None:
