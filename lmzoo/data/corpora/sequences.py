@@ -19,12 +19,14 @@ from lmzoo.data.corpora.tokenized_documents import (
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.validate_text import notify
 
+_BATCH = 256  # documents tokenised at once
+
 Documents = Iterable[str | Sequence[str]] | TokenCorpus
 _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def pack_documents(
-    documents: Documents, preprocessor: Preprocessor, batch: int = 256, notify: Callable[[str], None] = notify
+    documents: Documents, preprocessor: Preprocessor, notify: Callable[[str], None] = notify
 ) -> EncodedTexts:
     """Packs running text into full rows: `start`, pieces, `end`.
 
@@ -35,7 +37,6 @@ def pack_documents(
         documents: strings, lists of sentences, or a `TokenCorpus`, whose rows are kept in a file (see there). Those
             that hold no tokens are left out, with one notice.
         preprocessor: says how long a row is.
-        batch: int, documents tokenised at once.
         notify: what to do with notices; see `Preprocessor.encode`.
 
     Returns:
@@ -50,7 +51,7 @@ def pack_documents(
 
     def blocks() -> _Blocks:
         left: list[np.ndarray] = []
-        for part in _parts(documents, preprocessor, batch, notify):
+        for part in _parts(documents, preprocessor, notify):
             ends = part.sentence_splits[part.document_splits[1:]]
             stream = np.concatenate([*left, np.insert(part.token_ids, ends, end)])
             count = len(stream) // room
@@ -67,7 +68,6 @@ def pack_sentences(
     documents: Documents,
     preprocessor: Preprocessor,
     across_documents: bool = True,
-    batch: int = 256,
     notify: Callable[[str], None] = notify,
 ) -> EncodedTexts:
     """Packs whole sentences into rows of at most `preprocessor.sequence_length` tokens (Liu et al., 2019, section 4.2).
@@ -82,7 +82,6 @@ def pack_sentences(
             Sentences without tokens are left out, and so are documents without sentences, with one notice.
         preprocessor: says how long a row is.
         across_documents: whether a row may hold parts of several documents.
-        batch: int, documents tokenised at once.
         notify: what to do with notices; see `Preprocessor.encode`.
 
     Returns:
@@ -109,7 +108,7 @@ def pack_sentences(
 
     def blocks() -> _Blocks:
         left: list[tuple[np.ndarray, np.ndarray]] = []
-        for part in _parts(documents, preprocessor, batch, notify):
+        for part in _parts(documents, preprocessor, notify):
             stream, units, document_splits = _units(part, room, end, across_documents)
             if across_documents:
                 stream, units = (np.concatenate(pair) for pair in zip(*left, (stream, units), strict=True))
@@ -169,14 +168,14 @@ def _ends(preprocessor: Preprocessor) -> tuple[int, int]:
 
 
 def _parts(
-    documents: Documents, preprocessor: Preprocessor, batch: int, notify: Callable[[str], None]
+    documents: Documents, preprocessor: Preprocessor, notify: Callable[[str], None]
 ) -> Iterator[TokenizedDocuments]:
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         yield from documents.shards
     else:
         reader, kept = DocumentReader(documents, notify), 0
-        for group in groups_of(reader, batch):
+        for group in groups_of(reader, _BATCH):
             part = tokenize_documents(group, preprocessor.tokenizer).without_empty()
             kept += len(part)
             yield part

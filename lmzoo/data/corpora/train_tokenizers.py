@@ -20,6 +20,8 @@ from lmzoo.text.validate_text import clean_texts, notify
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked and handed over at once
 _CHARACTERS = 1000  # of WordPiece at most, as in Hugging Face's own scripts
+_COVERAGE = 0.99995  # share of the text's characters that SentencePiece learns; rarer ones are unknown
+_MOST_TEXTS = 10_000_000  # that SentencePiece learns from
 _ALBERT_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in the published models, ids 5 to 12
 
 
@@ -205,22 +207,18 @@ def train_sentencepiece(
     vocabulary_size: int,
     lowercase: bool = True,
     keep_accents: bool = False,
-    character_coverage: float = 0.99995,
-    most_texts: int = 10_000_000,
     verbose: bool = True,
 ) -> SentencePieceTokenizer:
     """Learns a unigram SentencePiece model (Kudo, 2018) as ALBERT's was, with the library's own trainer.
 
     Texts are cleaned by ALBERT's rules first. The settings are those that the published models hold. The result is the
-    same in every run, unless there are more than `most_texts`.
+    same in every run, unless there are more than ten million texts, of which it then draws so many.
 
     Args:
         texts: sentences. The trainer keeps them in memory, and leaves out those of over 65,536 bytes.
         vocabulary_size: int, tokens including the special ones.
         lowercase: whether to lower-case.
         keep_accents: whether to keep accents.
-        character_coverage: float, share of the text's characters that become pieces; rarer ones are unknown.
-        most_texts: int, of more texts it learns from so many; it draws others in every run.
         verbose: whether to show progress.
 
     Returns:
@@ -259,8 +257,8 @@ def train_sentencepiece(
                 model_type="unigram",
                 vocab_size=vocabulary_size,
                 hard_vocab_limit=False,
-                character_coverage=character_coverage,
-                input_sentence_size=most_texts,
+                character_coverage=_COVERAGE,
+                input_sentence_size=_MOST_TEXTS,
                 max_sentence_length=1 << 16,
                 pad_id=0,
                 pad_piece=pad,
