@@ -41,24 +41,27 @@ def _numbered(y: Any, numbers: dict[str, int]) -> Any:
     return numbers[y] if isinstance(y, str) else [_numbered(label, numbers) for label in y]
 
 
+def _answers(task: Any, parts: Iterable[Any], batch_size: int) -> list[Any]:
+    """What the task's verb says of each example."""
+    return [answer for part in parts for answer in getattr(task, task.verb)(part, batch_size=batch_size)]
+
+
 def report_classes(task: Any, parts: Iterable[Any], y: Sequence[str], batch_size: int, **_: float) -> Report:
     """See `compare_classes`."""
-    names = task.class_names
-    logits = np.concatenate([task.predict(part, batch_size, verbose=0) for part in parts])  # (n, C)
-    return compare_classes([names.index(name) for name in y], logits.argmax(axis=1).tolist(), names)
+    return compare_classes(y, [found["label"] for found in _answers(task, parts, batch_size)], task.class_names)
 
 
 def report_label_sets(
     task: Any, parts: Iterable[Any], y: Sequence[Sequence[str]], batch_size: int, **_: float
 ) -> Report:
     """See `compare_label_sets`."""
-    answers = [answer for part in parts for answer in task.classify(part, batch_size)]
-    return compare_label_sets(y, [[found["label"] for found in answer] for answer in answers], task.class_names)
+    predicted = [[found["label"] for found in answer] for answer in _answers(task, parts, batch_size)]
+    return compare_label_sets(y, predicted, task.class_names)
 
 
 def report_numbers(task: Any, parts: Iterable[Any], y: Sequence[float], batch_size: int, **_: float) -> Report:
     """See `compare_numbers`."""
-    return compare_numbers(y, np.concatenate([task.predict(part, batch_size, verbose=0)[:, 0] for part in parts]))
+    return compare_numbers(y, _answers(task, parts, batch_size))
 
 
 def report_tags(task: Any, parts: Iterable[Any], y: Sequence[Sequence[str]], batch_size: int, **_: float) -> Report:
@@ -77,13 +80,13 @@ def _labels_of_words(task: Any, texts: Any, unseen: str, batch_size: int) -> Ite
 
 def report_answers(task: Any, parts: Iterable[Any], y: Any, batch_size: int, **_: float) -> Report:
     """See `squad_metrics`."""
-    answers = [answer for part in parts for answer in task.answer(part, batch_size=batch_size)]
-    return Report({name: score for name, score in squad_metrics(answers, y).items() if not name.endswith("total")})
+    scores = squad_metrics(_answers(task, parts, batch_size), y)
+    return Report({name: value for name, value in scores.items() if not name.endswith("total")})
 
 
 def report_choices(task: Any, parts: Iterable[Any], y: Sequence[int], batch_size: int, **_: float) -> Report:
     """Accuracy."""
-    chosen = [choice["index"] for part in parts for choice in task.choose(part, batch_size)]
+    chosen = [found["index"] for found in _answers(task, parts, batch_size)]
     return Report({"accuracy": float(np.mean(np.equal(chosen, y)))})
 
 

@@ -24,14 +24,14 @@ class Report:
     tables: dict[str, Cells] = field(default_factory=dict)
 
 
-def compare_classes(actual: Sequence[int], predicted: Sequence[int], names: Sequence[str]) -> Report:
+def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequence[str]) -> Report:
     """Accuracy, macro F1, Matthews' correlation of two classes, scores by class, and the confusion matrix.
 
     Macro F1 is the mean over the classes that occur in either; scores are 0 where they are undefined.
 
     Args:
-        actual: int (n,), numbers of classes.
-        predicted: int (n,).
+        actual: for each of n examples the name of its class.
+        predicted: the same, as predicted.
         names: names of all classes.
 
     Example:
@@ -39,12 +39,12 @@ def compare_classes(actual: Sequence[int], predicted: Sequence[int], names: Sequ
     ```python
     from lmzoo.evaluation.reports import compare_classes
 
-    compare_classes([0, 0, 1], [0, 1, 1], ["bad", "good"]).scores["accuracy"]  # 0.67
+    compare_classes(["bad", "bad", "good"], ["bad", "good", "good"], ["bad", "good"]).scores["accuracy"]  # 0.67
     ```
     """
     from sklearn import metrics
 
-    confusion = metrics.confusion_matrix(actual, predicted, labels=range(len(names)))  # [actual, predicted]
+    confusion = metrics.confusion_matrix(actual, predicted, labels=names)  # [actual, predicted]
     scores = {
         "accuracy": float(metrics.accuracy_score(actual, predicted)),
         "macro_f1": float(metrics.f1_score(actual, predicted, average="macro", zero_division=0)),
@@ -52,7 +52,7 @@ def compare_classes(actual: Sequence[int], predicted: Sequence[int], names: Sequ
     if len(names) == 2:
         alike = len({*actual, *predicted}) < 2  # of one class alone scikit-learn warns, and says 0, too
         scores["mcc"] = 0.0 if alike else float(metrics.matthews_corrcoef(actual, predicted))
-    by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=range(len(names)), zero_division=0)
+    by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=names, zero_division=0)
     tables = {"classes": _table("class", names, by_class)}
     if len(names) <= _LARGEST_CONFUSION:
         matrix: list[list[Cell]] = [[name, *counts] for name, counts in zip(names, confusion.tolist(), strict=True)]
@@ -119,8 +119,8 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
         found = [
             {(i, *span) for i, text in enumerate(texts) for span in spans_of(text)} for texts in (actual, predicted)
         ]
-        # Of each span on either side its type there; "" where the other side lacks it.
-        pairs = [[span[1] if span in side else "" for span in set.union(*found)] for side in found]
+        either = list(set.union(*found))
+        pairs = [[span[1] if span in side else "" for span in either] for side in found]  # "" where a side lacks it
     types = sorted({*pairs[0], *pairs[1]} - {""})
     averages = dict.fromkeys(("span_precision", "span_recall", "span_f1", "macro_f1"), 0.0)
     by_type: Sequence[np.ndarray] = [np.zeros(0)] * 4

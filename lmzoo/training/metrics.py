@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 
@@ -112,36 +110,3 @@ class MicroF1(keras.metrics.F1Score):
         """The constructor's arguments."""
         config = super().get_config()
         return {"name": config["name"], "dtype": config["dtype"]}
-
-
-def spearman(a: Any, b: Any) -> float:
-    """Spearman's correlation: Pearson's of the ranks, equal values sharing the mean of theirs.
-
-    Args:
-        a: float array (n,), such as labels.
-        b: float array (n,), such as scores.
-
-    Returns:
-        A number between -1 and 1; NaN if all values of `a` or `b` are the same.
-
-    Raises:
-        ValueError: if they differ in length, hold fewer than two values, or NaN.
-
-    Example:
-
-    ```python
-    from lmzoo.training import spearman
-
-    spearman([1, 2, 3, 4], [0.1, 0.4, 0.2, 8.0])  # 0.8
-    ```
-    """
-    from scipy import stats
-
-    first, second = np.asarray(a, "float64"), np.asarray(b, "float64")
-    if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
-        raise ValueError(f"Expected two arrays of the same n values, n > 1; got {first.shape} and {second.shape}.")
-    if np.isnan(first).any() or np.isnan(second).any():
-        raise ValueError("NaN has no rank: leave out such examples first.")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stats.ConstantInputWarning)
-        return float(stats.spearmanr(first, second).statistic)

@@ -63,7 +63,8 @@ class SpanScore(keras.metrics.Metric):
     Example:
 
     ```python
-        from lmzoo.training.span_metrics import SpanScore
+    import numpy as np
+    from lmzoo.training.span_metrics import SpanScore
 
     metric = SpanScore(["O", "B-PER", "I-PER"])
     logits = np.eye(3)[[[0, 1, 2, 0, 1]]]

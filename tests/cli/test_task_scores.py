@@ -18,9 +18,14 @@ from lmzoo.cli.task_scores import (
 )
 
 
+def model(verb, answer, **attributes):
+    """Stands for a task that has nothing but its verb."""
+    return SimpleNamespace(verb=verb, **{verb: answer}, **attributes)
+
+
 def test_classes():
-    logits = np.array([[2.0, 1.0], [0.0, 3.0], [5.0, 1.0]])
-    task = SimpleNamespace(class_names=["bad", "good"], predict=lambda x, batch_size, verbose: logits[x])
+    found = ["bad", "good", "bad"]
+    task = model("classify", lambda x, batch_size: [{"label": found[i]} for i in x], class_names=["bad", "good"])
     report = report_classes(task, [[0, 1], [2]], ["bad", "bad", "bad"], batch_size=4)
     assert report.scores["accuracy"] == pytest.approx(2 / 3)
     assert report.tables["classes"][1][0] == ["bad", 1.0, pytest.approx(2 / 3), 0.8, 3]
@@ -28,18 +33,20 @@ def test_classes():
 
 def test_label_sets():
     found = [["a", "b"], [], ["b"]]
-    task = SimpleNamespace(
-        class_names=["a", "b"], classify=lambda x, batch_size: [[{"label": name} for name in found[i]] for i in x]
-    )
+
+    def classify(x, batch_size):
+        return [[{"label": name} for name in found[i]] for i in x]
+
+    task = model("classify", classify, class_names=["a", "b"])
     report = report_label_sets(task, [[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
     assert report.scores == pytest.approx({"micro_f1": 0.8, "macro_f1": (1 + 2 / 3) / 2, "exact": 2 / 3})
 
 
 def test_correlations():
-    labels, predicted = np.array([1.0, 2.0, 4.0, 3.0]), np.array([[1.0], [3.0], [4.0], [9.0]])
-    task = SimpleNamespace(predict=lambda x, batch_size, verbose: predicted[x])
+    labels, predicted = [1.0, 2.0, 4.0, 3.0], [1.0, 3.0, 4.0, 9.0]
+    task = model("score", lambda x, batch_size: [predicted[i] for i in x])
     report = report_numbers(task, [range(3), range(3, 4)], labels, batch_size=4)
-    pearson = np.corrcoef(labels, predicted[:, 0])[0, 1]
+    pearson = np.corrcoef(labels, predicted)[0, 1]
     assert report.scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
     vectors = np.array([[3.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
     task = SimpleNamespace(embed=lambda x, batch_size: vectors[x])
@@ -51,9 +58,9 @@ def test_correlations():
 
 
 def test_choices_and_answers():
-    task = SimpleNamespace(choose=lambda x, batch_size: [{"index": i} for i in x])
+    task = model("choose", lambda x, batch_size: [{"index": i} for i in x])
     assert report_choices(task, [[1, 2], [0]], [1, 0, 0], batch_size=4).scores["accuracy"] == 2 / 3
-    task = SimpleNamespace(answer=lambda x, batch_size: [{"text": text} for text in x])
+    task = model("answer", lambda x, batch_size: [{"text": text} for text in x])
     golds = [[{"text": "Ada", "answer_start": 0}], []]
     report = report_answers(task, [["the Ada", "Bob"]], golds, batch_size=4)
     assert report.scores["exact_match"] == 50

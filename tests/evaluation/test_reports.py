@@ -19,7 +19,7 @@ def test_classes_are_compared_as_scikit_learn_does(classes):
     predicted[actual == 1] = 0
     if classes == 2:
         names, predicted[:31] = names[:2], 1
-    report = compare_classes(actual, predicted, names)
+    report = compare_classes(*([names[i] for i in side] for side in (actual, predicted)), names)
     assert report.scores["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(actual, predicted))
     assert report.scores["macro_f1"] == pytest.approx(sklearn_metrics.f1_score(actual, predicted, average="macro"))
     used = sorted({*actual, *predicted})
@@ -62,15 +62,18 @@ def test_no_labels_at_all():
     assert report.tables["classes"][1] == [["a", 0.0, 0.0, 0.0, 0], ["b", 0.0, 0.0, 0.0, 0]]
 
 
-@pytest.mark.parametrize("actual", [[0, 1, 1], [1, 1, 1]])
+@pytest.mark.parametrize("actual", ["abb", "bbb"])
 def test_one_answer_for_all_has_no_correlation(actual):
-    assert compare_classes(actual, [1, 1, 1], ["a", "b"]).scores["mcc"] == 0.0
+    assert compare_classes(list(actual), ["b", "b", "b"], ["a", "b"]).scores["mcc"] == 0.0
 
 
 def test_correlations():
     labels, predicted = [1.0, 2.0, 4.0, 3.0], [1.0, 3.0, 4.0, 9.0]
     pearson = np.corrcoef(labels, predicted)[0, 1]
     assert compare_numbers(labels, predicted).scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
+    # Ranks 1.5 1.5 3 4 and 1 2 3.5 3.5: deviations -1 -1 .5 1.5 and -1.5 -.5 1 1, products 1.5 .5 .5 1.5.
+    ties = compare_numbers([1, 1, 2, 3], [0.0, 0.5, 7.0, 7.0])
+    assert ties.scores["spearman"] == pytest.approx(4 / np.sqrt(4.5 * 4.5))
     assert compare_numbers([1.0], [2.0]).scores == {}
     constant = compare_numbers([1.0, 1.0], [1.0, 2.0]).scores
     assert constant == pytest.approx({"pearson": np.nan, "spearman": np.nan}, nan_ok=True)

@@ -374,8 +374,8 @@ FAULTS = (
     Fault(
         "precision and recall of classes are mixed up in reports",
         "evaluation/reports.py",
-        "by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=range",
-        "by_class = metrics.precision_recall_fscore_support(predicted, actual, labels=range",
+        "by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=names",
+        "by_class = metrics.precision_recall_fscore_support(predicted, actual, labels=names",
     ),
     # === What files bring back ===
     Fault(
