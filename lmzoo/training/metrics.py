@@ -1,4 +1,4 @@
-"""Correlations, how well scores follow those of people; F1 of any number of labels."""
+"""Pearson's correlation over all examples, and micro F1 for any number of labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PearsonCorrelation(keras.metrics.Metric):
     keeps means and sums of squared deviations and merges each batch's into them, which does not lose precision as sums
     of squares would (Chan et al., 1979, "Updating formulae and a pairwise algorithm for computing sample variances").
 
-    The result is NaN as long as labels or predictions are all the same.
+    The result is NaN while all labels, or all predictions, are equal.
 
     Args:
         name: str.
@@ -74,9 +74,9 @@ class PearsonCorrelation(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MicroF1(keras.metrics.F1Score):
-    """F1 of all labels of all examples together, where an example may have any number of them.
+    """F1 over all labels of all examples, where an example may have any number of labels.
 
-    Keras' own takes probabilities; this one takes logits, and a label is predicted where its probability is at least
+    Keras' own metric takes probabilities. This one takes logits; a label is predicted if its probability is at least
     one half.
 
     Args:

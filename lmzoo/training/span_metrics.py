@@ -1,4 +1,4 @@
-"""Metrics over tokens and spans of tokens, which leave out positions whose label is -100."""
+"""Metrics of token labels and of the spans that they mark; positions with the label -100 do not count."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ IGNORED = -100  # the label of positions that do not count, as in PyTorch
 class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """The share of labelled positions that have their label.
 
-    Keras' own, with weights (B, T), divides what it counts in a batch by the width T, so that positions of wide batches
-    count less. Here each position of each batch counts alike.
+    With weights (B, T), Keras' own metric divides what it counts in a batch by the width T, so that positions of wide
+    batches count less. Here all positions of all batches count the same.
 
     Args:
         name: name of the metric.
@@ -45,8 +45,8 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
 class SpanScore(keras.metrics.Metric):
     """Precision, recall or F1 of spans: a span counts as found if its type and both of its ends are right.
 
-    Spans are read from labels as conlleval and seqeval's default do, see `lmzoo.text.span_labels.spans_of`; the counts
-    are added up over all batches.
+    Spans are read from labels as by conlleval and, by default, seqeval: see `lmzoo.text.span_labels.spans_of`. The
+    counts are summed over all batches.
 
     Args:
         labels: names of the classes: "O", or a type after "B-", "I-", "E-" or "S-".
@@ -58,7 +58,7 @@ class SpanScore(keras.metrics.Metric):
         ValueError: for another score.
 
     `update_state` takes labels int (B, T), -100 where none counts, and logits float (B, T, C). Weights, (B,) or (B, T),
-    choose rows: those of weight 0 are left out, the others count alike.
+    select: what has the weight 0 is left out, everything else counts the same.
 
     Example:
 
@@ -91,7 +91,7 @@ class SpanScore(keras.metrics.Metric):
         if sample_weight is not None:
             used = ops.convert_to_tensor(sample_weight) != 0
             counts &= used if len(used.shape) == 2 else used[:, None]
-        # The words that count, in a row: the others come behind them.
+        # The words that count come first, so that neighbours are next to each other.
         place = ops.arange(ops.shape(counts)[1], dtype="int32")  # (T,)
         order = ops.argsort(ops.where(counts, place, place + ops.shape(counts)[1]), axis=1)  # (B, T)
         sides = []
@@ -104,7 +104,11 @@ class SpanScore(keras.metrics.Metric):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
     def _spans(self, ids: Any) -> tuple[Any, Any, Any, Any]:
-        """Of labels (B, T): where spans start and end, bool; where the newest one started, its type, int32."""
+        """Spans of labels, int32 (B, T).
+
+        Returns:
+            Each (B, T): where spans start, and end, bool; where the last one started, and its type, int32.
+        """
         table = self._table
         before = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)
         continued = ops.take(table.continues.ravel(), before * len(table.outside) + ids)  # (B, T)

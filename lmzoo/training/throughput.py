@@ -1,4 +1,4 @@
-"""How fast a training goes, and how long it still takes."""
+"""The speed of training, and the time that is left."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from lmzoo.progress import progress_bar
 
 
 class Throughput(keras.callbacks.Callback):
-    """Shows step, loss, tokens a second and the time that is left; on a terminal live, else a line an epoch.
+    """Shows steps, loss, tokens per second and the time that is left: in a progress bar, or one line per epoch.
 
-    Of a language model's streams it shows the perplexity: the loss is a sum over the words of a step.
-
-    It adds `tokens_per_second` to the logs of an epoch, for the callbacks that come after it.
+    The bar is for terminals; elsewhere there are lines. If the model has the metric `perplexity`, it replaces the loss,
+    which for language models is a sum over a sequence. `tokens_per_second` is added to the logs of each epoch, for the
+    callbacks that come later.
 
     Args:
-        tokens: float, tokens of a step on average.
+        tokens: float, tokens per step on average.
         steps: int, steps of the whole training.
         verbose: whether to show anything.
-        say: takes a line.
+        say: is called with each line.
 
     Example:
 
@@ -42,21 +42,21 @@ class Throughput(keras.callbacks.Callback):
         self._shown = 0  # steps that the bar shows
         self._epoch = (0.0, 0)  # when it began, and at which step
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Begins the bar at the steps that are done."""
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Starts the bar at the steps that are done already."""
         self._advance = self._bar.enter_context(progress_bar("Training", self.steps, "steps", self.verbose))
         self._shown = 0
         self._move()
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Begins to measure."""
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Starts to measure the speed."""
         self._epoch = (time.perf_counter(), self._done())
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Moves the bar."""
         self._move(self._summary(logs))
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the speed to the logs."""
         if logs is not None:
             logs["tokens_per_second"] = self._speed()
@@ -64,8 +64,8 @@ class Throughput(keras.callbacks.Callback):
             left = (self.steps - self._done()) * self.tokens / max(self._speed(), 1e-9)
             self.say(f"step {self._done():,} of {self.steps:,}: {self._summary(logs)}, {left / 60:.0f} minutes left")
 
-    def on_train_end(self, logs: Any = None) -> None:
-        """Leaves the bar as it is."""
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Ends the bar."""
         self._bar.close()
 
     def _move(self, note: str = "") -> None:
