@@ -356,8 +356,8 @@ FAULTS = (
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "train, held = (Documents(corpus, count, side) for side in (False, True))",
-        "train, held = (Documents(corpus, count, side) for side in (False, False))",
+        "train, held = (TrainingDocuments(corpus, count, side) for side in (False, True))",
+        "train, held = (TrainingDocuments(corpus, count, side) for side in (False, False))",
     ),
     Fault(
         "AllenNLP's Elmo trains the language model though it is told not to",
