@@ -24,6 +24,7 @@ import keras
 import numpy as np
 from rich.progress import Progress
 from scipy import sparse
+from scipy.stats import spearmanr
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, matthews_corrcoef
@@ -35,7 +36,6 @@ from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.evaluation import squad_metrics
 from lmzoo.text.span_labels import spans_of
 from lmzoo.training import AdamW
-from lmzoo.training.metrics import spearman
 
 RATES = (3e-4, 1e-3)
 SEEDS = (0, 1, 2)
@@ -149,7 +149,7 @@ def cosines(task: Any, x: Any, y: Any) -> Scores:
 
 
 def correlation(found: Sequence[float], y: Any) -> Scores:
-    return {"Pearson": float(np.corrcoef(found, y)[0, 1]), "Spearman": float(spearman(found, y))}
+    return {"Pearson": float(np.corrcoef(found, y)[0, 1]), "Spearman": float(spearmanr(found, y).statistic)}
 
 
 def evaluated(*names: str) -> Callable[[Any, Any, Any], Scores]:

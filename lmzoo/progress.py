@@ -1,24 +1,32 @@
-"""The progress bar of everything that takes more than a second; Keras shows its own during `fit` and `predict`."""
+"""The progress bar of everything that may take more than a second; Keras shows its own in `fit` and `predict`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 _DELAY = 1.0  # seconds: what is done sooner needs no bar
 
+_Item = TypeVar("_Item")
+
+
+class Advance(Protocol):
+    """What `progress_bar` yields: it is called with the units done since the last call, and perhaps a note."""
+
+    def __call__(self, count: float, note: str = "") -> None:
+        """Moves the bar."""
+
 
 @contextmanager
-def progress_bar(
-    description: str, total: float | None = None, unit: str = "", shown: bool = True
-) -> Iterator[Callable[[float], None]]:
-    """Shows on standard error how far the work inside of a `with` block has come.
+def progress_bar(description: str, total: float | None = None, unit: str = "", shown: bool = True) -> Iterator[Advance]:
+    """Shows on standard error how far the work in a `with` block has come.
 
-    Nothing is shown during the first second, nor where standard error is no terminal.
+    Nothing is shown in the first second, nor where standard error is not a terminal.
 
     Args:
         description: what is being done, such as "Tokenizing".
@@ -27,7 +35,8 @@ def progress_bar(
         shown: False shows nothing.
 
     Yields:
-        A function that is called with the number of units done since the last call.
+        A function to call with the number of units done since the last call. Its second argument is a note that stands
+        behind the bar until the next call, such as the loss.
 
     Example:
 
@@ -39,24 +48,64 @@ def progress_bar(
             advance(1)
     ```
     """
-    scale, name = (1e-6, "MB") if unit == "bytes" else (1.0, unit)
-    known = total is not None
-    counts = "{task.completed:,.0f}" + (" of {task.total:,.0f} " if known else " ") + name
-    columns = [TextColumn("{task.description}", markup=False), BarColumn(), TextColumn(counts)]
-    columns += [TaskProgressColumn(), TimeRemainingColumn()] if known else []
-    progress = Progress(*columns, console=Console(stderr=True))
-    row = progress.add_task(description, total=total * scale if known else None)
-    start, started = time.monotonic(), False
+    console = Console(stderr=True)
+    if not (shown and console.is_terminal):
+        yield lambda count, note="": None
+        return
+    time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Counts(unit), time)
+    progress = Progress(*columns, TextColumn("{task.fields[note]}", markup=False), console=console)
+    row = progress.add_task(description, total=total, note="")
 
-    def advance(count: float) -> None:
-        nonlocal started
-        progress.advance(row, count * scale)
-        if shown and not started and time.monotonic() - start > _DELAY and progress.console.is_terminal:
-            started = True
+    def advance(count: float, note: str = "") -> None:
+        progress.update(row, advance=count, note=note)
+        if not progress.live.is_started and (progress.tasks[0].elapsed or 0.0) > _DELAY:
             progress.start()
 
     try:
         yield advance
     finally:
-        if started:
+        if progress.live.is_started:
             progress.stop()
+
+
+@contextmanager
+def progress_over(
+    items: Iterable[_Item], description: str, unit: str = "items", shown: bool = True
+) -> Iterator[Iterator[_Item]]:
+    """Shows how many items a `with` block has iterated over.
+
+    Args:
+        items: anything to iterate over; if it has a length, the bar has an end.
+        description: see `progress_bar`.
+        unit: see `progress_bar`.
+        shown: see `progress_bar`.
+
+    Yields:
+        An iterator over the items.
+    """
+    with progress_bar(description, len(items) if isinstance(items, Sized) else None, unit, shown) as advance:
+
+        def counted() -> Iterator[_Item]:
+            for item in items:
+                yield item
+                advance(1)
+
+        yield counted()
+
+
+class _Counts(ProgressColumn):
+    """How many units are done, of how many, and how many a second: "1,200 of 5,000 documents, 310 documents/s"."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.scale, self.digits, self.unit = (1e-6, 1, "MB") if unit == "bytes" else (1.0, 0, unit)
+
+    def render(self, task: Task) -> Text:
+        """The text of the column."""
+        done, total, speed = (
+            None if number is None else f"{number * self.scale:,.{self.digits}f}"
+            for number in (task.completed, task.total, task.finished_speed or task.speed)
+        )
+        parts = [done, *(["of", total] if total else []), self.unit]
+        return Text(" ".join(filter(None, parts)) + (f", {speed} {self.unit}/s" if speed else ""))

@@ -1,4 +1,4 @@
-"""What the commands write: tables, JSON lines, progress bars."""
+"""What the commands write: tables, JSON lines, a progress bar."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-_CHUNK = 16  # batches from one step of a progress bar to the next
+from lmzoo.progress import progress_bar
 
-Tables = dict[str, tuple[list[str], list[list[Any]]]]
+if TYPE_CHECKING:
+    from lmzoo.evaluation.reports import Report
+
+_PART = 16  # batches from one step of the progress bar to the next
 
 
 # === Tables ===
 
 
-def show_report(scores: dict[str, float], tables: Tables) -> None:
+def show_report(report: Report) -> None:
     """Prints scores, and then the tables."""
-    show(["score", "value"], [list(row) for row in scores.items()])
-    for titles, rows in tables.values():
+    show(["score", "value"], list(report.scores.items()))
+    for titles, rows in report.tables.values():
         show(titles, rows)
 
 
-def show(titles: list[str], rows: list[list[Any]]) -> None:
+def show(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table on a terminal; into a pipe or a file tab-separated lines with exact numbers."""
     console = Console()
     if not console.is_terminal:
@@ -46,14 +48,17 @@ def show(titles: list[str], rows: list[list[Any]]) -> None:
     console.print(table, "")
 
 
-def write_json(path: Path, content: dict[str, Any], tables: Tables) -> None:
-    """Writes what a report says; a score that is no number becomes null."""
+def write_json(path: Path, content: dict[str, Any], report: Report) -> None:
+    """Writes what a report says after some other content; a score that is NaN becomes null."""
     from lmzoo.files.atomic import atomic_file
 
-    scores = {name: score if math.isfinite(score) else None for name, score in content["scores"].items()}
-    more = {name: [dict(zip(titles, row, strict=True)) for row in rows] for name, (titles, rows) in tables.items()}
+    scores = {name: score if math.isfinite(score) else None for name, score in report.scores.items()}
+    tables = {
+        name: [dict(zip(titles, row, strict=True)) for row in rows] for name, (titles, rows) in report.tables.items()
+    }
     with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps({**content, "scores": scores, **more}, indent=1, ensure_ascii=False), "utf-8")
+        text = json.dumps({**content, "scores": scores, **tables}, indent=1, ensure_ascii=False)
+        temporary.write_text(text, "utf-8")
 
 
 # === Files ===
@@ -95,7 +100,7 @@ def json_line(answer: Any) -> bytes:
     return f"{line}\n".encode(errors="replace")
 
 
-# === Progress ===
+# === Examples ===
 
 
 def count_of(x: Any) -> int:
@@ -109,17 +114,15 @@ def rows_of(x: Any, rows: Iterable[int]) -> Any:
 
 
 @contextmanager
-def in_chunks(batch_size: int) -> Iterator[Callable[[Any], Iterator[Any]]]:
-    """Gives a function that goes through examples in parts and shows how far it has come."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+def in_parts(x: Any, batch_size: int, shown: bool = True) -> Iterator[Iterator[Any]]:
+    """Gives the examples in parts of a few batches, and shows how many are done."""
+    count, size = count_of(x), _PART * batch_size
+    with progress_bar("Predicting", count, "examples", shown) as advance:
 
-        def chunks(x: Any) -> Iterator[Any]:
-            count = count_of(x)
-            bar = progress.add_task("predicting", total=count)
-            for start in range(0, count, _CHUNK * batch_size):
-                end = min(start + _CHUNK * batch_size, count)
-                yield rows_of(x, range(start, end))
-                progress.update(bar, completed=end)
+        def parts() -> Iterator[Any]:
+            for start in range(0, count, size):
+                rows = range(start, min(start + size, count))
+                yield rows_of(x, rows)
+                advance(len(rows))
 
-        yield chunks
+        yield parts()

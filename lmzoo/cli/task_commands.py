@@ -29,10 +29,9 @@ from lmzoo.cli.examples import (
     read_words,
 )
 from lmzoo.cli.output import (
-    Tables,
     check_output,
     count_of,
-    in_chunks,
+    in_parts,
     json_line,
     output_to,
     rows_of,
@@ -52,7 +51,7 @@ class Kind:
         name: what it is called there.
         head: kind of its head.
         read: reads its examples.
-        report: name of the function of `lmzoo.evaluation.reports` that `evaluate` calls.
+        report: name of the function of `lmzoo.cli.task_scores` that compares its predictions with labels.
         names: from labels, of examples or of their words, to the names in them; None if labels have no names.
         arguments: from labels to the constructor's arguments that depend on them.
         fits: whether a model with such a head is of this kind.
@@ -210,6 +209,7 @@ def fit(
 
         import keras
 
+        from lmzoo.cli.task_scores import Report, score
         from lmzoo.training import AdamW
 
         keras.utils.set_random_seed(seed)
@@ -223,7 +223,8 @@ def fit(
         model.save(output)
         Console(stderr=True).print(f"written to {output}", highlight=False)
         training = {f"training {name}": values[-1] for name, values in history.items()}
-        show_report(*(_assess(kind, model, *held, batch_size) if held else (training, {})))
+        named = bool(kind.names)
+        show_report(score(model, kind.report, named, *held, batch_size) if held else Report(training))
 
 
 @app.command(rich_help_panel="Tasks")
@@ -247,17 +248,17 @@ def evaluate(
     Loss and metrics are those that the model was compiled with; the rest depends on the task.
     """
     with messages():
+        from lmzoo.cli.task_scores import score
+
         if json_file:
             check_output(json_file, overwrite)
         columns = Columns(text, pair, label, choices, format, header, encoding, scale)
         kind, task = load_task(model)
         x, y = kind.read(data, columns, True, task.class_names if kind.names else None)
-        scores, tables = _assess(kind, task, x, y, batch_size)
+        report = score(task, kind.report, bool(kind.names), x, y, batch_size)
         if json_file:
-            write_json(
-                json_file, {"model": model, "data": str(data), "examples": count_of(x), "scores": scores}, tables
-            )
-        show_report(scores, tables)
+            write_json(json_file, {"model": model, "data": str(data), "examples": count_of(x)}, report)
+        show_report(report)
 
 
 @app.command(rich_help_panel="Tasks")
@@ -298,9 +299,10 @@ def predict(
             raise ValueError(
                 f"A {type(task).__name__} takes no such option: leave out --{min(unknown).replace('_', '-')}."
             )
-        with output_to(output) as file, in_chunks(batch_size) as chunks:
+        shown = bool(output) or not sys.stdout.isatty()  # answers on the screen need no bar between them
+        with output_to(output) as file, in_parts(x, batch_size, shown) as parts:
             done = 0
-            for part in chunks(x):
+            for part in parts:
                 try:
                     answers = verb(part, batch_size=batch_size, **options)
                 except (ValueError, TypeError) as error:
@@ -333,10 +335,6 @@ def _sorted_labels(names: Iterable[str], data: Path) -> list[str]:
     if len(labels) < 2:
         raise ValueError(f"All labels of {data} are {labels[0]!r}: there is nothing to tell apart.")
     return sorted(labels, key=float) if all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels) else labels
-
-
-def _numbered(y: Any, numbers: dict[str, int]) -> Any:
-    return numbers[y] if isinstance(y, str) else [_numbered(label, numbers) for label in y]
 
 
 def _task_class(kind: Kind, arguments: dict[str, Any]) -> Any:
@@ -379,21 +377,3 @@ def _head_of(preset: str) -> Any:
     if found is None or found.head_kind not in {kind.head for kind in KINDS}:
         raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")
     return found
-
-
-# === Scores ===
-
-
-def _assess(kind: Kind, task: Any, x: Any, y: Any, batch_size: int) -> tuple[dict[str, float], Tables]:
-    """Loss, metrics and the scores of the task's kind, and tables of more."""
-    from lmzoo.evaluation import reports
-
-    if not task.compiled:
-        task.compile()
-    labels = _numbered(y, {name: i for i, name in enumerate(task.class_names)}) if kind.names else y
-    verbose = int(Console().is_terminal)
-    learnt = labels if task.needs_labels else None  # what was learnt without labels can be compared with some
-    measured = task.evaluate(x, learnt, batch_size, return_dict=True, verbose=verbose)
-    with in_chunks(batch_size) as chunks:
-        report = getattr(reports, kind.report)(task, x, y, chunks, batch_size=batch_size, **measured)
-    return {**measured, **report.scores}, report.tables

@@ -1,4 +1,4 @@
-"""Answers in SQuAD's form: reading labels, finding them in their contexts, scores as in the official script."""
+"""SQuAD: reading answers, finding them in their contexts, and the scores of the official script."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _DROPPED = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
+Prediction = str | Mapping[str, Any] | None  # an answer's text, or what `QuestionAnswerer.answer` returns
+
+
 class Gold(NamedTuple):
-    """An answer as it was labelled: its text, and the character of the context that it starts at, None if unknown."""
+    """A labelled answer: its text, and the character of the context at which it starts; None if unknown."""
 
     text: str
     start: int | None
@@ -29,18 +32,18 @@ class Gold(NamedTuple):
 
 
 def read_golds(y: Any) -> list[list[Gold]]:
-    """The answers of each example, in whatever form they come.
+    """Reads the answers of each example, in any of the usual forms.
 
     Args:
-        y: for each example `{"text": str, "answer_start": int}`, a list of such, `{"text": [...], "answer_start":
-            [...]}`, a string, a list of strings, or None, an empty list or an empty text for no answer. Or columns: one
-            dict with the texts and the starts of all examples.
+        y: for each example `{"text": str, "answer_start": int}`, a list of these, `{"text": [...], "answer_start":
+            [...]}`, a string, or a list of strings. None, an empty list or an empty text mean no answer. Or columns:
+            one dict with the texts and the starts of all examples.
 
     Returns:
-        A list of golds for each example; empty if it has no answer.
+        A list of answers for each example; empty if it has none.
 
     Raises:
-        TypeError: naming the position of what is none of that.
+        TypeError: for any other form, naming its position.
         ValueError: for lists of unequal lengths.
     """
     if isinstance(y, Mapping):
@@ -77,7 +80,7 @@ def _golds_of(answer: Any, place: str) -> list[Gold]:
 
 
 def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
-    """Columns as a list of dicts."""
+    """Converts columns to a list of dicts."""
     if "text" not in columns or any(is_text(c) or not isinstance(c, Iterable) for c in columns.values()):
         raise TypeError(f'`{place}` must hold lists of "text" and "answer_start", got {columns!r:.60}.')
     names = [name for name in ("text", "answer_start") if name in columns]
@@ -88,18 +91,18 @@ def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
 
 
 def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
-    """Start and end of an answer in its context; None if the context has something else at its start.
+    """Finds the start and end of an answer in its context; None if the context has something else there.
 
-    Spaces, tabs, line breaks and U+202F within the answer may differ, in kind and in number.
+    White space within the answer (spaces, tabs, line breaks, U+202F) may differ in kind and in number.
 
     Args:
-        context: a string.
-        gold: an answer with its start.
+        context: str.
+        gold: an answer whose start is known.
     """
     text = gold.text.strip(_SPACES)
     if not text or not 0 <= gold.start <= len(context):
         return None
-    if text == gold.text and context.startswith(text, gold.start):  # as nearly always, and in a fraction of the time
+    if text == gold.text and context.startswith(text, gold.start):  # the usual case, and much faster
         return gold.start, gold.start + len(text)
     words = re.split(f"[{_SPACES}]+", text)
     before = f"[{_SPACES}]+" if gold.text[0] in _SPACES else ""
@@ -109,13 +112,17 @@ def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
 
 
 def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np.ndarray:
-    """Where the first answer of each example stands; the others are checked to be where they say.
+    """Finds the first answer of each example in its context, and checks the places of the others.
+
+    Args:
+        contexts: n strings.
+        golds: for each its answers.
 
     Returns:
-        int64 (n, 2), start and end by characters of the context; zeros for an example without an answer.
+        int64 (n, 2), start and end in characters of the context; zeros for an example without an answer.
 
     Raises:
-        ValueError: naming the first example whose context does not have the answer at its start.
+        ValueError: naming an example whose context has something else at `answer_start`.
     """
     result = np.zeros((len(contexts), 2), "int64")
     for i, (context, answers) in enumerate(zip(contexts, golds, strict=True)):
@@ -145,17 +152,17 @@ def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case, without ASCII punctuation, articles and surplus spaces; what the official script compares."""
+    """Normalizes an answer as the official script does: lower case, no ASCII punctuation, articles or extra spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DROPPED)).split())
 
 
 def exact_match(prediction: str, gold: str) -> float:
-    """1.0 if both are the same once normalised, otherwise 0.0."""
+    """1.0 if both are equal after normalization, otherwise 0.0."""
     return float(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def token_f1(prediction: str, gold: str) -> float:
-    """F1 of the words of both; 1.0 if neither has any."""
+    """F1 of the words of two answers; 1.0 if neither has any."""
     predicted, wanted = (Counter(normalize_answer(text).split()) for text in (prediction, gold))
     if not predicted or not wanted:
         return float(predicted == wanted)
@@ -164,27 +171,27 @@ def token_f1(prediction: str, gold: str) -> float:
 
 
 def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
-    """The best score of a predicted answer against its golds; without golds it is right to predict ""."""
+    """The best score of a prediction against several answers; if there are none, the right prediction is ""."""
     texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
     return max(score(prediction, text) for text in texts)
 
 
-def squad_metrics(predictions: Sequence[Any], golds: Any) -> dict[str, float]:
+def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, float]:
     """Exact match and F1 as the official script of SQuAD 2.0 defines them, in percent.
 
     Args:
         predictions: for each example its answer: a string, or a dict with `text` as
             `lmzoo.models.QuestionAnswerer.answer` returns it; "" or None for no answer.
-        golds: as `fit` takes labels, see `read_golds`; of several the one nearest to the prediction counts, and
-            `answer_start` may be missing.
+        golds: labels as `fit` takes them, see `read_golds`; `answer_start` may be missing. If an example has several
+            answers, the one nearest to the prediction counts.
 
     Returns:
-        `exact_match`, `f1` and `total`, the number of examples. If some have no answer, `answerable_exact_match`,
-        `answerable_f1`, `answerable_total`, `unanswerable_accuracy` and `unanswerable_total`, too.
+        `exact_match`, `f1` and `total`, the number of examples. If some have no answer, also `answerable_exact_match`,
+        `answerable_f1`, `answerable_total`, `unanswerable_accuracy` and `unanswerable_total`.
 
     Raises:
-        TypeError: naming the position of what is no answer.
-        ValueError: if there are none, or not as many predictions as golds.
+        TypeError: for a prediction that is not an answer, naming its position.
+        ValueError: if there are no examples, or not as many predictions as labels.
 
     Example:
 
@@ -213,7 +220,7 @@ def squad_metrics(predictions: Sequence[Any], golds: Any) -> dict[str, float]:
     return result
 
 
-def _text_of(prediction: Any, position: int) -> str:
+def _text_of(prediction: Prediction, position: int) -> str:
     text = prediction.get("text") if isinstance(prediction, Mapping) else "" if prediction is None else prediction
     if not isinstance(text, str):
         raise TypeError(f"`predictions[{position}]` must be an answer or its text, got {prediction!r:.60}.")
@@ -221,15 +228,15 @@ def _text_of(prediction: Any, position: int) -> str:
 
 
 def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores: np.ndarray) -> float:
-    """The threshold with the highest mean score; the lowest of several.
+    """Finds the threshold with the highest mean score, the lowest one if there are several.
 
     Args:
-        differences: float (n,), null score less the best answer's; above the threshold no answer is given.
-        scores: float (n,), score of the answer.
-        null_scores: float (n,), score of giving none.
+        differences: float (n,), the null score minus the best answer's; above the threshold no answer is given.
+        scores: float (n,), the score of the answer.
+        null_scores: float (n,), the score of giving no answer.
 
     Returns:
-        A number between two differences, below the lowest or above the highest of those that are finite.
+        A number between two finite differences, below the lowest or above the highest.
     """
     order = np.argsort(differences, kind="stable")
     sorted_, gain = differences[order], np.concatenate([[0.0], np.cumsum((scores - null_scores)[order])])

@@ -9,6 +9,8 @@ from keras import ops
 
 from lmzoo.tensor_types import Tensor
 
+_LEAST_LENGTH = 1e-6  # that a vector is divided by
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LayerNorm(keras.layers.LayerNormalization):
@@ -52,18 +54,17 @@ class LayerNorm(keras.layers.LayerNormalization):
         return normal * gamma + beta, gradient
 
 
-def unit_vectors(x: Tensor, epsilon: float = 1e-6) -> Tensor:
+def unit_vectors(x: Tensor) -> Tensor:
     """Vectors divided by their lengths.
 
     `keras.ops.normalize` has gradients that are NaN where a vector is zero.
 
     Args:
         x: float (..., H).
-        epsilon: float, least length to divide by.
 
     Returns:
         Float32 (..., H); zeros stay zeros.
     """
     x = ops.cast(x, "float32")
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
-    return x * ops.rsqrt(ops.maximum(squares, epsilon**2))
+    return x * ops.rsqrt(ops.maximum(squares, _LEAST_LENGTH**2))

@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from rich.console import Console
 
 from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.segment_pairing import segment_pairs
@@ -105,9 +104,10 @@ def _tokenizer(run: Run, documents: TrainingDocuments) -> Tokenizer:
         tokenizer.load_assets(folder)
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} tokens")
-    options = {"verbose": run.verbose and Console(stderr=True).is_terminal, **recipe.of.special_tokens}
     with run.said_warnings():
-        tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, **options)
+        tokenizer = train_tokenizer(
+            documents, kind, recipe.vocabulary_size, verbose=run.verbose, **recipe.of.special_tokens
+        )
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
     with atomic_file(file) as temporary:  # the last one: where it is, the others are

@@ -20,7 +20,7 @@ from lmzoo.tasks.base.numpy_outputs import log_softmax
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
-from lmzoo.text.span_labels import OUTSIDE, allowed_transitions, best_path, marks_spans, spans_of
+from lmzoo.text.span_labels import OUTSIDE, allowed_transitions, best_path, labels_of_span, marks_spans, spans_of
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
@@ -195,15 +195,9 @@ class TokenClassifier(Task):
                 raise ValueError(f"`y[{i}]`: the span {span!r:.80} shares a word with another one.")
             if (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"]):
                 widened.append(i)
-            for k in inside:
-                labels[k] = self._mark(span["label"], first=k == inside[0], last=k == inside[-1])
+            for k, label in zip(inside, labels_of_span(span["label"], len(inside), self.labels), strict=True):
+                labels[k] = label
         return labels
-
-    def _mark(self, type_: str, first: bool, last: bool) -> str:
-        """The label, in the scheme of the model's labels, of a word that begins or ends a span."""
-        wishes = ["S", "B", "I"] if first and last else ["B", "I"] if first else ["E", "I"] if last else ["I"]
-        known = set(self.labels or ())
-        return next((f"{mark}-{type_}" for mark in wishes if f"{mark}-{type_}" in known), f"B-{type_}")
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
         """All labels in a row as int32, -100 where none counts."""
@@ -326,7 +320,7 @@ class TokenClassifier(Task):
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
         from lmzoo.text.graphs.span_labels import SpanGraph
 
-        pack, join = WordPackerGraph(self.text_preprocessor), SpanGraph(self.class_names, marks_spans(self.labels))
+        pack, join = WordPackerGraph(self.text_preprocessor), SpanGraph(self.class_names)
 
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,11 +31,21 @@ def with_marks(labels: Collection[str]) -> set[str]:
     return {*labels, *(f"{mark}-{type_}" for mark, _ in pairs for _, type_ in pairs)}
 
 
-def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The spans that the labels of a text's words mark.
+# === Reading spans ===
+
+
+def _continues(before: str, label: str) -> bool:
+    """Whether a word with `label` belongs to the span of the word before it, labelled `before`.
 
     The rule is that of conlleval, which is seqeval's by default: a span of any marks goes on until the type changes,
     "B-" or "S-" begins another one, or "E-" or "S-" has ended it.
+    """
+    (mark_before, type_before), (mark, type_) = split_label(before), split_label(label)
+    return type_ == type_before and mark in ("I", "E") and mark_before in ("B", "I")
+
+
+def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The spans that the labels of a text's words mark, as conlleval and by default seqeval read them.
 
     Args:
         labels: one for each word.
@@ -52,18 +63,63 @@ def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
     """
     spans: list[tuple[str, int, int]] = []
     for i, label in enumerate(labels):
-        mark, type_ = split_label(label)
+        type_ = split_label(label)[1]
         if i and _continues(labels[i - 1], label):
             spans[-1] = (type_, spans[-1][1], i + 1)
-        elif mark != OUTSIDE:
+        elif type_:
             spans.append((type_, i, i + 1))
     return spans
 
 
-def _continues(before: str, label: str) -> bool:
-    """Whether a word with `label` belongs to the span of the word before, labelled `before`."""
-    (mark_before, type_before), (mark, type_) = split_label(before), split_label(label)
-    return type_ == type_before and mark in ("I", "E") and mark_before in ("B", "I")
+class SpanTable(NamedTuple):
+    """What `spans_of` knows of labels, as arrays that ops of any backend can look it up in.
+
+    The arrays have an entry more than there are labels, at C: it stands for no word, such as before a text's first.
+
+    Attributes:
+        types: names of the types of spans; "" is outside of them.
+        type_of: int32 (C + 1,), for each label its type.
+        outside: bool (C + 1,), whether a word with this label is outside of spans.
+        continues: bool (C + 1, C + 1), whether a word with the column's label belongs to the span of the word before
+            it, which has the row's label.
+    """
+
+    types: list[str]
+    type_of: np.ndarray
+    outside: np.ndarray
+    continues: np.ndarray
+
+    @classmethod
+    def of(cls, labels: Sequence[str]) -> SpanTable:
+        """The table of C labels; if they do not mark spans, every word is one, and its label the type."""
+        marked, count = marks_spans(labels), len(labels)
+        names = [*(split_label(label)[1] if marked else label for label in labels), ""]
+        types = sorted(set(names))
+        continues = np.zeros((count + 1, count + 1), bool)
+        if marked:
+            continues[:-1, :-1] = [[_continues(before, label) for label in labels] for before in labels]
+        outside = np.array([*(marked and label == OUTSIDE for label in labels), True])
+        return cls(types, np.array([types.index(name) for name in names], "int32"), outside, continues)
+
+
+# === Writing spans ===
+
+
+def labels_of_span(type_: str, length: int, labels: Collection[str]) -> list[str]:
+    """The labels of a span's words, in the scheme that all labels show: such as "B-PER", "I-PER", or "B-PER", "E-PER".
+
+    Args:
+        type_: of the span.
+        length: int, how many words the span has.
+        labels: names of all classes.
+    """
+
+    def first_known(*marks: str) -> str:
+        return next((label for mark in marks if (label := f"{mark}-{type_}") in labels), f"B-{type_}")
+
+    if length == 1:
+        return [first_known("S", "B", "I")]
+    return [first_known("B", "I"), *[first_known("I")] * (length - 2), first_known("E", "I")]
 
 
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -78,18 +134,13 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
     Returns:
         Bool arrays: (C, C), from the row's label to the column's; (C,) at the start; (C,) at the end of a text.
     """
+    continues = SpanTable.of(labels).continues[:-1, :-1]  # (C, C)
     split = [split_label(label) for label in labels]
-    ended = any(mark == "E" for mark, _ in split)
     begun = {type_ for mark, type_ in split if mark in ("B", "S")}
-    inside = np.array([mark in ("I", "E") for mark, _ in split])
-    bound = inside & np.array([type_ in begun for _, type_ in split])  # needs a span to go on with
-    open_ = np.array([mark in ("B", "I") for mark, _ in split])
-    types = np.array([type_ for _, type_ in split])
-    same = types[:, None] == types
-    after = np.where(bound, open_[:, None] & same, True)  # (C, C)
-    if ended:  # an open span has to go on
-        after &= np.where(open_[:, None], inside & same, True)
-    return after, ~bound, ~open_ if ended else np.ones(len(split), bool)
+    bound = np.array([mark in ("I", "E") and type_ in begun for mark, type_ in split])  # (C,), goes on with a span
+    ended = any(mark == "E" for mark, _ in split)
+    open_ = np.array([ended and mark in ("B", "I") for mark, _ in split])  # (C,), has to be gone on with
+    return np.where(bound | open_[:, None], continues, True), ~bound, ~open_
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:

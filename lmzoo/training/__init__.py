@@ -2,7 +2,7 @@
 
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
-from lmzoo.training.metrics import MicroF1, PearsonCorrelation, spearman
+from lmzoo.training.metrics import MicroF1, PearsonCorrelation
 from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
 from lmzoo.training.resuming import ResumableCheckpoint
 from lmzoo.training.schedules import InverseSquareRoot, WarmUp
@@ -22,5 +22,4 @@ __all__ = [
     "ResumableCheckpoint",
     "UnrolledLoss",
     "WarmUp",
-    "spearman",
 ]

@@ -1,4 +1,4 @@
-"""Loss and metric of question answering: logits over a row's positions for an answer's first and last token."""
+"""Loss and metric of question answering: logits for the positions of an answer's first and last token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanCrossentropy(keras.losses.Loss):
-    """Mean of two cross-entropies over the positions of a row, of an answer's first and of its last token.
+    """The mean cross-entropy of the positions of an answer's first and last token.
 
     Args:
         name: name of the loss.
@@ -23,7 +23,7 @@ class SpanCrossentropy(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each row, float (B,)."""
+        """The loss of each sequence, float (B,)."""
         logits = ops.transpose(y_pred, (0, 2, 1))  # (B, 2, T)
         losses = ops.sparse_categorical_crossentropy(ops.cast(y_true, "int32"), logits, from_logits=True)  # (B, 2)
         return ops.mean(losses, axis=-1)
@@ -31,7 +31,7 @@ class SpanCrossentropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanAccuracy(keras.metrics.Mean):
-    """The share of rows whose first and last token are both the likeliest ones.
+    """The share of sequences in which the first and the last token of the answer are both the likeliest.
 
     Args:
         name: name of the metric.

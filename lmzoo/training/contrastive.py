@@ -1,6 +1,6 @@
-"""Objectives for vectors of texts that come in pairs: rows 2i and 2i + 1 of a batch belong together.
+"""Losses and metrics of paired text vectors: texts 2i and 2i + 1 of a batch are partners.
 
-B pairs, 2B rows, H features.
+B: pairs in a batch, of 2B texts; H: features.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from lmzoo.training.metrics import PearsonCorrelation
 
 
 def pair_cosines(vectors: Any) -> Any:
-    """Cosines of all first texts with all second texts.
+    """The cosines of all first texts with all second texts.
 
     Args:
         vectors: float (2B, H), of any length.
 
     Returns:
-        Float32 (B, B), rows for the first texts; those of the pairs are on the diagonal.
+        Float32 (B, B), a row for each first text; the pairs are on the diagonal.
     """
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.matmul(pairs[:, 0], ops.transpose(pairs[:, 1]))
 
 
 def _candidates(texts: Any, vectors: Any) -> tuple[Any, Any]:
-    """What each row is to tell apart: the other sides of all pairs.
+    """The candidates among which each text must find its partner: the other sides of all pairs.
 
     Args:
         texts: (2B,), a number for each text, the same for equal texts.
         vectors: float (2B, H).
 
     Returns:
-        Cosines float32 (2B, B), column i for pair i, -1e9 where the candidate is no wrong answer: it is the same text
-        as the row itself or as its partner, or the partner of the same text elsewhere. And bool (2B, B), the partners.
+        Cosines, float32 (2B, B), with column i for pair i, and -1e9 where a candidate is neither the partner nor wrong:
+        it equals the text itself or its partner, or is the partner of an equal text. And bool (2B, B), the partners.
     """
     cosines = pair_cosines(vectors)  # (B, B)
     sides = ops.reshape(texts, (-1, 2))  # (B, 2)
@@ -53,13 +53,13 @@ def _candidates(texts: Any, vectors: Any) -> tuple[Any, Any]:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MultipleNegativesRanking(keras.losses.Loss):
-    """Cross-entropy of finding each text's partner among those of all pairs of the batch.
+    """The cross-entropy of finding each text's partner among the other sides of all pairs of the batch.
 
-    Scores are cosines divided by a temperature. With first texts in search of second ones alone this is the loss of
+    Scores are cosines divided by a temperature. If only first texts looked for second ones, this would be the loss of
     Henderson et al. (2017, https://arxiv.org/abs/1705.00652) on the scores of SimCSE (Gao et al., 2021,
-    https://arxiv.org/abs/2104.08821). Here both sides search, and the mean over all rows is that of both directions,
-    as in CLIP (Radford et al., 2021, https://arxiv.org/abs/2103.00020). A candidate that is the same text as the row
-    itself or as its partner, or that is a partner of the same text in another pair, is not counted as wrong.
+    https://arxiv.org/abs/2104.08821). Here both sides look for each other, and the loss is the mean of both
+    directions, as in CLIP (Radford et al., 2021, https://arxiv.org/abs/2103.00020). A candidate that equals the text
+    itself or its partner, or that is the partner of an equal text, does not count as wrong.
 
     The weight of a pair scales its own two terms; its texts remain wrong answers for others.
 
@@ -69,7 +69,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
         name: str.
 
     Call arguments: `y_true` (2B,), a number for each text, the same for equal texts; `y_pred` float (2B, H), the
-    vectors; `sample_weight` (2B,), the same for both rows of a pair.
+    vectors; `sample_weight` (2B,), the same for both texts of a pair.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
         self.temperature = temperature
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each row: float32 (2B,)."""
+        """The loss of each text: float32 (2B,)."""
         cosines, partners = _candidates(y_true, y_pred)
         found = ops.sum(ops.where(partners, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
         # log(sum exp(s)) - s_partner is zero and rounding errors where the partner is found.
@@ -96,7 +96,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairCosineError(keras.losses.Loss):
-    """Squared difference of a pair's cosine and its label (Reimers and Gurevych, 2019, section 3).
+    """The squared difference of a pair's cosine and its label (Reimers and Gurevych, 2019, section 3).
 
     https://arxiv.org/abs/1908.10084
 
@@ -112,21 +112,21 @@ class PairCosineError(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each row: float32 (2B,), a pair's twice."""
+        """The loss of each text: float32 (2B,), the same for both of a pair."""
         return ops.square(ops.repeat(_cosines_of_partners(y_pred), 2) - ops.reshape(y_true, (-1,)))
 
 
 def _cosines_of_partners(vectors: Any) -> Any:
-    """Float32 (B,)."""
+    """The cosine of each pair, float32 (B,)."""
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.sum(pairs[:, 0] * pairs[:, 1], axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairAccuracy(keras.metrics.Mean):
-    """Share of the texts whose partner is the nearest by cosine among those of all pairs of the batch.
+    """The share of texts whose partner is the nearest by cosine among the other sides of all pairs of the batch.
 
-    It depends on the size of the batch: the more pairs, the harder.
+    It depends on the batch size: the more pairs, the harder.
 
     Args:
         name: str.

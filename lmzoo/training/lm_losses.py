@@ -10,15 +10,15 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class UnrolledLoss(keras.losses.Loss):
-    """Of a row of words the sum over its steps of the negative log-likelihoods, of two directions their mean.
+    """The negative log-likelihood of a sequence of words: summed over its steps, averaged over both directions.
 
-    That is the loss of one word times the number of steps, whose gradient ELMo was trained with (bilm-tf).
+    ELMo was trained with its gradient (bilm-tf). It is the mean loss of a word times the number of steps.
 
     Args:
         reduction: as in `keras.losses.Loss`.
         name: str.
 
-    Call arguments: `y_true` (B, T, 2), not looked at; `y_pred` float (B, T, 2), log-probabilities of the words, 0 where
+    Call arguments: `y_true` (B, T, 2), unused; `y_pred` float (B, T, 2), log-probabilities of the words, 0 where
     there is no word.
     """
 
@@ -26,16 +26,16 @@ class UnrolledLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each row: float32 (B,)."""
+        """The loss of each sequence: float32 (B,)."""
         return -ops.sum(ops.mean(y_pred, axis=-1), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Perplexity(keras.metrics.Metric):
-    """Exponential of the mean negative log-likelihood of all words.
+    """The exponential of the mean negative log-likelihood of all words.
 
     Args:
-        side: index on the last axis, the direction to look at; None for all.
+        side: index on the last axis of the direction that counts; None for both.
         name: str.
         dtype: dtype of the result.
 
@@ -61,7 +61,7 @@ class Perplexity(keras.metrics.Metric):
         self.count = self.add_variable((), "zeros", name="count")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Adds a batch; weights are not looked at."""
+        """Adds a batch; weights are unused."""
         targets, found = ops.convert_to_tensor(y_true), ops.cast(y_pred, self.dtype)
         if self.side is not None:
             targets, found = targets[..., self.side], found[..., self.side]

@@ -8,13 +8,16 @@ import keras
 
 
 def loss_of_logits(loss: Any) -> Any:
-    """What a model of logits is compiled with for `loss`: if that is the name of a cross-entropy, the one of logits.
+    """The loss to compile a model with whose outputs are logits.
 
     Args:
-        loss: as `keras.Model.compile` takes it; a dict of them, too.
+        loss: as `keras.Model.compile` takes it, also a dict of losses.
+
+    Returns:
+        For the name of a cross-entropy, the one that takes logits; any other loss as it is.
 
     Raises:
-        ValueError: for a cross-entropy of probabilities, with which nothing would be learnt.
+        ValueError: for a cross-entropy of probabilities: nothing would be learnt with it.
     """
     if isinstance(loss, dict):
         return {name: loss_of_logits(part) for name, part in loss.items()}

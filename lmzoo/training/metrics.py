@@ -1,11 +1,10 @@
-"""Correlations, how well scores follow those of people; F1 of any number of labels."""
+"""Pearson's correlation over all examples, and micro F1 for any number of labels."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 
@@ -17,7 +16,7 @@ class PearsonCorrelation(keras.metrics.Metric):
     keeps means and sums of squared deviations and merges each batch's into them, which does not lose precision as sums
     of squares would (Chan et al., 1979, "Updating formulae and a pairwise algorithm for computing sample variances").
 
-    The result is NaN as long as labels or predictions are all the same.
+    The result is NaN while all labels, or all predictions, are equal.
 
     Args:
         name: str.
@@ -75,9 +74,9 @@ class PearsonCorrelation(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MicroF1(keras.metrics.F1Score):
-    """F1 of all labels of all examples together, where an example may have any number of them.
+    """F1 over all labels of all examples, where an example may have any number of labels.
 
-    Keras' own takes probabilities; this one takes logits, and a label is predicted where its probability is at least
+    Keras' own metric takes probabilities. This one takes logits; a label is predicted if its probability is at least
     one half.
 
     Args:
@@ -111,40 +110,3 @@ class MicroF1(keras.metrics.F1Score):
         """The constructor's arguments."""
         config = super().get_config()
         return {"name": config["name"], "dtype": config["dtype"]}
-
-
-def spearman(a: Any, b: Any) -> float:
-    """Spearman's correlation: Pearson's of the ranks, equal values sharing the mean of theirs.
-
-    Args:
-        a: float array (n,), such as labels.
-        b: float array (n,), such as scores.
-
-    Returns:
-        A number between -1 and 1; NaN if all values of `a` or `b` are the same.
-
-    Raises:
-        ValueError: if they differ in length, hold fewer than two values, or NaN.
-
-    Example:
-
-    ```python
-    from lmzoo.training import spearman
-
-    spearman([1, 2, 3, 4], [0.1, 0.4, 0.2, 8.0])  # 0.8
-    ```
-    """
-    first, second = np.asarray(a, "float64"), np.asarray(b, "float64")
-    if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
-        raise ValueError(f"Expected two arrays of the same n values, n > 1; got {first.shape} and {second.shape}.")
-    if np.isnan(first).any() or np.isnan(second).any():
-        raise ValueError("NaN has no rank: leave out such examples first.")
-    first, second = _centred_ranks(first), _centred_ranks(second)
-    norms = float(np.sqrt((first @ first) * (second @ second)))
-    return float(first @ second) / norms if norms else float("nan")
-
-
-def _centred_ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # from 1 on
-    return ranks - (len(values) + 1) / 2

@@ -1,4 +1,4 @@
-"""The optimizers of the published models: AdamW and LAMB with a schedule as optimizer state, Adagrad as bilm-tf's."""
+"""The optimizers of the published models: AdamW and LAMB with a resizable schedule, and bilm-tf's Adagrad."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORTH_COMPILING = 1_000_000  # weights; XLA takes seconds to compile what saves
 
 
 def _checked_rate(rate: Any) -> Any:
-    """A learning rate, a schedule, or a function of none."""
+    """A checked number; anything else, such as a schedule, as it is."""
     if not isinstance(rate, numbers.Real):
         return rate
     if not 0 <= (number := float(rate)) < math.inf:
@@ -26,9 +26,9 @@ def _checked_rate(rate: Any) -> Any:
 class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a linear warm-up and decay that can be re-sized.
 
-    The schedule multiplies `learning_rate`, which stays an ordinary variable: `ReduceLROnPlateau` and its kin can set
-    it, and a second `fit` can start a new ramp without recompiling. On TensorFlow the update of a model of a million
-    weights or more is compiled with XLA.
+    The schedule multiplies `learning_rate`, which stays an ordinary variable: callbacks such as `ReduceLROnPlateau` can
+    set it, and a second `fit` can start a new ramp without recompiling. On TensorFlow the update of a model of a
+    million weights or more is compiled with XLA.
 
     Args:
         learning_rate: float, the peak.
@@ -92,7 +92,7 @@ class AdamW(keras.optimizers.Optimizer):
         Args:
             warmup_steps: int, steps of linear growth from 0 to `learning_rate`.
             total_steps: int, step at which the rate has fallen linearly to 0; 0 keeps it constant after the warm-up.
-            elapsed: int, steps of the ramp that lie behind already, when training is resumed.
+            elapsed: int, steps of the ramp that were done before training was resumed.
 
         Raises:
             ValueError: before `build`.
@@ -134,11 +134,11 @@ class AdamW(keras.optimizers.Optimizer):
     def stateless_apply(
         self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """See `keras.optimizers.Optimizer`; while gradients are gathered, a batch costs no more than the gathering."""
+        """See `keras.optimizers.Optimizer`; batches that only accumulate gradients do not pay for an update."""
         steps, base = self.gradient_accumulation_steps, super().stateless_apply
         if not steps or self.use_ema or self.loss_scale_factor or keras.backend.backend() != "jax":
             return base(optimizer_variables, grads, trainable_variables)
-        # On JAX Keras makes the whole update for every batch, and then takes it or leaves it.
+        # On JAX, Keras computes the whole update for every batch, and then uses it or not.
         with keras.StatelessScope(state_mapping=zip(self.variables, optimizer_variables, strict=True)) as scope:
             last = (self._iterations + 1) % steps == 0
             for total, grad in zip(self._accumulated_gradients, grads, strict=True):
@@ -168,7 +168,7 @@ class AdamW(keras.optimizers.Optimizer):
         step = ops.cast(self.iterations + 1, "float32")
         power_1 = ops.power(self.beta_1, step) if self.bias_correction else 0.0
         power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
-        # The same for all variables, so worked out once.
+        # The same for all variables, so computed once.
         self._sizes = rate * ops.sqrt(1 - power_2) / (1 - power_1), rate * self.decay
         super().apply(grads, trainable_variables)
 
@@ -186,12 +186,12 @@ class AdamW(keras.optimizers.Optimizer):
         self.assign_sub(variable, self.scaled(change, variable, index))
 
     def scaled(self, change: Any, variable: Any, index: int) -> Any:
-        """What is taken off a variable: its change, times the learning rate already, as it is.
+        """The update that is subtracted from a variable; a subclass may scale it.
 
         Args:
-            change: float tensor like the variable.
+            change: float tensor of the variable's shape, multiplied by the learning rate already.
             variable: the variable.
-            index: int, its place among those that the optimizer was built with.
+            index: int, its position among the variables that the optimizer was built with.
         """
         return change
 
@@ -210,7 +210,7 @@ class AdamW(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LAMB(AdamW):
-    """Adam whose step in each weight is scaled to the weight's own norm (You et al., 2020), for very large batches.
+    """Adam whose step is scaled to the norm of each weight (You et al., 2020), for very large batches.
 
     With `u` the update of `AdamW`, weight decay included, a weight `p` becomes `p - rate * |p| / |u| * u`, where the
     ratio of the norms is 1 if either is 0, and for variables that are excluded from decay. The defaults are those of

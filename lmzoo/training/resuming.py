@@ -1,4 +1,4 @@
-"""Training that goes on where it was interrupted, bit by bit as if it had not been."""
+"""Training that continues where it was interrupted, bit for bit as if it had not been."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from lmzoo.training.run_state import Snapshot, Snapshots
 
 
 class ResumableCheckpoint(keras.callbacks.Callback):
-    """Saves what a run needs to go on exactly where it was, in the middle of an epoch too, and goes on from it.
+    """Saves the state of a training run, also in the middle of an epoch, and continues from it.
 
-    Give the same callback to the `fit` of a task again, on the same texts, in this process or another: training goes on
-    with the batches, masks and dropout that would have come next, and on a CPU ends with the very same weights. A state
-    holds the weights, the optimizer, the seeds of dropout and the position in the data. It is written whole or not at
-    all; one that has been damaged since is passed over, with a warning, for the one before. A run that has reached its
-    last epoch trains no further, unless `epochs` has grown.
+    Pass the same callback to `fit` again, on the same texts, in this process or another: training continues with the
+    batches, masks and dropout that would have come next, and on a CPU ends with exactly the same weights. A state holds
+    the weights, the optimizer, the seeds of dropout and the position in the data. It is written whole or not at all. If
+    it is damaged later, the one before is used, with a warning. A run that has finished its last epoch trains no
+    further, unless `epochs` is larger than before.
 
-    On SIGTERM, as clusters send before they take a machine back, the step under way is finished and saved, and `fit`
-    returns; `stopped` is True then.
+    On SIGTERM, which clusters send before they reclaim a machine, the current step is finished and saved, `fit`
+    returns, and `stopped` is True.
 
-    The logs of a resumed epoch are those of its remaining batches. What other callbacks remember is not saved.
+    The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved.
 
     Args:
-        folder: where the states go; one run to a folder.
-        every: int, steps between two states; the end of an epoch by default. The end of training is always saved.
+        folder: where the states are saved; each run needs its own.
+        every: int, steps between two states; by default one is saved after each epoch. The end of training is always
+            saved.
         keep: int, how many states are kept.
 
     Raises:
-        ValueError: for `every` or `keep` below 1; from `fit` where the folder holds the run of another model or of
-            other data, and for anything but lists of texts, documents or encoded rows.
+        ValueError: for `every` or `keep` below 1; from `fit` if the folder holds a run of another model or on other
+            data, or if the data is not a list of texts, documents or encoded sequences.
 
     Example:
 
@@ -64,23 +65,23 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         self._done = self._steps = self._epochs = 0
         self._cut_short = False
 
-    # === What the `fit` of a task calls ===
+    # === Called by the `fit` of a task ===
 
     def restore(self, model: keras.Model, data: Any, epochs: int, steps: int, done: int) -> tuple[int, bool]:
-        """Brings a model back to the newest state in the folder, if there is one.
+        """Restores the newest state in the folder, if there is one.
 
         Args:
-            model: with its optimizer built.
-            data: the batches; they get the seed of the run.
-            epochs: int, epoch to stop at.
-            steps: int, steps of an epoch.
-            done: int, steps that count as done where there is no state.
+            model: a model whose optimizer is built.
+            data: the batches; their seed becomes that of the run.
+            epochs: int, the epoch to stop at.
+            steps: int, steps per epoch.
+            done: int, steps that count as done if there is no state.
 
         Returns:
-            Steps that are done, and whether the optimizer's schedule is restored for as many epochs.
+            How many steps are done, and whether the optimizer's schedule was restored for the same number of epochs.
 
         Raises:
-            ValueError: if the state is of another model or of other data.
+            ValueError: if the state belongs to another model or other data.
         """
         if not isinstance(data, Batches):
             raise ValueError(
@@ -106,7 +107,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes SIGTERM as the wish to save and stop, as long as the body runs; only in Python's main thread."""
+        """While the body runs, SIGTERM means to save and stop; in Python's main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -121,15 +122,15 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             # None stands for a handler that was not set from Python, and cannot be put back.
             signal.signal(signal.SIGTERM, signal.SIG_DFL if former is None else former)
 
-    def reopen(self, epoch: int, logs: Any = None) -> None:
-        """Lets training go on after an epoch whose first part lies before this `fit`; the first callback at its end."""
+    def reopen(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Lets training continue after an epoch that began in an earlier `fit`; called before all other callbacks."""
         if self._cut_short:
             self.model.stop_training = self._cut_short = False
 
-    # === What Keras calls: the last of the callbacks, so that what the others do is saved ===
+    # === Called by Keras: after all other callbacks, so that what they did is saved ===
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Counts, saves if it is time, and ends an epoch that was resumed where it would have ended."""
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Counts the step, saves if it is time, and ends a resumed epoch where it would have ended."""
         self._done += 1
         ends = self._done % self._steps == 0
         if self.stopped:
@@ -140,7 +141,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         elif ends and batch + 1 < self._steps and not self.model.stop_training:
             self.model.stop_training = self._cut_short = True
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves if it is time."""
         if self.stopped:
             self.model.stop_training = True
@@ -159,7 +160,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
 
 def _variables(model: keras.Model) -> Iterator[tuple[str, Any]]:
-    """All state but that of the metrics, in its order: the variables' own names differ from process to process."""
+    """All variables but those of metrics, named by their order: their own names differ between processes."""
     for part, variables in (("model", model.variables), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):
             yield f"{part}.{index}", variable

@@ -1,4 +1,4 @@
-"""The states of a run on the disk: each written whole or not at all, the last few kept, damaged ones passed over."""
+"""Saved states of a training run: written whole or not at all, the last few kept, damaged ones skipped."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _FILES = {_POSITION_FILE, _STATE_FILE, MANIFEST_FILE}
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state that was found whole.
+    """A saved state that is complete.
 
     Attributes:
         path: its directory.
         position: where the run was, a JSON object.
-        tensors: its arrays, to be read one at a time.
+        tensors: its arrays, which are read one at a time.
     """
 
     path: Path
@@ -40,25 +40,25 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """A folder of states, each a directory `step-<number>` of arrays, position and checksums.
+    """A folder of saved states, each a directory `step-<number>` with arrays, position and checksums.
 
-    A process that is killed while it writes leaves the states that were there, and perhaps a hidden directory, which
-    the next `write` removes. One process at a time may write.
+    If a process is killed while it writes, the earlier states stay, and perhaps a hidden directory, which the next
+    `write` removes. Only one process at a time may write.
 
     Attributes:
-        folder: where to; made when the first state is written.
-        keep: how many are kept, the latest ones.
+        folder: is created when the first state is written.
+        keep: how many of the latest states are kept.
     """
 
     folder: Path
     keep: int = 2
 
     def paths(self) -> list[Path]:
-        """The directories of the states, damaged ones too, in the order of their steps."""
+        """The directories of all states, including damaged ones, in the order of their steps."""
         return sorted(path for path in self.folder.glob("step-*") if path.name[5:].isdigit())
 
     def write(self, step: int, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
-        """Writes the state after `step` steps, and removes those that are too old, or of a later step than this.
+        """Writes the state after `step` steps; removes states that are too old, and those of later steps.
 
         Args:
             step: int, at least 0.
@@ -66,7 +66,7 @@ class Snapshots:
             position: a JSON object.
 
         Raises:
-            OSError: if it cannot be written; the states that were there remain.
+            OSError: if it cannot be written; the earlier states stay.
         """
         target = self.folder / f"step-{step:012d}"
         with atomic_directory(target, marker=MANIFEST_FILE, owns=_FILES) as temporary:
@@ -82,10 +82,10 @@ class Snapshots:
             shutil.rmtree(leftover, ignore_errors=True)
 
     def newest(self) -> Snapshot | None:
-        """The latest state that is whole, with a warning for each that is not; None if there are none at all.
+        """The latest complete state, with a warning for each damaged one before it; None if there are no states.
 
         Raises:
-            ValueError: if there are some, all of them damaged.
+            ValueError: if all states are damaged.
         """
         paths = self.paths()
         for path in reversed(paths):

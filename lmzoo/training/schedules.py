@@ -1,4 +1,4 @@
-"""Learning rates by step that Keras does not keep: a warm-up before any schedule, and the inverse square root."""
+"""Learning-rate schedules that Keras lacks: a warm-up before any other schedule, and the inverse square root."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from keras import ops
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """A linear rise from 0 to the first rate of another schedule, and then that schedule.
 
-    BERT's and ALBERT's code decay over all steps, of which the warm-up hides the first: at its end the rate drops a
-    little. fairseq's RoBERTa decays from the peak, over the steps that are left: `shift=True`. The first step, step 0,
-    has the rate 0. With `gradient_accumulation_steps` Keras counts batches here, not updates.
+    The code of BERT and ALBERT decays from step 0 on, below the warm-up, so that the rate drops a little where the
+    warm-up ends. fairseq's RoBERTa decays over the remaining steps only: `shift=True`. The rate of step 0 is 0. With
+    `gradient_accumulation_steps` Keras counts batches here, not updates.
 
     Args:
         schedule: `keras.optimizers.schedules.LearningRateSchedule`, such as `PolynomialDecay`.
@@ -68,7 +68,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """A constant rate for some steps, and then one that falls with the square root of the step (Vaswani et al., 2017).
 
-    Behind a `WarmUp` of as many steps it is the paper's schedule (section 5.3), of peak `(d * steps) ** -0.5` there.
+    After a `WarmUp` of as many steps it is the paper's schedule (section 5.3), where the peak is `(d * steps) ** -0.5`.
 
     Args:
         peak: float, the rate up to `steps`; after t steps it is `peak * sqrt(steps / t)`.

@@ -1,4 +1,4 @@
-"""Metrics over tokens and spans of tokens, which leave out positions whose label is -100."""
+"""Metrics of token labels and of the spans that they mark; positions with the label -100 do not count."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
-from lmzoo.text.span_labels import OUTSIDE, split_label
+from lmzoo.text.span_labels import SpanTable
 
 IGNORED = -100  # the label of positions that do not count, as in PyTorch
 
@@ -18,8 +17,8 @@ IGNORED = -100  # the label of positions that do not count, as in PyTorch
 class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """The share of labelled positions that have their label.
 
-    Keras' own, with weights (B, T), divides what it counts in a batch by the width T, so that positions of wide batches
-    count less. Here each position of each batch counts alike.
+    With weights (B, T), Keras' own metric divides what it counts in a batch by the width T, so that positions of wide
+    batches count less. Here all positions of all batches count the same.
 
     Args:
         name: name of the metric.
@@ -46,8 +45,8 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
 class SpanScore(keras.metrics.Metric):
     """Precision, recall or F1 of spans: a span counts as found if its type and both of its ends are right.
 
-    Spans are read from labels as conlleval and seqeval's default do, see `lmzoo.text.span_labels.spans_of`; the counts
-    are added up over all batches.
+    Spans are read from labels as by conlleval and, by default, seqeval: see `lmzoo.text.span_labels.spans_of`. The
+    counts are summed over all batches.
 
     Args:
         labels: names of the classes: "O", or a type after "B-", "I-", "E-" or "S-".
@@ -59,7 +58,7 @@ class SpanScore(keras.metrics.Metric):
         ValueError: for another score.
 
     `update_state` takes labels int (B, T), -100 where none counts, and logits float (B, T, C). Weights, (B,) or (B, T),
-    choose rows: those of weight 0 are left out, the others count alike.
+    select: what has the weight 0 is left out, everything else counts the same.
 
     Example:
 
@@ -80,12 +79,7 @@ class SpanScore(keras.metrics.Metric):
         super().__init__(name=name or f"span_{score}", **kwargs)
         self.labels = list(labels)
         self.score = score
-        split = [split_label(label) for label in labels]
-        types = sorted({type_ for _, type_ in split})
-        self._types = np.array([types.index(type_) for _, type_ in split], "int32")  # (C,)
-        self._outside = np.array([mark == OUTSIDE for mark, _ in split])
-        self._goes_on = np.array([mark in ("I", "E") for mark, _ in split])
-        self._open = np.array([mark in ("B", "I") for mark, _ in split])
+        self._table = SpanTable.of(labels)
         self.correct, self.predicted, self.actual = (
             self.add_variable((), "zeros", name=name) for name in ("correct", "predicted", "actual")
         )
@@ -93,39 +87,37 @@ class SpanScore(keras.metrics.Metric):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Counts the spans of a batch."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
-        valid = y_true != IGNORED
+        counts = y_true != IGNORED
         if sample_weight is not None:
             used = ops.convert_to_tensor(sample_weight) != 0
-            valid &= used if len(used.shape) == 2 else used[:, None]
-        before = _last_before(valid)  # (B, T)
-        actual, predicted = ops.maximum(y_true, 0), ops.cast(ops.argmax(y_pred, axis=-1), "int32")
-        spans = [self._span_ids(ids, valid, before) for ids in (actual, predicted)]  # each (B, T)
-        starts = [self._starts(ids, valid, before) for ids in (actual, predicted)]  # each (B, T)
-        types = [ops.take(self._types, ids) for ids in (actual, predicted)]
-        # A span is wrong where the other side has another span, or none, at one of its words.
-        differs = valid & (spans[0] != spans[1])
-        own = _positions(valid)[:, None]  # (1, 1, T)
-        of_either = (spans[0][:, :, None] == own) | (spans[1][:, :, None] == own)  # (B, T, T)
-        wrong = ops.any(differs[:, :, None] & of_either, axis=1)  # (B, T), by where the span starts
-        right = starts[0] & starts[1] & (types[0] == types[1]) & ~wrong
-        for variable, flags in ((self.correct, right), (self.predicted, starts[1]), (self.actual, starts[0])):
+            counts &= used if len(used.shape) == 2 else used[:, None]
+        # The words that count come first, so that neighbours are next to each other.
+        place = ops.arange(ops.shape(counts)[1], dtype="int32")  # (T,)
+        order = ops.argsort(ops.where(counts, place, place + ops.shape(counts)[1]), axis=1)  # (B, T)
+        sides = []
+        for ids in (y_true, ops.cast(ops.argmax(y_pred, axis=-1), "int32")):
+            ids = ops.where(counts, ids, len(self._table.outside) - 1)  # (B, T)
+            sides.append(self._spans(ops.take_along_axis(ids, order, axis=1)))
+        (starts, ends, first, types), (found_starts, found_ends, found_first, found_types) = sides
+        right = ends & found_ends & (first == found_first) & (types == found_types)  # (B, T)
+        for variable, flags in ((self.correct, right), (self.predicted, found_starts), (self.actual, starts)):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
-    def _starts(self, ids: Any, valid: Any, before: Any) -> Any:
-        """Where spans start, bool (B, T)."""
-        previous = ops.take_along_axis(ids, ops.maximum(before, 0), axis=1)
-        continued = (
-            (before >= 0)
-            & ops.take(self._goes_on, ids)
-            & ops.take(self._open, previous)
-            & (ops.take(self._types, ids) == ops.take(self._types, previous))
-        )
-        return valid & ~ops.take(self._outside, ids) & ~continued
+    def _spans(self, ids: Any) -> tuple[Any, Any, Any, Any]:
+        """Spans of labels, int32 (B, T).
 
-    def _span_ids(self, ids: Any, valid: Any, before: Any) -> Any:
-        """Where the span of each word starts, int32 (B, T); -1 outside of spans."""
-        inside = valid & ~ops.take(self._outside, ids)
-        return ops.where(inside, _last(self._starts(ids, valid, before)), -1)
+        Returns:
+            Each (B, T): where spans start, and end, bool; where the last one started, and its type, int32.
+        """
+        table = self._table
+        before = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)
+        continued = ops.take(table.continues.ravel(), before * len(table.outside) + ids)  # (B, T)
+        inside = ~ops.take(table.outside, ids)
+        starts = inside & ~continued
+        ends = inside & ~ops.pad(continued[:, 1:], ((0, 0), (0, 1)))
+        place = ops.arange(ops.shape(ids)[1], dtype="int32")  # (T,)
+        first = ops.max(ops.where(starts[:, None] & (place[:, None] >= place), place, -1), axis=2)  # (B, T)
+        return starts, ends, first, ops.take(table.type_of, ids)
 
     def result(self) -> Any:
         """The score; 0 where it is undefined."""
@@ -137,20 +129,3 @@ class SpanScore(keras.metrics.Metric):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "labels": self.labels, "score": self.score}
-
-
-def _positions(flags: Any) -> Any:
-    """0 to T - 1, int32 (1, T)."""
-    return ops.arange(ops.shape(flags)[1], dtype="int32")[None]
-
-
-def _last(flags: Any) -> Any:
-    """The last position up to each one, itself included, at which `flags` (B, T) holds; -1 if there is none."""
-    position = _positions(flags)
-    here = ops.where(flags, position, -1)  # (B, T)
-    return ops.max(ops.where(position[:, :, None] >= position[:, None], here[:, None], -1), axis=2)
-
-
-def _last_before(flags: Any) -> Any:
-    """As `_last`, without the position itself."""
-    return ops.pad(_last(flags)[:, :-1], ((0, 0), (1, 0)), constant_values=-1)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
+from lmzoo import progress
 from lmzoo.data.corpora import train_words
-from lmzoo.data.corpora.word_vocabulary import with_progress
 from lmzoo.text import TextWarning
 
 DOCUMENTS = [["The cat's hat", "the hat"], [["the", "New York", " spaced", "", "<UNK>", "<UNK>"], ["hat", "Zoo"]]]
@@ -31,11 +29,10 @@ def test_most_frequent_first():
         train_words("a text", 9)
 
 
-def test_progress_after_a_second(monkeypatch, capsys):
-    clock = iter(range(100))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock) / 2)
-    assert list(with_progress(range(7))) == list(range(7))
-    assert "7/7" in capsys.readouterr().out
-    assert list(with_progress(range(1))) == [0]
-    assert list(with_progress(range(7), verbose=False)) == list(range(7))
-    assert capsys.readouterr().out == ""
+def test_progress(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(progress, "_DELAY", -1)
+    train_words(DOCUMENTS, 6, verbose=False)
+    assert capsys.readouterr() == ("", "")
+    train_words(DOCUMENTS, 6)
+    assert "2 of 2 documents" in capsys.readouterr().err

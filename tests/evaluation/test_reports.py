@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
-from lmzoo.evaluation.reports import (
-    compare_classes,
-    report_answers,
-    report_choices,
-    report_label_sets,
-    report_numbers,
-    report_pairs,
-    report_tags,
-)
+from lmzoo.evaluation.reports import compare_classes, compare_label_sets, compare_numbers, compare_tags
 
 SPANS = ["O", "B-X", "I-X", "B-Y"]
 
@@ -29,7 +19,7 @@ def test_classes_are_compared_as_scikit_learn_does(classes):
     predicted[actual == 1] = 0
     if classes == 2:
         names, predicted[:31] = names[:2], 1
-    report = compare_classes(actual, predicted, names)
+    report = compare_classes(*([names[i] for i in side] for side in (actual, predicted)), names)
     assert report.scores["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(actual, predicted))
     assert report.scores["macro_f1"] == pytest.approx(sklearn_metrics.f1_score(actual, predicted, average="macro"))
     used = sorted({*actual, *predicted})
@@ -53,12 +43,8 @@ def test_label_sets_are_compared_as_scikit_learn_does():
     actual[:, 3] = predicted[:, 3] = 0
     actual[5:11], predicted[5:11] = actual[:6], actual[:6]
 
-    def classify(x, batch_size):
-        return [[{"label": names[i]} for i in np.flatnonzero(predicted[row])] for row in x]
-
-    y = [[names[i] for i in np.flatnonzero(row)] for row in actual]
-    task = SimpleNamespace(classify=classify, class_names=names)
-    report = report_label_sets(task, range(31), y, lambda x: [x[:17], x[17:]], batch_size=4)
+    sides = [[[names[i] for i in np.flatnonzero(row)] for row in flags] for flags in (actual, predicted)]
+    report = compare_label_sets(*sides, names)
     assert report.scores == {
         "micro_f1": pytest.approx(sklearn_metrics.f1_score(actual, predicted, average="micro")),
         "macro_f1": pytest.approx(sklearn_metrics.f1_score(actual[:, :3], predicted[:, :3], average="macro")),
@@ -70,66 +56,33 @@ def test_label_sets_are_compared_as_scikit_learn_does():
     np.testing.assert_allclose([row[1:] for row in rows], np.transpose(expected), rtol=1e-12)
 
 
-def test_one_answer_for_all_has_no_correlation():
-    assert compare_classes([0, 1, 1], [1, 1, 1], ["a", "b"]).scores["mcc"] == 0.0
+def test_no_labels_at_all():
+    report = compare_label_sets([[], []], [[], []], ["a", "b"])
+    assert report.scores == {"micro_f1": 0.0, "macro_f1": 0.0, "exact": 1.0}
+    assert report.tables["classes"][1] == [["a", 0.0, 0.0, 0.0, 0], ["b", 0.0, 0.0, 0.0, 0]]
+
+
+@pytest.mark.parametrize("actual", ["abb", "bbb"])
+def test_one_answer_for_all_has_no_correlation(actual):
+    assert compare_classes(list(actual), ["b", "b", "b"], ["a", "b"]).scores["mcc"] == 0.0
 
 
 def test_correlations():
-    labels, predicted = np.array([1.0, 2.0, 4.0, 3.0]), np.array([[1.0], [3.0], [4.0], [9.0]])
-    task = SimpleNamespace(predict=lambda x, batch_size, verbose: predicted[x])
-    report = report_numbers(task, range(4), labels, lambda x: [x[:3], x[3:]], batch_size=4)
-    pearson = np.corrcoef(labels, predicted[:, 0])[0, 1]
-    assert report.scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
-    vectors = np.array([[3.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
-    task = SimpleNamespace(embed=lambda x, batch_size: vectors[x])
-    pairs = ([0, 0, 0], [1, 2, 3])  # cosines 1, 0.71, 0
-    report = report_pairs(task, pairs, [0.9, 0.5, 0.1], lambda x: [x], batch_size=4)
-    pearson = np.corrcoef([0.9, 0.5, 0.1], [1, 0.5**0.5, 0])[0, 1]
-    assert report.scores == pytest.approx({"pearson": pearson, "spearman": 1.0})
-
-
-def test_choices_and_answers():
-    task = SimpleNamespace(choose=lambda x, batch_size: [{"index": i} for i in x])
-    assert (
-        report_choices(task, [1, 2, 0], [1, 0, 0], lambda x: [x[:2], x[2:]], batch_size=4).scores["accuracy"] == 2 / 3
-    )
-    task = SimpleNamespace(answer=lambda x, batch_size: [{"text": text} for text in x])
-    golds = [[{"text": "Ada", "answer_start": 0}], []]
-    report = report_answers(task, ["the Ada", "Bob"], golds, lambda x: [x], batch_size=4)
-    assert report.scores["exact_match"] == 50
-    assert report.scores["unanswerable_accuracy"] == 0
-
-
-class Tagger:
-    """Stands for a model: says which labels it gives to the words that it sees."""
-
-    def __init__(self, labels, given):
-        self.labels = self.class_names = labels
-        self._given = given
-
-    def encode_inputs(self, texts):
-        first = [k if label else -1 for row in self._given for k, label in enumerate(row)]
-        splits = np.cumsum([0, *map(len, self._given)])
-        return type("Encoded", (), {"first": np.array(first), "word_splits": splits})
-
-    def predict(self, encoded, batch_size, verbose):
-        logits = np.zeros((len(self._given), 9, len(self.labels)))
-        for i, row in enumerate(self._given):
-            for k, label in enumerate(row):
-                if label:
-                    logits[i, k, self.labels.index(label)] = 1
-        return logits
-
-
-def _tags(labels, actual, given):
-    x = [["w"] * len(row) for row in actual]
-    return report_tags(Tagger(labels, given), x, actual, lambda x: [x], batch_size=4)
+    labels, predicted = [1.0, 2.0, 4.0, 3.0], [1.0, 3.0, 4.0, 9.0]
+    pearson = np.corrcoef(labels, predicted)[0, 1]
+    assert compare_numbers(labels, predicted).scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
+    # Ranks 1.5 1.5 3 4 and 1 2 3.5 3.5: deviations -1 -1 .5 1.5 and -1.5 -.5 1 1, products 1.5 .5 .5 1.5.
+    ties = compare_numbers([1, 1, 2, 3], [0.0, 0.5, 7.0, 7.0])
+    assert ties.scores["spearman"] == pytest.approx(4 / np.sqrt(4.5 * 4.5))
+    assert compare_numbers([1.0], [2.0]).scores == {}
+    constant = compare_numbers([1.0, 1.0], [1.0, 2.0]).scores
+    assert constant == pytest.approx({"pearson": np.nan, "spearman": np.nan}, nan_ok=True)
 
 
 def test_spans_are_counted_by_type():
     actual = [["B-X", "I-X", "O", "B-Y"], ["B-Y", "O"], ["B-X"]]
-    given = [["B-X", "I-X", "O", "B-X"], ["B-Y", "B-Y"], [None]]  # the last word was cut off
-    report = _tags(SPANS, actual, given)
+    given = [["B-X", "I-X", "O", "B-X"], ["B-Y", "B-Y"], ["O"]]
+    report = compare_tags(actual, given, SPANS)
     assert report.tables["types"][1] == [["X", 0.5, 0.5, 0.5, 2], ["Y", 0.5, 0.5, 0.5, 2]]
     assert report.scores == pytest.approx(
         {"accuracy": 4 / 7, "span_precision": 0.5, "span_recall": 0.5, "span_f1": 0.5, "macro_f1": 0.5}
@@ -137,6 +90,13 @@ def test_spans_are_counted_by_type():
 
 
 def test_labels_that_mark_no_spans():
-    report = _tags(["NOUN", "VERB", "X"], [["NOUN", "VERB"], ["NOUN"]], [["NOUN", "NOUN"], [None]])
+    report = compare_tags([["NOUN", "VERB"], ["NOUN"]], [["NOUN", "NOUN"], [""]], ["NOUN", "VERB", "X"])
     assert report.tables["labels"][1] == [["NOUN", 0.5, 0.5, 0.5, 2], ["VERB", 0.0, 0.0, 0.0, 1]]
     assert report.scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.25})
+
+
+def test_texts_without_spans():
+    report = compare_tags([["O", "O"]], [["O", "O"]], SPANS)
+    assert report.tables["types"][1] == []
+    zeros = dict.fromkeys(("span_precision", "span_recall", "span_f1", "macro_f1"), 0.0)
+    assert report.scores == {"accuracy": 1.0, **zeros}

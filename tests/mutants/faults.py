@@ -141,8 +141,8 @@ FAULTS = (
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
         "text/span_labels.py",
-        "after = np.where(bound, open_[:, None] & same, True)  # (C, C)",
-        "after = np.where(bound[:, None], open_ & same, True)  # (C, C)",
+        "return np.where(bound | open_[:, None], continues, True), ~bound, ~open_",
+        "return np.where((bound | open_)[:, None], continues, True), ~bound, ~open_",
     ),
     Fault(
         "the order of examples does not depend on the seed",
@@ -404,8 +404,8 @@ FAULTS = (
     Fault(
         "precision and recall of classes are mixed up in reports",
         "evaluation/reports.py",
-        "right, there, said = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)",
-        "right, there, said = np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)",
+        "by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=names",
+        "by_class = metrics.precision_recall_fscore_support(predicted, actual, labels=names",
     ),
     # === What files bring back ===
     Fault(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lmzoo.data.corpora import pack_documents, pack_sentences, train_wordpiece
+from lmzoo.data.corpora import pack_documents, pack_sentences, sequences, train_wordpiece
 from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer
 from lmzoo.text.validate_text import collect_warnings
 
@@ -53,12 +53,13 @@ def test_rare_pieces_are_not_learnt() -> None:
 @pytest.mark.parametrize("batch", [1, 2, 256])
 @pytest.mark.parametrize("length", [5, 7, 11])
 def test_documents_are_packed_without_loss(
-    make_preprocessor: Callable[..., Preprocessor], length: int, batch: int
+    make_preprocessor: Callable[..., Preprocessor], monkeypatch: pytest.MonkeyPatch, length: int, batch: int
 ) -> None:
+    monkeypatch.setattr(sequences, "_BATCH", batch)
     documents = ["ab " * n + "a," * (n % 3) for n in (4, 0, 1, 9, 2, 13)] + [""]
     preprocessor = make_preprocessor(length)
     with pytest.warns(TextWarning, match="^2 of 7 documents held no tokens and were left out"):
-        rows = pack_documents(iter(documents), preprocessor, batch)
+        rows = pack_documents(iter(documents), preprocessor)
     running = [token for ids in preprocessor.tokenizer.tokenize(documents) if ids for token in [*ids, 3]]
     count, room = len(running) // (length - 2), length - 2
     assert len(rows) == count
@@ -83,7 +84,10 @@ def test_too_little_for_a_row(make_preprocessor: Callable[..., Preprocessor], do
 
 @pytest.mark.parametrize("across", [True, False])
 @pytest.mark.parametrize("length", [5, 11, 40])
-def test_sentences_stay_whole(make_preprocessor: Callable[..., Preprocessor], across: bool, length: int) -> None:
+def test_sentences_stay_whole(
+    make_preprocessor: Callable[..., Preprocessor], monkeypatch: pytest.MonkeyPatch, across: bool, length: int
+) -> None:
+    monkeypatch.setattr(sequences, "_BATCH", 3)
     packer = make_preprocessor(sequence_length=length)
     words = ["a", "aa", "b", "abc", "b,"]
     rng = np.random.default_rng(7)
@@ -93,7 +97,7 @@ def test_sentences_stay_whole(make_preprocessor: Callable[..., Preprocessor], ac
     documents[4] = []
     start, end = (packer.tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
     with pytest.warns(TextWarning, match="^1 of 13 documents held no tokens"):
-        encoded = pack_sentences(documents, packer, across_documents=across, batch=3)
+        encoded = pack_sentences(documents, packer, across_documents=across)
     rows = [encoded.select([i]).token_ids.tolist() for i in range(len(encoded))]
     assert all(row[0] == start and len(row) <= length for row in rows)
     sentences = [[[*packer.tokenizer.tokenize([s])[0], end] for s in document] for document in documents]

@@ -7,7 +7,15 @@ import itertools
 import numpy as np
 import pytest
 
-from lmzoo.text.span_labels import allowed_transitions, best_path, marks_spans, spans_of, with_marks
+from lmzoo.text.span_labels import (
+    SpanTable,
+    allowed_transitions,
+    best_path,
+    labels_of_span,
+    marks_spans,
+    spans_of,
+    with_marks,
+)
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
 
@@ -67,6 +75,46 @@ def test_spans_follow_seqeval():
 )
 def test_spans_by_hand(labels, expected):
     assert spans_of(labels) == expected
+
+
+def test_the_table_says_what_spans_are():
+    table = SpanTable.of(LABELS)
+    for ids in itertools.product(range(len(LABELS)), repeat=2):
+        labels = [LABELS[k] for k in ids]
+        spans = spans_of(labels)
+        assert table.continues[ids] == ((0, 2) in [span[1:] for span in spans]), labels
+        for place, k in enumerate(ids):
+            types = [type_ for type_, first, end in spans if first <= place < end]
+            assert [table.types[table.type_of[k]]] == (types or [""])
+            assert table.outside[k] == (not types)
+    assert not table.continues[-1].any()  # no word
+    assert not table.continues[:, -1].any()
+    assert table.outside[-1]
+
+
+def test_the_table_of_labels_that_mark_no_spans():
+    table = SpanTable.of(["O", "NOUN"])
+    assert [table.types[k] for k in table.type_of] == ["O", "NOUN", ""]
+    assert table.outside.tolist() == [False, False, True]
+    assert not table.continues.any()
+
+
+@pytest.mark.parametrize(
+    ("labels", "length", "expected"),
+    [
+        ("OBIES", 1, "S"),
+        ("OBIES", 4, "BIIE"),
+        ("OBIES", 2, "BE"),
+        ("OBI", 1, "B"),
+        ("OBI", 3, "BII"),
+        ("OI", 2, "II"),
+        ("OI", 1, "I"),
+        ("OB", 2, "BB"),
+    ],
+)
+def test_labels_of_a_span(labels, length, expected):
+    labels = [mark if mark == "O" else f"{mark}-PER" for mark in labels]
+    assert labels_of_span("PER", length, labels) == [f"{mark}-PER" for mark in expected]
 
 
 def test_which_labels_mark_spans():

@@ -1,4 +1,4 @@
-"""Correlations: over all examples however they are batched, and of ranks with ties."""
+"""Correlation and perplexity: over all examples, however they are batched."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.training import PearsonCorrelation, Perplexity, UnrolledLoss, spearman
+from lmzoo.training import PearsonCorrelation, Perplexity, UnrolledLoss
 
 rng = np.random.default_rng(7)
 X = rng.normal(3.0, 1.3, 61)
@@ -71,35 +71,6 @@ def test_pearson_starts_again_and_is_saved():
     metric.update_state(X, -X)
     metric.reset_state()
     assert pearson_of((X, Y), metric=metric) == pytest.approx(np.corrcoef(X, Y)[0, 1], abs=1e-6)
-
-
-def test_spearman_by_hand():
-    # Ranks 1.5 1.5 3 4 and 1 2 3.5 3.5: deviations -1 -1 .5 1.5 and -1.5 -.5 1 1, products 1.5 .5 .5 1.5.
-    assert spearman([1, 1, 2, 3], [0.0, 0.5, 7.0, 7.0]) == pytest.approx(4 / np.sqrt(4.5 * 4.5))
-    assert spearman([1, 2, 3], [1, 100, 101]) == pytest.approx(1)
-    assert spearman([1, 2, 3], [3, 2, -9]) == pytest.approx(-1)
-    assert np.isnan(spearman([1, 2], [5, 5]))
-
-
-def test_spearman_is_scipys():
-    stats = pytest.importorskip("scipy.stats")
-    for decimals in (0, 1, 9):  # with many ties, with some, without
-        x, y = X.round(decimals), Y.round(decimals)
-        assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "message"),
-    [
-        ([1, 2, 3], [1, 2], r"got \(3,\) and \(2,\)"),
-        ([1], [1], "n > 1"),
-        ([[1, 2]], [[1, 2]], r"got \(1, 2\)"),
-        ([1, np.nan], [1, 2], "NaN has no rank"),
-    ],
-)
-def test_spearman_of_what_it_cannot_rank(a, b, message):
-    with pytest.raises(ValueError, match=message):
-        spearman(a, b)
 
 
 def test_perplexity():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, TokenizedDocuments, tokenize_documents
 from lmzoo.files.atomic import atomic_file
+from lmzoo.progress import progress_bar
 from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
 from lmzoo.text.validate_text import warn
@@ -49,7 +49,7 @@ def write_corpus(
         tokenizer: a tokenizer of `lmzoo.text`; it is kept with the corpus.
         folder: where to write.
         shard_tokens: int, a file ends with the documents that bring it to so many tokens.
-        verbose: whether to show progress, if there is a terminal.
+        verbose: whether to show progress.
 
     Raises:
         TypeError: for a document that is no list of strings, naming its position.
@@ -96,7 +96,8 @@ class _Writer:
             raise ValueError(
                 f"These are not the documents that {self.folder} was begun with. {ADVICE} Or give the same ones."
             )
-        with _progress(self.folder.name, verbose) as show, ThreadPoolExecutor(1) as pool:
+        bar = progress_bar(f"Tokenizing {self.folder.name}", unit="tokens", shown=verbose)
+        with bar as advance, ThreadPoolExecutor(1) as pool:
             waiting: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
             for batch in self._batches(texts):
                 for document in batch:
@@ -105,9 +106,9 @@ class _Writer:
                 future = pool.submit(lambda batch: tokenize_documents(batch, self.tokenizer).without_empty(), batch)
                 waiting.append((future, read, digest.hexdigest()))
                 if len(waiting) > _AHEAD:
-                    self._take(*waiting.popleft(), show)
+                    advance(self._take(*waiting.popleft()))
             while waiting:
-                self._take(*waiting.popleft(), show)
+                advance(self._take(*waiting.popleft()))
         if self.parts:
             self._close(read, digest.hexdigest())
         if not self.index.shards:
@@ -133,14 +134,15 @@ class _Writer:
         if batch:
             yield batch
 
-    def _take(self, future: Future[TokenizedDocuments], read: int, digest: str, show: Callable[[int], None]) -> None:
+    def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> int:
+        """Takes in what a batch became; returns its number of tokens."""
         part = future.result()
         if len(part):
             self.parts.append(part)
             self.tokens += len(part.token_ids)
         if self.tokens >= self.shard_tokens:
             self._close(read, digest)
-        show(len(part.token_ids))
+        return len(part.token_ids)
 
     def _close(self, read: int, digest: str) -> None:
         """Writes what was tokenised as the next shard: the ends of documents and sentences, then tokens."""
@@ -170,17 +172,3 @@ def _joined(splits: list[np.ndarray]) -> np.ndarray:
 
 def _update(digest: Any, document: list[str]) -> None:
     digest.update("".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode())
-
-
-@contextlib.contextmanager
-def _progress(name: str, verbose: bool) -> Iterator[Callable[[int], None]]:
-    """A line on the terminal, if there is one; call the function with the number of tokens that came."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    counts = TextColumn("{task.completed:,} tokens, {task.fields[rate]:,.0f} tokens/s")
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), counts, TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not (verbose and console.is_terminal)) as progress:
-        task = progress.add_task(name, total=None, rate=0.0)
-        yield lambda tokens: progress.update(task, advance=tokens, rate=progress.tasks[0].speed or 0.0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.data.corpora.word_vocabulary import with_progress
 from lmzoo.files.atomic import atomic_file
+from lmzoo.progress import progress_over
 from lmzoo.text.word_splitting import words_of
 
 _BLOCK = 1 << 24  # bytes searched at once
@@ -36,15 +36,16 @@ class StoredDocuments(Sequence[list[list[str]]]):
         Args:
             documents: lists of sentences.
             path: of the file, which holds a document a line.
-            verbose: whether to show progress, if it takes more than a second.
+            verbose: whether to show progress.
 
         Raises:
             ValueError: if there are none.
         """
         if not path.exists():
             with atomic_file(path) as temporary, open(temporary, "w", encoding="ascii") as file:
-                for document in with_progress(documents, verbose):
-                    file.write(json.dumps([words_of(sentence) for sentence in document]) + "\n")
+                with progress_over(documents, "Splitting words", "documents", verbose) as read:
+                    for document in read:
+                        file.write(json.dumps([words_of(sentence) for sentence in document]) + "\n")
                 if not file.tell():
                     raise ValueError("The text holds no documents.")
         return cls(path)

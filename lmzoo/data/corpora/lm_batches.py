@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from lmzoo.data.corpora.tokenized_documents import check_documents
-from lmzoo.data.corpora.word_vocabulary import Document, sentences_of, with_progress
+from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
+from lmzoo.progress import progress_over
 from lmzoo.text import Encoded
 from lmzoo.text.batching import Batches
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START
@@ -132,20 +133,22 @@ class DocumentStreams(Batches):
         """Reads the documents for `length`, the batches that they fill, and `num_words`, ends of sentences included.
 
         Args:
-            verbose: whether to show progress, if it takes more than a second.
+            verbose: whether to show progress.
 
         Raises:
             TypeError: see `sentences_of`.
             ValueError: if there are no words, or not enough for one batch.
         """
-        sentences = sentences_of(with_progress(self.documents, verbose), warning=self.warning)
-        if self.once:
-            batches = cut_streams(sentences, self.rows, self.steps, complete=True)
-            sizes = [sum(map(len, batch)) for batch in batches]
-            self.length, self.num_words = len(sizes), sum(sizes)
-        else:
-            self.num_words = sum(len(sentence) + 1 for sentence in sentences)
-            self.length = self.num_words // (self.rows * self.steps)
+        check_documents(self.documents)
+        with progress_over(self.documents, "Counting words", "documents", verbose) as documents:
+            sentences = sentences_of(documents, warning=self.warning)
+            if self.once:
+                batches = cut_streams(sentences, self.rows, self.steps, complete=True)
+                sizes = [sum(map(len, batch)) for batch in batches]
+                self.length, self.num_words = len(sizes), sum(sizes)
+            else:
+                self.num_words = sum(len(sentence) + 1 for sentence in sentences)
+                self.length = self.num_words // (self.rows * self.steps)
         if not self.num_words:
             raise ValueError(_NO_WORDS)
         if not self.length:

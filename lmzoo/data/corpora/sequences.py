@@ -18,11 +18,13 @@ from lmzoo.data.corpora.tokenized_documents import (
 )
 from lmzoo.text import EncodedTexts, Preprocessor
 
+_BATCH = 256  # documents tokenised at once
+
 Documents = Iterable[str | Sequence[str]] | TokenCorpus
 _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
-def pack_documents(documents: Documents, preprocessor: Preprocessor, batch: int = 256) -> EncodedTexts:
+def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
     """Packs running text into full rows: `start`, pieces, `end`.
 
     Documents follow one another, separated by the end token, and rows are cut wherever they are full, so that there is
@@ -32,7 +34,6 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor, batch: int 
         documents: strings, lists of sentences, or a `TokenCorpus`, whose rows are kept in a file (see there). Those
             that hold no tokens are left out, with one warning.
         preprocessor: says how long a row is.
-        batch: int, documents tokenised at once.
 
     Returns:
         Rows of exactly `preprocessor.sequence_length` tokens.
@@ -46,7 +47,7 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor, batch: int 
 
     def blocks() -> _Blocks:
         left: list[np.ndarray] = []
-        for part in _parts(documents, preprocessor, batch):
+        for part in _parts(documents, preprocessor):
             ends = part.sentence_splits[part.document_splits[1:]]
             stream = np.concatenate([*left, np.insert(part.token_ids, ends, end)])
             count = len(stream) // room
@@ -63,7 +64,6 @@ def pack_sentences(
     documents: Documents,
     preprocessor: Preprocessor,
     across_documents: bool = True,
-    batch: int = 256,
 ) -> EncodedTexts:
     """Packs whole sentences into rows of at most `preprocessor.sequence_length` tokens (Liu et al., 2019, section 4.2).
 
@@ -77,7 +77,6 @@ def pack_sentences(
             Sentences without tokens are left out, and so are documents without sentences, with one warning.
         preprocessor: says how long a row is.
         across_documents: whether a row may hold parts of several documents.
-        batch: int, documents tokenised at once.
 
     Returns:
         Rows of different lengths.
@@ -103,7 +102,7 @@ def pack_sentences(
 
     def blocks() -> _Blocks:
         left: list[tuple[np.ndarray, np.ndarray]] = []
-        for part in _parts(documents, preprocessor, batch):
+        for part in _parts(documents, preprocessor):
             stream, units, document_splits = _units(part, room, end, across_documents)
             if across_documents:
                 stream, units = (np.concatenate(pair) for pair in zip(*left, (stream, units), strict=True))
@@ -162,13 +161,13 @@ def _ends(preprocessor: Preprocessor) -> tuple[int, int]:
     return token_to_id(packing.start), token_to_id(packing.end)
 
 
-def _parts(documents: Documents, preprocessor: Preprocessor, batch: int) -> Iterator[TokenizedDocuments]:
+def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[TokenizedDocuments]:
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         yield from documents.shards
     else:
         reader, kept = DocumentReader(documents), 0
-        for group in groups_of(reader, batch):
+        for group in groups_of(reader, _BATCH):
             part = tokenize_documents(group, preprocessor.tokenizer).without_empty()
             kept += len(part)
             yield part

@@ -7,9 +7,11 @@ import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TextIO, TypeVar, Unpack
 
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
+from lmzoo.progress import progress_over
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
@@ -19,6 +21,8 @@ from lmzoo.text.validate_text import clean_texts, warn
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked and handed over at once
 _CHARACTERS = 1000  # of WordPiece at most, as in Hugging Face's own scripts
+_COVERAGE = 0.99995  # share of the text's characters that SentencePiece learns; rarer ones are unknown
+_MOST_TEXTS = 10_000_000  # that SentencePiece learns from
 _SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in ALBERT's published models, ids 5 to 12
 
 
@@ -134,15 +138,15 @@ def train_wordpiece(
             special_tokens=[*tokens, *first],
             limit_alphabet=most,
             initial_alphabet=[piece for piece in first if len(piece) == 1],
-            show_progress=verbose,
+            show_progress=False,
         )
         learner.train_from_iterator(texts, trainer)
         return learner.get_vocab()
 
     # The trainer numbers the characters as it meets them in a hash table, and decides between equally frequent pairs by
     # these numbers. So it is told them: once without merges, to see which there are, and once with these given.
-    with tempfile.TemporaryFile("w+", encoding="ascii") as file:
-        alphabet = learn(_copied(_checked(texts), file), 0, (), _CHARACTERS).keys() - tokens
+    with _learning(texts, vocabulary_size, verbose) as checked, tempfile.TemporaryFile("w+", encoding="ascii") as file:
+        alphabet = learn(_copied(checked, file), 0, (), _CHARACTERS).keys() - tokens
         characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
         file.seek(0)
         learnt = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
@@ -199,9 +203,10 @@ def train_byte_pairs(
         min_frequency=min_frequency,
         special_tokens=first,
         initial_alphabet=list(BYTE_TOKENS),
-        show_progress=verbose,
+        show_progress=False,
     )
-    learner.train_from_iterator(_checked(texts), trainer)
+    with _learning(texts, vocabulary_size, verbose) as checked:
+        learner.train_from_iterator(checked, trainer)
     learnt = learner.get_vocab()
     merges = json.loads(learner.to_str())["model"]["merges"]
     return BytePairTokenizer([*sorted(learnt, key=learnt.__getitem__), last], merges, **special)
@@ -212,24 +217,20 @@ def train_sentencepiece(
     vocabulary_size: int,
     lowercase: bool = True,
     keep_accents: bool = False,
-    character_coverage: float = 0.99995,
-    most_texts: int = 10_000_000,
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> SentencePieceTokenizer:
     """Learns a unigram SentencePiece model (Kudo, 2018) as ALBERT's was, with the library's own trainer.
 
     Texts are cleaned by ALBERT's rules first. The settings are those that the published models hold. The result is the
-    same in every run, unless there are more than `most_texts`.
+    same in every run, unless there are more than ten million texts, of which it then draws so many.
 
     Args:
         texts: sentences. The trainer keeps them in memory, and leaves out those of over 65,536 bytes.
         vocabulary_size: int, tokens including the special ones.
         lowercase: whether to lower-case.
         keep_accents: whether to keep accents.
-        character_coverage: float, share of the text's characters that become pieces; rarer ones are unknown.
-        most_texts: int, of more texts it learns from so many; it draws others in every run.
-        verbose: whether to show the trainer's log.
+        verbose: whether to show progress.
         **special: other special tokens than ALBERT's.
 
     Returns:
@@ -249,38 +250,39 @@ def train_sentencepiece(
     """
     from sentencepiece import SentencePieceTrainer
 
-    characters, checked, written = character_map(lowercase, keep_accents), _checked(texts), io.BytesIO()
+    characters, written = character_map(lowercase, keep_accents), io.BytesIO()
     blank = SentencePieceTokenizer(**special)
     tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
     failed: list[Exception] = []  # while texts were read; the library makes an error of its own of it
 
-    def cleaned() -> Iterator[str]:
+    def cleaned(texts: Iterable[str]) -> Iterator[str]:
         try:
-            yield from (clean(text, characters) for text in checked)
+            yield from (clean(text, characters) for text in texts)
         except Exception as error:
             failed.append(error)
             raise
 
     try:
-        SentencePieceTrainer.train(
-            sentence_iterator=cleaned(),
-            model_writer=written,
-            model_type="unigram",
-            vocab_size=vocabulary_size,
-            hard_vocab_limit=False,
-            character_coverage=character_coverage,
-            input_sentence_size=most_texts,
-            max_sentence_length=1 << 16,
-            pad_id=-1 if pad is None else tokens.index(pad),
-            pad_piece=pad or "<pad>",
-            unk_id=tokens.index(unknown),
-            unk_piece=unknown,
-            bos_id=-1,
-            eos_id=-1,
-            control_symbols=[token for token in tokens if token not in (pad, unknown)],
-            user_defined_symbols=list(_SYMBOLS),
-            minloglevel=0 if verbose else 2,
-        )
+        with _learning(texts, vocabulary_size, verbose) as checked:
+            SentencePieceTrainer.train(
+                sentence_iterator=cleaned(checked),
+                model_writer=written,
+                model_type="unigram",
+                vocab_size=vocabulary_size,
+                hard_vocab_limit=False,
+                character_coverage=_COVERAGE,
+                input_sentence_size=_MOST_TEXTS,
+                max_sentence_length=1 << 16,
+                pad_id=-1 if pad is None else tokens.index(pad),
+                pad_piece=pad or "<pad>",
+                unk_id=tokens.index(unknown),
+                unk_piece=unknown,
+                bos_id=-1,
+                eos_id=-1,
+                control_symbols=[token for token in tokens if token not in (pad, unknown)],
+                user_defined_symbols=list(_SYMBOLS),
+                minloglevel=2,
+            )
     except RuntimeError as error:
         if failed:
             raise failed[0] from None
@@ -306,6 +308,11 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
     if first is None:
         raise ValueError("There is no text to learn a vocabulary from.")
     return itertools.chain([first], cleaned)
+
+
+def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
+    """Gives valid texts, at least one, and shows how many were read until the vocabulary is learnt."""
+    return progress_over(_checked(texts), f"Learning {size:,} tokens", "texts", verbose)
 
 
 def _check_size(asked: int, least: int, what: str) -> None:

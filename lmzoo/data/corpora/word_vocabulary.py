@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any
-
-import keras
+from collections.abc import Iterable, Iterator, Sequence
 
 from lmzoo.data.corpora.tokenized_documents import check_documents, no_record
 from lmzoo.data.corpora.train_tokenizers import report_size
+from lmzoo.progress import progress_over
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.validate_text import FirstWarning, clean_columns
 from lmzoo.text.word_splitting import words_of
@@ -31,7 +28,7 @@ def train_words(
             `lmzoo.text.word_splitting.split_words` splits.
         vocabulary_size: int, words at most, `<S>`, `</S>` and `<UNK>` included.
         min_frequency: int, rarer words are not learnt.
-        verbose: whether to show progress, if it takes more than a second.
+        verbose: whether to show progress.
 
     Returns:
         The tokenizer: first the three special words, then the others, most frequent first, equally frequent ones by
@@ -55,8 +52,10 @@ def train_words(
     if vocabulary_size <= len(special):
         raise ValueError(f"`vocabulary_size` must be above {len(special)}, the special words: {vocabulary_size}.")
     counts: Counter[str] = Counter()
-    for sentence in sentences_of(with_progress(documents, verbose)):
-        counts.update(sentence)
+    check_documents(documents)
+    with progress_over(documents, "Counting words", "documents", verbose) as read:
+        for sentence in sentences_of(read):
+            counts.update(sentence)
     words = [w for w, n in counts.items() if n >= min_frequency and w not in special and w == w.strip() != ""]
     words.sort(key=lambda word: (-counts[word], word))
     tokenizer = WordTokenizer([*special, *words[: vocabulary_size - len(special)]])
@@ -88,20 +87,3 @@ def sentences_of(
         for sentence in sentences:
             if words := words_of(sentence) if isinstance(sentence, str) else sentence:
                 yield words
-
-
-def with_progress(documents: Iterable[Any], verbose: bool = True) -> Iterable[Any]:
-    """`documents`, with a bar of those that were read once they take more than a second."""
-    check_documents(documents)
-    return _shown(documents) if verbose else documents
-
-
-def _shown(documents: Iterable[Any]) -> Iterator[Any]:
-    total = len(documents) if isinstance(documents, Sized) else None
-    bar, start, count = keras.utils.Progbar(total, unit_name="document"), time.monotonic(), 0
-    for count, document in enumerate(documents, 1):
-        yield document
-        if time.monotonic() - start > 1:
-            bar.update(count, finalize=False)
-    if time.monotonic() - start > 1:
-        bar.update(count, finalize=True)

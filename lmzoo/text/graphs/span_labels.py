@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.graphs.token_ops import shift
-from lmzoo.text.span_labels import OUTSIDE, split_label
+from lmzoo.text.span_labels import SpanTable
 
 
 class SpanGraph:
     """What `TokenClassifier.tag` makes of the logits of words.
 
     Args:
-        labels: names of the classes.
-        marked: whether they mark spans; if not, each word is one.
+        labels: names of the classes; if they do not mark spans, each word is one.
     """
 
-    def __init__(self, labels: Sequence[str], marked: bool) -> None:
-        marks, types = zip(*map(split_label, labels), strict=True) if marked else (["B"] * len(labels), labels)
-        self._names = sorted(set(types))
-        self._type = np.array([self._names.index(name) for name in types])  # (C,)
-        self._outside = np.array([mark == OUTSIDE for mark in marks])  # (C,)
-        self._goes_on = np.array([mark in ("I", "E") for mark in marks])  # (C,), from the word before
-        self._open = np.array([mark in ("B", "I") for mark in marks])  # (C,), to the word behind
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._table = SpanTable.of(labels)
 
     def __call__(self, texts: tf.Tensor, logits: tf.RaggedTensor, places: tf.RaggedTensor) -> dict[str, tf.Tensor]:
         """The spans of texts.
@@ -40,17 +33,17 @@ class SpanGraph:
             the number of spans of the text that has most; where there are no more, "", 0 and -1.
         """
         row, scores = logits.value_rowids(), tf.nn.softmax(logits.values)  # (w,), (w, C)
-        chosen = tf.argmax(scores, axis=-1)  # (w,)
-        best, type_ = tf.reduce_max(scores, axis=-1), tf.gather(self._type, chosen)  # (w,)
-        same = (shift(row, 1, -1) == row) & (shift(type_, 1, -1) == type_)  # (w,)
-        joins = same & tf.gather(self._goes_on, chosen) & shift(tf.gather(self._open, chosen), 1, False)
-        inside = ~tf.gather(self._outside, chosen)  # (w,)
-        begins = inside & ~joins
+        best, chosen = tf.reduce_max(scores, axis=-1), tf.argmax(scores, axis=-1)  # (w,)
+        no_word = len(self._table.outside) - 1
+        before = tf.where(shift(row, 1, -1) == row, shift(chosen, 1, no_word), no_word)  # (w,)
+        inside = ~tf.gather(self._table.outside, chosen)  # (w,)
+        begins = inside & ~tf.gather_nd(self._table.continues, tf.stack([before, chosen], axis=1))  # (w,)
         number = tf.boolean_mask(tf.cumsum(tf.cast(begins, tf.int32)) - 1, inside)  # of the span
         start, end = (tf.boolean_mask(places.values[:, side], inside) for side in (0, 1))
         start, end = tf.math.segment_min(start, number), tf.math.segment_max(end, number)  # (s,)
         score = tf.math.segment_mean(tf.boolean_mask(best, inside), number)  # (s,)
-        label = tf.gather(tf.constant(self._names), tf.boolean_mask(type_, begins))  # (s,)
+        type_ = tf.gather(self._table.type_of, tf.boolean_mask(chosen, begins))  # (s,)
+        label = tf.gather(tf.constant(self._table.types), type_)  # (s,)
         row = tf.boolean_mask(row, begins)  # (s,)
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         text = tf.strings.substr(tf.gather(texts, row), start, end - start, unit="UTF8_CHAR")
