@@ -20,7 +20,7 @@ MARKS ?= not slow
 
 # Backends keep what they compiled: new processes for each part give the memory back.
 PART_1 := tests/conformance
-PART_2 := tests/models tests/layers tests/checkpoints tests/conversion
+PART_2 := tests/families tests/layers tests/checkpoints tests/conversion
 PART_3 := tests/tasks tests/pretraining tests/compat
 PART_4 := $(filter-out $(PART_1) $(PART_2) $(PART_3) tests/reference tests/mutants tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
@@ -28,7 +28,7 @@ PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(PART_4)"
 
 # What computes in a way of its own on the second backend. What tasks and models compute there, the tests on TensorFlow
 # ask it (`check_task_backends`); `make test-all` runs everything on both.
-JAX_TESTS ?= tests/conformance tests/layers tests/models/test_remat.py tests/tasks/test_resuming.py \
+JAX_TESTS ?= tests/conformance tests/layers tests/families/test_remat.py tests/tasks/test_resuming.py \
 	tests/training/test_accumulation.py tests/training/test_optimizers.py
 
 # For while one works: what neither trains nor compiles.

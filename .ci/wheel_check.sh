@@ -29,7 +29,7 @@ PY
 
 echo "installing it into an empty environment"
 "$python" -m venv "$scratch/venv"
-"$scratch/venv/bin/python" -m pip --disable-pip-version-check install --quiet --progress-bar off "$wheel"
+"$scratch/venv/bin/python" -m pip --disable-pip-version-check install --quiet --progress-bar off "$wheel[examples]"
 
 echo "running the quickstart against it"
 mkdir "$scratch/elsewhere"

@@ -122,7 +122,7 @@ class BidirectionalLM(Task):
         return hasattr(family.backbone, "call_with_state")
 
     @property
-    def idle_variables(self) -> list[Any]:
+    def unused_variables(self) -> list[Any]:
         """Variables that no loss of the task reaches: those of the mix."""
         return [] if self.backbone.scalar_mix is None else self.backbone.scalar_mix.variables
 

@@ -224,9 +224,9 @@ class MaskedLM(Task):
         nll = 0.0
         for start in range(0, len(flat), _COPIES):
             part = flat[start : start + _COPIES]
-            row = np.searchsorted(encoded.row_splits, part, side="right") - 1
+            row = np.searchsorted(encoded.sequence_splits, part, side="right") - 1
             copies = encoded.select(row)
-            where = copies.row_splits[:-1] + part - encoded.row_splits[row]
+            where = copies.sequence_splits[:-1] + part - encoded.sequence_splits[row]
             targets = copies.token_ids[where]
             copies.token_ids[where] = tokenizer.mask_id
             log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)

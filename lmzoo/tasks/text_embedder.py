@@ -145,10 +145,10 @@ class TextEmbedder(Task):
         return [PairCorrelation() if self.objective == "cosine" else PairAccuracy()]
 
     @property
-    def idle_variables(self) -> list[Any]:
+    def unused_variables(self) -> list[Any]:
         """Also ELMo's gamma: it scales all vectors, which vectors of length 1 do not show."""
         mix = self.backbone.scalar_mix
-        return super().idle_variables + ([mix.gamma] if mix is not None and self.normalize else [])
+        return super().unused_variables + ([mix.gamma] if mix is not None and self.normalize else [])
 
     def forget_compiled(self) -> None:
         """Also drops the models that `embed` made for single layers."""

@@ -131,7 +131,7 @@ class TokenClassifier(Task):
         strings = [*map(is_text, given)] or [False] * len(encoded)
         labels = [self._labels_of(i, labels, encoded, strings[i], widened) for i, labels in enumerate(y)]
         numbers = self._number_labels(labels, counts)
-        of_tokens = np.full(encoded.row_splits[-1], IGNORED, "int32")
+        of_tokens = np.full(encoded.sequence_splits[-1], IGNORED, "int32")
         kept = encoded.first >= 0
         if widened:
             warn(f"{len(widened)} spans began or ended inside of a word and were widened to all of it.")
@@ -141,7 +141,7 @@ class TokenClassifier(Task):
                 f"{unread:,} of {int(labelled.sum()):,} labelled words were cut off and count in no loss and no "
                 "metric: split long texts, or raise `sequence_length`."
             )
-        of_tokens[(encoded.first + np.repeat(encoded.row_splits[:-1], counts))[kept]] = numbers[kept]
+        of_tokens[(encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[kept]] = numbers[kept]
         return Examples(encoded, _in_rows(of_tokens, encoded), sample_weight)
 
     def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
@@ -343,5 +343,5 @@ class TokenClassifier(Task):
 def _in_rows(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
     """Values of all tokens as an object array of each row's."""
     rows = np.empty(len(encoded), object)
-    rows[:] = np.split(values, encoded.row_splits[1:-1])
+    rows[:] = np.split(values, encoded.sequence_splits[1:-1])
     return rows

@@ -16,7 +16,7 @@ from keras import ops
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.data_adapter import ReadsExamples, expected_retracing, predict_encoded
-from lmzoo.text.alignment import pieces_of_words
+from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.validate_text import clean_columns, collect_warnings, warn
 from lmzoo.text.word_splitting import place_words
 
@@ -143,7 +143,7 @@ def _embed_words(
     else:
         pieces = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
         tokens = [[piece.id for piece in row] for row in pieces]
-        aligned = [pieces_of_words(*row) for row in zip(words, pieces, strict=True)]
+        aligned = [tokens_of_words(*row) for row in zip(words, pieces, strict=True)]
     encoded = preprocessor.pack(tokens)
     room = encoded.lengths - preprocessor.packing.overhead(pair=False)
     width = len(mix.layers) * models.states[0].shape[-1]

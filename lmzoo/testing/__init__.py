@@ -42,7 +42,7 @@ from lmzoo.testing.checks import (
     check_task_training,
     check_training,
 )
-from lmzoo.testing.tiny import shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
+from lmzoo.testing.tiny import randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
 __all__ = [
     "FAMILY_CHECKS",
@@ -61,7 +61,7 @@ __all__ = [
     "check_task_resume",
     "check_task_training",
     "check_training",
-    "shake",
+    "randomize",
     "tiny_backbone",
     "tiny_examples",
     "tiny_preprocessor",

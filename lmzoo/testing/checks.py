@@ -18,7 +18,7 @@ from lmzoo.family import Family
 from lmzoo.tasks import Task
 from lmzoo.testing.exported_answers import TOLERANCE, assert_answers_agree, assert_same
 from lmzoo.testing.other_backend import ask_other_backend, compiles_each_operation, train_and_predict
-from lmzoo.testing.tiny import SEED, shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
+from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
 # === Checks of a family ===
 
@@ -215,7 +215,7 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
 def check_task_files(task_class: type[Task], family: Family) -> None:
     """A `.keras` file and a preset give the task back with its head and vocabulary, bit by bit."""
     task = tiny_task(task_class, family)
-    shake(task)
+    randomize(task)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
         task.save_to_preset(Path(folder, "preset"))

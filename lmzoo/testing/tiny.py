@@ -47,7 +47,7 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
     """
     keras.utils.set_random_seed(SEED)
     backbone = family.backbone(**{**dataclasses.asdict(family.tiny), "dropout": 0.0, **overrides})
-    shake(backbone)
+    randomize(backbone)
     return backbone
 
 
@@ -74,7 +74,7 @@ def tiny_texts(count: int = 7) -> list[str]:
     return [" ".join(rng.choice(WORDS, rng.integers(2, 10))) for _ in range(count)]
 
 
-def shake(model: keras.Model) -> None:
+def randomize(model: keras.Model) -> None:
     """Makes every trainable weight random, those that begin as 0 or 1, too."""
     rng = np.random.default_rng(SEED)
     for variable in model.trainable_variables:

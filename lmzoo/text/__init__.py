@@ -9,7 +9,7 @@ from lmzoo.text.sentences import split_sentences
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 from lmzoo.text.tokenizers.characters import CharacterTokenizer, batch_to_ids
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
-from lmzoo.text.tokenizers.tokenizer import Piece, SpecialTokens, Tokenizer
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 from lmzoo.text.validate_text import TextWarning
@@ -26,11 +26,11 @@ __all__ = [
     "LengthBatches",
     "Masking",
     "Packing",
-    "Piece",
     "Preprocessor",
     "SentencePieceTokenizer",
     "SpecialTokens",
     "TextWarning",
+    "TokenSpan",
     "Tokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import Piece
+from lmzoo.text.tokenizers.tokenizer import TokenSpan
 
 
-def pieces_of_words(words: Sequence[tuple[str, int, int]], pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
+def tokens_of_words(words: Sequence[tuple[str, int, int]], spans: Sequence[TokenSpan]) -> tuple[np.ndarray, np.ndarray]:
     """The tokens of each word of a text.
 
     A token belongs to the word that most of its characters are in, the first one on ties. A word to which none belongs
@@ -19,7 +19,7 @@ def pieces_of_words(words: Sequence[tuple[str, int, int]], pieces: Sequence[Piec
 
     Args:
         words: `(word, start, end)`, in order, without overlaps; see `lmzoo.text.word_splitting.split_words`.
-        pieces: of the same text; see `Tokenizer.tokenize_with_offsets`.
+        spans: of the same text; see `Tokenizer.tokenize_with_offsets`.
 
     Returns:
         Int64 (n,) indices of words, rising, and int64 (n,) of the tokens that go with them. A word without any
@@ -28,7 +28,7 @@ def pieces_of_words(words: Sequence[tuple[str, int, int]], pieces: Sequence[Piec
     starts, ends = [start for _, start, _ in words], [end for _, _, end in words]
     owned: dict[int, list[int]] = {}
     shared: dict[int, list[int]] = {}
-    for index, piece in enumerate(pieces):
+    for index, piece in enumerate(spans):
         touched = range(bisect_right(ends, piece.start), bisect_left(starts, piece.end))
         covered = {w: min(ends[w], piece.end) - max(starts[w], piece.start) for w in touched}
         if not covered or not (most := max(covered.values())):

@@ -216,7 +216,7 @@ class LengthBatches(Batches):
         return digest.hexdigest()
 
     @property
-    def row_order(self) -> np.ndarray:
+    def example_order(self) -> np.ndarray:
         """Int array: the row behind each output of a pass over the current epoch."""
         return np.concatenate(self._plan(self.epoch))
 

@@ -92,7 +92,7 @@ def encode_choices(
     packed = preprocessor.pack(repeated, second)
     texts = EncodedTexts(
         packed.token_ids,
-        np.append(packed.row_splits, packed.row_splits[-1]),
+        np.append(packed.sequence_splits, packed.sequence_splits[-1]),
         np.append(packed.second, np.int32(0)),
         packed.truncated,
     )

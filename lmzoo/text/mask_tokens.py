@@ -17,8 +17,8 @@ def maskable(tokenizer: Tokenizer, ids: np.ndarray) -> np.ndarray:
 def find_masks(tokenizer: Tokenizer, encoded: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of every mask token."""
     flat = np.flatnonzero(encoded.token_ids == tokenizer.mask_id)
-    row = np.searchsorted(encoded.row_splits, flat, side="right") - 1
-    return row, flat - encoded.row_splits[row]
+    row = np.searchsorted(encoded.sequence_splits, flat, side="right") - 1
+    return row, flat - encoded.sequence_splits[row]
 
 
 def mask_positions(tokenizer: Tokenizer, encoded: EncodedTexts) -> np.ndarray:

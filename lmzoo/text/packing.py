@@ -98,20 +98,20 @@ class EncodedTexts(Encoded):
     Attributes:
         token_ids: int32 (total,), all rows one after another; (total, W) where a token is a row of characters. Of rows
             in a file (`lmzoo.data.corpora.TokenCorpus`) read-only, and maybe of a smaller unsigned type.
-        row_splits: int64 (n + 1,), row i is `token_ids[row_splits[i]:row_splits[i + 1]]`.
+        sequence_splits: int64 (n + 1,), row i is `token_ids[sequence_splits[i]:sequence_splits[i + 1]]`.
         second: int32 (n,), index within the row of the second segment's first token; the row's length if there is none.
         truncated: number of texts that were cut to fit.
     """
 
     token_ids: np.ndarray
-    row_splits: np.ndarray
+    sequence_splits: np.ndarray
     second: np.ndarray
     truncated: int = 0
 
     @property
     def lengths(self) -> np.ndarray:
         """Int64 (n,), tokens of each row."""
-        return np.diff(self.row_splits)
+        return np.diff(self.sequence_splits)
 
     def lengths_of(self, rows: np.ndarray) -> np.ndarray:
         """Int64 (m,), tokens of some rows, without a look at the others.
@@ -119,7 +119,7 @@ class EncodedTexts(Encoded):
         Args:
             rows: int array (m,), not negative.
         """
-        return self.row_splits[rows + 1] - self.row_splits[rows]
+        return self.sequence_splits[rows + 1] - self.sequence_splits[rows]
 
     def select(self, rows: Any) -> EncodedTexts:
         """The given rows, in the given order.
@@ -130,7 +130,7 @@ class EncodedTexts(Encoded):
         rows = np.asarray(rows, dtype="int64")
         lengths = self.lengths_of(rows)
         splits = np.concatenate([[0], np.cumsum(lengths)])
-        index = np.repeat(self.row_splits[rows] - splits[:-1], lengths) + np.arange(splits[-1])
+        index = np.repeat(self.sequence_splits[rows] - splits[:-1], lengths) + np.arange(splits[-1])
         return EncodedTexts(self.token_ids[index], splits, self.second[rows])
 
     def padded(self, rows: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.batching import Batches
-from lmzoo.training.run_state import Snapshot, Snapshots
+from lmzoo.training.run_state import RunState, RunStates
 
 
 class ResumableCheckpoint(keras.callbacks.Callback):
@@ -58,7 +58,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         for name, value in (("every", 1 if every is None else every), ("keep", keep)):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}.")
-        self.snapshots = Snapshots(Path(folder).expanduser().resolve(), keep)
+        self.snapshots = RunStates(Path(folder).expanduser().resolve(), keep)
         self.every = every
         self.stopped = False
         self._position: dict[str, Any] = {}
@@ -166,7 +166,7 @@ def _variables(model: keras.Model) -> Iterator[tuple[str, Any]]:
             yield f"{part}.{index}", variable
 
 
-def _load(snapshot: Snapshot, model: keras.Model) -> None:
+def _load(snapshot: RunState, model: keras.Model) -> None:
     variables, tensors = dict(_variables(model)), snapshot.tensors
     found = {name: (tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for name, v in variables.items()}
     if found != {name: (tensors.shape(name), tensors.dtype(name)) for name in tensors.names()}:

@@ -24,7 +24,7 @@ _FILES = {_POSITION_FILE, _STATE_FILE, MANIFEST_FILE}
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class RunState:
     """A saved state that is complete.
 
     Attributes:
@@ -39,7 +39,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Snapshots:
+class RunStates:
     """A folder of saved states, each a directory `step-<number>` with arrays, position and checksums.
 
     If a process is killed while it writes, the earlier states stay, and perhaps a hidden directory, which the next
@@ -81,7 +81,7 @@ class Snapshots:
         for leftover in self.folder.glob(".step-*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
-    def newest(self) -> Snapshot | None:
+    def newest(self) -> RunState | None:
         """The latest complete state, with a warning for each damaged one before it; None if there are no states.
 
         Raises:
@@ -92,7 +92,7 @@ class Snapshots:
             try:
                 if not verify_manifest(path):
                     raise PresetError(f"{path} has no {MANIFEST_FILE}.")
-                return Snapshot(path, read_json(path, _POSITION_FILE), SafetensorsFiles(path / _STATE_FILE))
+                return RunState(path, read_json(path, _POSITION_FILE), SafetensorsFiles(path / _STATE_FILE))
             except (PresetError, OSError) as error:
                 reason = str(error).partition(". ")[0]
                 warnings.warn(f"A checkpoint is damaged, and the one before is taken: {reason}", stacklevel=2)

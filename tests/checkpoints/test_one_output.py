@@ -14,7 +14,7 @@ from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_task
 from tests.checkpoints.model_files import assert_same_state, configure, load, peer, read_there, rewrite
 from tests.checkpoints.test_task_heads import CHOICES, batch_for
-from tests.models.test_family_transformers import run_peer
+from tests.families.test_family_transformers import run_peer
 from tests.reference.weights import difference, run
 
 torch = pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from lmzoo.presets.loading import open_source
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.checkpoints.model_files import assert_same_state, configure, load, peer, read_there, rewrite, state_of
 from tests.checkpoints.test_hugging_face import batch_for
-from tests.models.test_family_transformers import run_peer
+from tests.families.test_family_transformers import run_peer
 from tests.reference.weights import MASK_POSITIONS, difference, randomise, run
 
 torch = pytest.importorskip("torch")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.models import BertBackbone, MultipleChoice, TextRegressor
-from tests.models.test_family_transformers import ROBERTA, TINY, albert, common, distilbert, peer, roberta, run_peer
+from tests.families.test_family_transformers import ROBERTA, TINY, albert, common, distilbert, peer, roberta, run_peer
 from tests.reference.weights import difference, padded_batch, randomise, run
 
 torch = pytest.importorskip("torch")

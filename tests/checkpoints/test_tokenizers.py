@@ -192,7 +192,7 @@ def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp
     for arguments in ([texts], [texts, pairs]):
         rows, encoded = preprocessor.encode(*arguments), peer(*arguments, verbose=False)
         assert rows.truncated == 0
-        assert [row.tolist() for row in np.split(rows.token_ids, rows.row_splits[1:-1])] == encoded["input_ids"]
+        assert [row.tolist() for row in np.split(rows.token_ids, rows.sequence_splits[1:-1])] == encoded["input_ids"]
         if record.packing.segments:
             second = [sum(types) for types in encoded["token_type_ids"]]
             assert (rows.lengths - rows.second).tolist() == second

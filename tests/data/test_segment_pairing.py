@@ -35,7 +35,7 @@ def places(ids):
 def rows(pairs):
     """First segment, second segment and label of every pair, tokens by their places; the special tokens checked."""
     for i, label in enumerate(pairs.labels):
-        ids = pairs.token_ids[pairs.row_splits[i] : pairs.row_splits[i + 1]]
+        ids = pairs.token_ids[pairs.sequence_splits[i] : pairs.sequence_splits[i + 1]]
         middle = int(pairs.second[i]) - 1
         assert (ids[0], ids[middle], ids[-1]) == (CLS, SEP, SEP)
         yield places(ids[1:middle]), places(ids[middle + 1 : -1]), int(label)

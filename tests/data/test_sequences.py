@@ -100,7 +100,7 @@ def test_what_is_empty_leaves_no_trace(recipe, tmp_path):
 
 def test_rows_are_in_a_file_that_leaves_nothing_behind(corpus, tmp_path):
     before = set(corpus.folder.iterdir())
-    elsewhere = TokenCorpus(corpus.folder, rows_folder=tmp_path / "rows")
+    elsewhere = TokenCorpus(corpus.folder, sequences_folder=tmp_path / "rows")
     with pytest.raises(FileNotFoundError, match="rows"):
         pack_sentences(elsewhere, packer(31))
     (tmp_path / "rows").mkdir()
@@ -114,7 +114,7 @@ def test_rows_are_in_a_file_that_leaves_nothing_behind(corpus, tmp_path):
     assert not list((tmp_path / "rows").iterdir())
     pairs = rows[-1][3:7]
     assert isinstance(pairs, SegmentPairs)
-    np.testing.assert_array_equal(pairs.token_ids, rows[-1].token_ids[slice(*rows[-1].row_splits[[3, 7]])])
+    np.testing.assert_array_equal(pairs.token_ids, rows[-1].token_ids[slice(*rows[-1].sequence_splits[[3, 7]])])
 
 
 def test_too_little_for_a_row(tmp_path):

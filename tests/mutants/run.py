@@ -82,7 +82,9 @@ def tests_of(fault: Fault, root: Path) -> Iterator[list[str]]:
             folders.add(path.relative_to(root / "lmzoo").parts[0])
     later = [f"tests/{folder}" for folder in sorted(folders) if (root / "tests" / folder).is_dir()]
     own = [folder for folder in later if folder == f"tests/{package.split('.')[0]}"]
-    others = sorted(([folder] for folder in later if folder not in own), key=lambda folder: folder != ["tests/models"])
+    others = sorted(
+        ([folder] for folder in later if folder not in own), key=lambda folder: folder != ["tests/families"]
+    )
     yield from filter(None, [named[:4], [*named[4:], *own], *others, ["tests/conformance"]])
 
 

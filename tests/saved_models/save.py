@@ -18,7 +18,7 @@ import numpy as np
 import lmzoo
 from lmzoo import tasks
 from lmzoo.family import Family, families
-from lmzoo.testing import shake, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
+from lmzoo.testing import randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
 HERE = Path(__file__).resolve().parent
 # Instead of what `Family.tiny` says, where a family has it: so that the files are small.
@@ -48,7 +48,7 @@ def save_backbone(family: Family, folder: Path) -> None:
 def save_task(task_class: type[tasks.Task], family: Family, folder: Path) -> None:
     """Writes a task, what it was asked and what it predicts. A classifier has been trained for a step."""
     task = tiny_task(task_class, family)
-    shake(task)
+    randomize(task)
     x, y = tiny_examples(task, 5)
     if task_class is tasks.TextClassifier:
         task.fit(x, y, batch_size=5, verbose=0)

@@ -15,7 +15,7 @@ from lmzoo.families.elmo import FAMILY
 from lmzoo.family import families
 from lmzoo.models import BidirectionalLM, ElmoBackbone, TextClassifier
 from lmzoo.tasks.base.examples import Examples
-from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
+from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.testing.tiny import WORDS
 from lmzoo.text import CharacterTokenizer, Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad, ResumableCheckpoint
@@ -41,7 +41,7 @@ def build(num_sampled=99, dropout=0.0, compile=None, **overrides):
     if overrides.get("vocabulary_size"):
         preprocessor.tokenizer = WordTokenizer(VOCABULARY[:-3])
     task = BidirectionalLM(backbone, preprocessor, VOCABULARY, num_sampled)
-    shake(task)
+    randomize(task)
     for weight in task.backbone.bilm.encoder.weights:
         if weight.path.endswith(("embedding", "embeddings")):
             weight.assign(np.concatenate([np.zeros_like(to_numpy(weight[:1])), to_numpy(weight[1:])]))

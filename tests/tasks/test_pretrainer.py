@@ -12,7 +12,7 @@ from lmzoo.data.corpora import pack_sentences, segment_pairs
 from lmzoo.family import families
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
 from lmzoo.tasks.base.examples import Examples
-from lmzoo.testing import shake, tiny_backbone, tiny_preprocessor, tiny_task
+from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning
 from tests.reference.weights import to_numpy
 
@@ -20,7 +20,7 @@ from tests.reference.weights import to_numpy
 def build(tiny, **arguments):
     compiled = arguments.pop("compile", {})
     task = Pretrainer(tiny.backbone(), tiny.preprocessor(), **arguments)
-    shake(task)
+    randomize(task)
     if compiled:
         task.compile(**compiled)
     return task

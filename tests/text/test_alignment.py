@@ -8,12 +8,12 @@ import pytest
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterTokenizer,
-    Piece,
     SentencePieceTokenizer,
+    TokenSpan,
     WordPieceTokenizer,
     WordTokenizer,
 )
-from lmzoo.text.alignment import pieces_of_words
+from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.word_splitting import split_words
 from tests.text.trained import train_albert, train_byte_pairs
 from tests.text.varied import varied_texts as generate
@@ -89,21 +89,21 @@ CASES = {
 def test_hand_made_cases(tokenizer, text, expected):
     words, pieces = split_words(text), tokenizer.tokenize_with_offsets([text])[0]
     found: dict[str, list[str]] = {}
-    for word, piece in zip(*pieces_of_words(words, pieces), strict=True):
+    for word, piece in zip(*tokens_of_words(words, pieces), strict=True):
         found.setdefault(words[word][0], []).append(pieces[piece].token)
     assert found == expected
 
 
 def test_the_first_word_has_a_piece_on_ties_and_the_other_shares_it():
     words = [("ab", 0, 2), ("cd", 2, 4), ("ef", 4, 6)]
-    pieces = [Piece(0, "bc", 1, 3), Piece(0, "def", 3, 6), Piece(0, "", 4, 4)]
-    found = [array.tolist() for array in pieces_of_words(words, pieces)]
+    pieces = [TokenSpan(0, "bc", 1, 3), TokenSpan(0, "def", 3, 6), TokenSpan(0, "", 4, 4)]
+    found = [array.tolist() for array in tokens_of_words(words, pieces)]
     assert found == [[0, 1, 1, 2], [0, 0, 1, 1]]
 
 
 def test_nothing():
-    for words, pieces in (([], []), ([("a", 0, 1)], []), ([], [Piece(0, "a", 0, 1)])):
-        assert [array.tolist() for array in pieces_of_words(words, pieces)] == [[], []]
+    for words, pieces in (([], []), ([("a", 0, 1)], []), ([], [TokenSpan(0, "a", 0, 1)])):
+        assert [array.tolist() for array in tokens_of_words(words, pieces)] == [[], []]
 
 
 def by_counting(text, words, pieces):
@@ -144,7 +144,7 @@ def test_varied_texts(texts, tokenizer):
     rows, several = tokenizer.tokenize_with_offsets(texts), 0
     for text, pieces in zip(texts, rows, strict=True):
         words = split_words(text)
-        found = [*zip(*(array.tolist() for array in pieces_of_words(words, pieces)), strict=True)]
+        found = [*zip(*(array.tolist() for array in tokens_of_words(words, pieces)), strict=True)]
         assert found == by_counting(text, words, pieces), (text, words, pieces)
         for word, piece in found:
             (_, start, end), token = words[word], pieces[piece]

@@ -97,7 +97,7 @@ def test_every_row_once_in_the_narrowest_bucket(order: str) -> None:
     assert len(seen) == len(batches) == batches.num_batches == 12
     rows = np.concatenate([rows for rows, *_ in seen])
     assert sorted(rows) == list(range(83))
-    np.testing.assert_array_equal(rows, batches.row_order)
+    np.testing.assert_array_equal(rows, batches.example_order)
     assert sorted(len(rows) for rows, *_ in seen) == [6] + [7] * 11
     for rows, width, _ in seen:
         if len(rows) == 7:
@@ -120,8 +120,8 @@ def test_partial_batches_have_one_shape() -> None:
 
 
 def test_orders() -> None:
-    np.testing.assert_array_equal(make("given").row_order, np.arange(83))
-    np.testing.assert_array_equal(make("sorted").row_order, np.argsort(LENGTHS, kind="stable"))
+    np.testing.assert_array_equal(make("given").example_order, np.arange(83))
+    np.testing.assert_array_equal(make("sorted").example_order, np.argsort(LENGTHS, kind="stable"))
     shuffled = make("shuffle")
     spread = np.mean([np.ptp(LENGTHS[rows]) for rows, *_ in one_pass(shuffled)])
     assert spread < 10 < np.mean([np.ptp(LENGTHS[rows]) for rows, *_ in one_pass(make("given"))])
@@ -162,11 +162,11 @@ def test_round_up(count: int, expected: int) -> None:
     rows, width = batches[len(batches) - 1]
     assert len(rows) == expected
     assert width == next(b for b in BUCKETS if b >= LENGTHS[:count].max()) or count == 3
-    assert sorted(set(batches.row_order.tolist())) == list(range(count))
+    assert sorted(set(batches.example_order.tolist())) == list(range(count))
     # What is written back by row order is right although a row comes twice.
-    outputs = LENGTHS[batches.row_order]
+    outputs = LENGTHS[batches.example_order]
     result = np.zeros(count, int)
-    result[batches.row_order] = outputs
+    result[batches.example_order] = outputs
     np.testing.assert_array_equal(result, LENGTHS[:count])
 
 

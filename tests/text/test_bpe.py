@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text import BytePairTokenizer, Piece, TextWarning
+from lmzoo.text import BytePairTokenizer, TextWarning, TokenSpan
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from tests.text.trained import train_byte_pairs
 from tests.text.varied import SOME
@@ -104,7 +104,7 @@ def test_slices_give_the_pieces(texts: list[str], tokenizer: BytePairTokenizer) 
     of_character = {character: byte for byte, character in enumerate(BYTE_TOKENS)}
     checked = 0
     for text, row in zip(texts, tokenizer.tokenize_with_offsets(texts), strict=True):
-        groups: list[list[Piece]] = []  # pieces that share characters, as those of one letter's bytes do
+        groups: list[list[TokenSpan]] = []  # pieces that share characters, as those of one letter's bytes do
         for piece in row:
             if groups and piece.start < groups[-1][-1].end:
                 groups[-1].append(piece)

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text import CharacterTokenizer, Packing, Piece, Preprocessor, TextWarning, WordTokenizer, batch_to_ids
+from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, TextWarning, TokenSpan, WordTokenizer, batch_to_ids
 from lmzoo.text.tokenizers.characters import MARKERS, NUM_SYMBOLS
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -121,7 +121,7 @@ def test_what_a_text_is(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
         text = text.decode() if isinstance(text, bytes) else text
         joined = text if isinstance(text, str) else " ".join(w.decode() if isinstance(w, bytes) else w for w in text)
         assert [joined[piece.start : piece.end] for piece in row] == [piece.token for piece in row]
-    assert tokenizer.tokenize_with_offsets([["a", "", "it"]])[0][2] == Piece(pieces[6][0].id, "it", 3, 5)
+    assert tokenizer.tokenize_with_offsets([["a", "", "it"]])[0][2] == TokenSpan(pieces[6][0].id, "it", 3, 5)
 
 
 @pytest.mark.parametrize("tokenizer", [CharacterTokenizer(), WordTokenizer(VOCABULARY)], ids=["characters", "ids"])

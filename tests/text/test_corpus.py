@@ -65,7 +65,7 @@ def test_documents_are_packed_without_loss(
     assert len(rows) == count
     assert rows.lengths.tolist() == [length] * count
     assert rows.second.tolist() == [length] * count, "one segment"
-    assert (rows.token_ids.dtype, rows.row_splits.dtype, rows.second.dtype) == (np.int32, np.int64, np.int32)
+    assert (rows.token_ids.dtype, rows.sequence_splits.dtype, rows.second.dtype) == (np.int32, np.int64, np.int32)
     table = rows.token_ids.reshape(count, length)
     assert set(table[:, 0].tolist()) == {2}
     assert set(table[:, -1].tolist()) == {3}

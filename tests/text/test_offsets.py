@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from lmzoo.text import Piece, WordPieceTokenizer
+from lmzoo.text import TokenSpan, WordPieceTokenizer
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
 
 
-def groups(pieces: list[Piece]) -> Iterator[list[Piece]]:
+def groups(pieces: list[TokenSpan]) -> Iterator[list[TokenSpan]]:
     """Pieces that share characters together: "한" may become three of them, "ᄒ ##ᅡ ##ᆫ"."""
-    group: list[Piece] = []
+    group: list[TokenSpan] = []
     for piece in pieces:
         if group and piece.start >= group[-1].end:
             yield group

@@ -45,7 +45,7 @@ def encoded() -> EncodedTexts:
 
 
 def rows_of(encoded: EncodedTexts) -> list[list[int]]:
-    return [encoded.token_ids[a:b].tolist() for a, b in itertools.pairwise(encoded.row_splits)]
+    return [encoded.token_ids[a:b].tolist() for a, b in itertools.pairwise(encoded.sequence_splits)]
 
 
 @pytest.mark.parametrize("order", [[], [4], [2, 0], [1, 1, 4, 1], [0, 1, 2, 3, 4]])
@@ -56,7 +56,7 @@ def test_select(encoded: EncodedTexts, order: list[int]) -> None:
     assert chosen.second.tolist() == [encoded.second[i] for i in order]
     assert chosen.lengths.tolist() == [encoded.lengths[i] for i in order]
     assert chosen.token_ids.dtype == chosen.second.dtype == np.int32
-    assert chosen.row_splits.dtype == np.int64
+    assert chosen.sequence_splits.dtype == np.int64
 
 
 def test_slices(encoded: EncodedTexts) -> None:

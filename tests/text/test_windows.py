@@ -51,7 +51,7 @@ def test_rows_are_those_of_the_reference(preprocessor_of, between):
         assert encoded.examples.tolist() == [i for i, _, _ in expected]
         assert encoded.second.tolist() == [second for _, _, second in expected]
         packed = encoded.packed(np.arange(len(encoded)))
-        rows = np.split(packed.token_ids, packed.row_splits[1:-1])
+        rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
         assert [row.tolist() for row in rows] == [[ids(token) for token in row] for _, row, _ in expected]
         assert encoded.lengths.tolist() == [len(row) for row in rows]
         features = preprocessor.features(packed, np.arange(len(encoded)), length)
@@ -97,7 +97,7 @@ def label(preprocessor, question, context, answer, stride=128):
     start = context.index(answer)
     positions = encoded.positions(np.array([[start, start + len(answer)]]))
     packed = encoded.packed(np.arange(len(encoded)))
-    rows = np.split(packed.token_ids, packed.row_splits[1:-1])
+    rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
     name = preprocessor.tokenizer.id_to_token
     return [[name(i) for i in row[a : b + 1]] for row, (a, b) in zip(rows, positions, strict=True)]
 
@@ -147,7 +147,7 @@ def test_empty_questions_and_contexts(preprocessor_of):
     encoded = encode_windows(preprocessor_of(9), ["", "a b", ""], ["c d", "", ""])
     packed = encoded.packed(np.arange(3))
     name = preprocessor_of(9).tokenizer.id_to_token
-    rows = [[name(i) for i in row] for row in np.split(packed.token_ids, packed.row_splits[1:-1])]
+    rows = [[name(i) for i in row] for row in np.split(packed.token_ids, packed.sequence_splits[1:-1])]
     assert rows == [
         ["[CLS]", "[SEP]", "c", "d", "[SEP]"],
         ["[CLS]", "a", "b", "[SEP]", "[SEP]"],

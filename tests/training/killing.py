@@ -21,10 +21,10 @@ def import_snapshots(root: Path):
         package = types.ModuleType(name)
         package.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
-    from lmzoo.training.run_state import Snapshots
+    from lmzoo.training.run_state import RunStates
 
     assert "keras" not in sys.modules
-    return Snapshots
+    return RunStates
 
 
 def arrays_of(step):

@@ -42,7 +42,7 @@ def join_rows(
         folder: where to keep the tokens in a file without a name, which goes with the array; None for memory.
 
     Returns:
-        `token_ids` (total,), read-only if they are in a file, and `row_splits` int64 (n + 1,).
+        `token_ids` (total,), read-only if they are in a file, and `sequence_splits` int64 (n + 1,).
 
     Raises:
         OSError: if the file cannot be written.

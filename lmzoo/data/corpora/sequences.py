@@ -175,6 +175,6 @@ def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[Tokeniz
 
 
 def _rows(blocks: _Blocks, documents: Documents) -> EncodedTexts:
-    folder: Path | None = documents.rows_folder if isinstance(documents, TokenCorpus) else None
+    folder: Path | None = documents.sequences_folder if isinstance(documents, TokenCorpus) else None
     flat, splits = join_rows(blocks, folder)
     return EncodedTexts(flat, splits, np.diff(splits).astype("int32"))

@@ -23,11 +23,11 @@ class TokenCorpus:
 
     Args:
         folder: the corpus.
-        rows_folder: where the files of rows are; the corpus' own folder by default.
+        sequences_folder: where the files of rows are; the corpus' own folder by default.
 
     Attributes:
         folder: where the corpus is.
-        rows_folder: where the files of rows are.
+        sequences_folder: where the files of rows are.
         shards: the files, as `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`.
 
     Raises:
@@ -47,9 +47,9 @@ class TokenCorpus:
     ```
     """
 
-    def __init__(self, folder: str | Path, rows_folder: str | Path | None = None) -> None:
+    def __init__(self, folder: str | Path, sequences_folder: str | Path | None = None) -> None:
         self.folder = Path(folder)
-        self.rows_folder = self.folder if rows_folder is None else Path(rows_folder)
+        self.sequences_folder = self.folder if sequences_folder is None else Path(sequences_folder)
         self._index = Index.read(self.folder)
         if not self._index.complete:
             raise ValueError(f"{self.folder} is unfinished: go on with `write_corpus` and the same arguments.")

@@ -66,28 +66,28 @@ class CompiledTask(keras.Model):
     # A loss that does not reach a weight cannot train it, and Keras would warn of the missing gradients at every fit.
     @property
     def trainable_variables(self) -> list[Any]:
-        """Weights that training updates; `idle_variables` are not among them."""
-        return self._split_idle(super().trainable_variables)[0]
+        """Weights that training updates; `unused_variables` are not among them."""
+        return self._split_unused(super().trainable_variables)[0]
 
     @property
     def non_trainable_variables(self) -> list[Any]:
-        """All other variables, `idle_variables` included."""
-        return super().non_trainable_variables + self._split_idle(super().trainable_variables)[1]
+        """All other variables, `unused_variables` included."""
+        return super().non_trainable_variables + self._split_unused(super().trainable_variables)[1]
 
     trainable_weights = trainable_variables
 
     @property
     def non_trainable_weights(self) -> list[Any]:
-        """All other weights, `idle_variables` included; seeds and metrics are not among them."""
-        return super().non_trainable_weights + self._split_idle(super().trainable_weights)[1]
+        """All other weights, `unused_variables` included; seeds and metrics are not among them."""
+        return super().non_trainable_weights + self._split_unused(super().trainable_weights)[1]
 
-    def _split_idle(self, variables: list[Any]) -> tuple[list[Any], list[Any]]:
+    def _split_unused(self, variables: list[Any]) -> tuple[list[Any], list[Any]]:
         """`variables` without the idle ones, and those."""
-        idle = {id(v) for v in self.idle_variables}
+        idle = {id(v) for v in self.unused_variables}
         return [v for v in variables if id(v) not in idle], [v for v in variables if id(v) in idle]
 
     @property
-    def idle_variables(self) -> list[Any]:
+    def unused_variables(self) -> list[Any]:
         """Variables that no loss of the task reaches: those of a pooler that it does not use."""
         pooler = None if self.uses_pooler else self.backbone.pooler
         return [] if pooler is None else pooler.variables

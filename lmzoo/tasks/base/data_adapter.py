@@ -172,7 +172,7 @@ def predict_encoded(
         return _predict_tokens(predict, encoded.lengths, make_batch, batch_size, buckets, verbose, **kwargs)
     batches = LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
     outputs = predict(keras_input(batches), verbose=verbose, **kwargs)
-    order = batches.row_order
+    order = batches.example_order
 
     def in_order(output: np.ndarray) -> np.ndarray:
         result = np.empty((len(encoded), *output.shape[1:]), output.dtype)
@@ -204,7 +204,7 @@ def _predict_tokens(
                 lengths[rows], partial(_part, make_batch, rows), batch_size, [width], "sorted", round_up=True
             )
             outputs = predict(keras_input(batches), verbose=0, callbacks=[*(callbacks or []), progress], **kwargs)
-            results.append((rows[batches.row_order], outputs))
+            results.append((rows[batches.example_order], outputs))
     result = np.zeros((len(lengths), max(groups), *outputs.shape[2:]), outputs.dtype)
     for rows, outputs in results:
         result[rows, : outputs.shape[1]] = outputs

@@ -43,7 +43,7 @@ class Task(HasHead, CompiledTask, SavedTask):
     A subclass builds the head in its constructor and says the following, and no more than it has to:
 
     * what it is trained with: `default_loss`, `default_metrics` and, if need be, `default_optimizer`; `uses_pooler` or
-      `idle_variables`, weights that its loss does not reach;
+      `unused_variables`, weights that its loss does not reach;
     * what its examples are: `encode_labels`; for other inputs than texts and pairs also `encode_inputs`,
       `encode_examples`, `features` and `make_batch`; `needs_labels` and `learns_from`; `batches` and `split_validation`
       if they do not come from examples one by one;
@@ -218,10 +218,9 @@ class Task(HasHead, CompiledTask, SavedTask):
         alone = not isinstance(data, tuple) and not (isinstance(data, list) and self.needs_labels)
         x, y, sample_weight = (data, None, None) if alone else (*data, None, None)[:3]
         order = "given" if kwargs.get("validation_steps") else "sorted"
+        options = BatchOptions(batch_size, order, verbose=verbose != 0)
         try:
-            x, y, sample_weight = self.batches(
-                x, y, sample_weight, BatchOptions(batch_size, order, verbose=verbose != 0)
-            )
+            x, y, sample_weight = self.batches(x, y, sample_weight, options)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError  # some of their kinds take no message
             raise kind(f"In `validation_data`: {error}") from error

@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import Piece, RustTokenizer, SpecialTokens, in_order
+from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens, TokenSpan, in_order
 from lmzoo.text.validate_text import clean_texts
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
@@ -133,14 +133,14 @@ class BytePairTokenizer(RustTokenizer):
         self._require_vocabulary()
         return [" ".join(pair) for pair in self._pairs]
 
-    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[Piece]]:
+    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_with_offsets`.
 
         As with Hugging Face's `trim_offsets`, spaces at the ends of a token do not count: "Ġworld" covers "world", and
         a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each covers it.
         """
         return [
-            [Piece(i, self._tokens[i], *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
+            [TokenSpan(i, self._tokens[i], *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
             for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
         ]
 

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.sentencepiece_text import Aligned, align, character_map, clean, every_character
-from lmzoo.text.tokenizers.tokenizer import Piece, SpecialTokens, Tokenizer
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
 
 MODEL_FILE = "vocabulary.spm"
@@ -172,7 +172,7 @@ class SentencePieceTokenizer(Tokenizer):
             result.append(ids)
         return result
 
-    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[Piece]]:
+    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_with_offsets`.
 
         The space that a piece begins with is not part of its offsets, so that a piece which is only a space has none:
@@ -184,22 +184,22 @@ class SentencePieceTokenizer(Tokenizer):
         from lmzoo.text import SentencePieceTokenizer
 
         tokenizer = SentencePieceTokenizer.of_words(["un", "cafe"], size=11)
-        tokenizer.tokenize_with_offsets(["Un café"])[0][1]  # Piece(id=6, token='▁cafe', start=3, end=7)
+        tokenizer.tokenize_with_offsets(["Un café"])[0][1]  # TokenSpan(id=6, token='▁cafe', start=3, end=7)
         ```
         """
         self._require_vocabulary()
         return [list(self._pieces(text)) for text in clean_texts(texts)]
 
-    def _pieces(self, text: str) -> Iterator[Piece]:
+    def _pieces(self, text: str) -> Iterator[TokenSpan]:
         begin = 0
         for index, part in enumerate(self._special.split(text)):
             if index % 2:
-                yield Piece(self._ids[part], part, begin, begin + len(part))
+                yield TokenSpan(self._ids[part], part, begin, begin + len(part))
             else:
                 yield from self._plain_pieces(align(part, self._characters, begin))
             begin += len(part)
 
-    def _plain_pieces(self, aligned: Aligned) -> Iterator[Piece]:
+    def _plain_pieces(self, aligned: Aligned) -> Iterator[TokenSpan]:
         ids = self._backend.encode(aligned.text, out_type=int)
         surfaces = self._backend.encode(aligned.text, out_type=str)
         # The library cleans text, too: character i of what it splits comes from `[origin[i], after[i])`.
@@ -213,7 +213,7 @@ class SentencePieceTokenizer(Tokenizer):
                 end = at + len(part)
                 begin = end - len(part.lstrip(SPACE))
                 start = aligned.starts[origin[begin]]
-                yield Piece(i, self._tokens[i], start, aligned.ends[after[end - 1] - 1] if begin < end else start)
+                yield TokenSpan(i, self._tokens[i], start, aligned.ends[after[end - 1] - 1] if begin < end else start)
                 at = end
 
     # === Tokens to text ===

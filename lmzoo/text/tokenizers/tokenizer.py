@@ -14,7 +14,7 @@ import numpy as np
 from lmzoo.text.validate_text import clean_texts
 
 
-class Piece(NamedTuple):
+class TokenSpan(NamedTuple):
     """A token with the characters that it came from: `text[start:end]`."""
 
     id: int
@@ -179,15 +179,15 @@ class Tokenizer(ABC):
         """
 
     @abstractmethod
-    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[Piece]]:
+    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """Tokens of each text with the characters of the original text that they came from.
 
         Args:
             texts: a list of strings.
 
         Returns:
-            One list of `Piece(id, token, start, end)` per text. Offsets count characters (code points) of the string as
-            it was passed, whatever normalisation did to it.
+            One list of `TokenSpan(id, token, start, end)` per text. Offsets count characters (code points) of the
+            string as it was passed, whatever normalisation did to it.
         """
 
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[Any]], np.ndarray]:
@@ -217,13 +217,13 @@ class Tokenizer(ABC):
         ids = {word: tokens or [self.token_to_id(self.unk_token)] for word, tokens in zip(unique, found, strict=True)}
         return [ids[word] for word in words]
 
-    def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[Piece]]:
+    def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
         """As `tokenize_words`, with the characters of its word that each token came from."""
         unique, space = list(dict.fromkeys(words)), self.space_of_words
         found = self.tokenize_with_offsets([space + word for word in unique])
         pieces = {
             word: [p._replace(start=max(p.start - len(space), 0), end=p.end - len(space)) for p in tokens]
-            or [Piece(self.token_to_id(self.unk_token), str(self.unk_token), 0, len(word))]
+            or [TokenSpan(self.token_to_id(self.unk_token), str(self.unk_token), 0, len(word))]
             for word, tokens in zip(unique, found, strict=True)
         }
         return [pieces[word] for word in words]
@@ -297,7 +297,7 @@ class RustTokenizer(Tokenizer):
         encodings = self.backend.encode_batch_fast(clean_texts(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
-    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[Piece]]:
+    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_with_offsets`.
 
         Example:
@@ -306,11 +306,11 @@ class RustTokenizer(Tokenizer):
         from lmzoo.text import WordPieceTokenizer
 
         tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "cafe", "!"])
-        tokenizer.tokenize_with_offsets(["Un café!"])[0][1]  # Piece(id=5, token='cafe', start=3, end=7)
+        tokenizer.tokenize_with_offsets(["Un café!"])[0][1]  # TokenSpan(id=5, token='cafe', start=3, end=7)
         ```
         """
         return [
-            [Piece(i, t, *o) for i, t, o in zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)]
+            [TokenSpan(i, t, *o) for i, t, o in zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)]
             for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
         ]
 

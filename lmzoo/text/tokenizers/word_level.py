@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import Piece, SpecialTokens, Tokenizer
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.word_splitting import place_words, words_of
 
@@ -40,25 +40,27 @@ class WordLevelTokenizer(Tokenizer):
         cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
         return [list(map(id_of, words_of(text) if isinstance(text, str) else text)) for text in cleaned]
 
-    def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[Piece]]:
+    def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:
         """Words of each text with the characters that they came from.
 
         Args:
             texts: as for `tokenize`.
 
         Returns:
-            One list of `Piece(id, token, start, end)` per text; `id` is what `tokenize` returns, `token` the word.
+            One list of `TokenSpan(id, token, start, end)` per text; `id` is what `tokenize` returns, `token` the word.
             Offsets count characters of the string as it was passed; of a list of words, those of the words joined by
             spaces.
         """
         cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
-        return [[Piece(id_of(word), word, start, end) for word, start, end in place_words(text)] for text in cleaned]
+        return [
+            [TokenSpan(id_of(word), word, start, end) for word, start, end in place_words(text)] for text in cleaned
+        ]
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Any]]:
         """See `Tokenizer.tokenize_words`: every word is a token."""
         return [[token] for token in self.tokenize([list(words)])[0]]
 
-    def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[Piece]]:
+    def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_words_with_offsets`."""
         return [
             [piece._replace(start=0, end=len(piece.token))] for piece in self.tokenize_with_offsets([list(words)])[0]

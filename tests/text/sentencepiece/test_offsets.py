@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lmzoo.text import Piece, SentencePieceTokenizer
+from lmzoo.text import SentencePieceTokenizer, TokenSpan
 from lmzoo.text.tokenizers.sentencepiece_text import align, character_map, clean
 
 SPECIAL = list(SentencePieceTokenizer.special_tokens)
@@ -52,9 +52,9 @@ def test_slices_give_the_pieces(model: bytes, strings: list[str], lowercase: boo
     assert checked > 4.2 * len(strings)
 
 
-def groups(pieces: list[Piece]) -> list[list[Piece]]:
+def groups(pieces: list[TokenSpan]) -> list[list[TokenSpan]]:
     """Pieces that share characters together: "㎏" may become two of them, "k g"."""
-    found: list[list[Piece]] = []
+    found: list[list[TokenSpan]] = []
     for piece in pieces:
         if found and piece.start < max(other.end for other in found[-1]):
             found[-1].append(piece)

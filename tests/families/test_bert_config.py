@@ -12,7 +12,7 @@ import pytest
 
 from lmzoo.families.bert import BertConfig
 from lmzoo.models import Backbone, BertBackbone, MaskedLM
-from tests.models.test_parameter_counts import build, count
+from tests.families.test_parameter_counts import build, count
 from tests.reference.weights import TINY, padded_batch, run, tiny_backbone
 
 

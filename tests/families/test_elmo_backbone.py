@@ -12,7 +12,7 @@ import pytest
 from lmzoo.families.elmo import ElmoBackbone, ElmoConfig
 from lmzoo.layers.character_encoder import CharacterEncoder
 from lmzoo.layers.lstm import BidirectionalLSTM
-from tests.models.elmo_models import LENGTHS, TINY, WIDTH, arrays, layers_and_state, tiny_batch, tiny_elmo
+from tests.families.elmo_models import LENGTHS, TINY, WIDTH, arrays, layers_and_state, tiny_batch, tiny_elmo
 from tests.reference.gradients import gradients
 from tests.reference.weights import difference, run
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmzoo.models import Backbone, ElmoBackbone
-from tests.models.elmo_models import layers_and_state
+from tests.families.elmo_models import layers_and_state
 from tests.reference.elmo import batch_ids
 from tests.reference.weights import difference, run
 

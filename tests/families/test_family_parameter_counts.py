@@ -8,7 +8,7 @@ import pytest
 
 from lmzoo.layers import MaskedLMHead
 from lmzoo.models import AlbertBackbone, DistilBertBackbone, ElmoBackbone, RobertaBackbone
-from tests.models.test_parameter_counts import BASE, CHINESE, LARGE
+from tests.families.test_parameter_counts import BASE, CHINESE, LARGE
 
 pytestmark = pytest.mark.usefixtures("unallocated")
 

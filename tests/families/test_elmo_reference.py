@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.families.elmo import ElmoBackbone
-from tests.models.elmo_models import LENGTHS, TINY, WIDTH, arrays, layers_and_state, tiny_batch, tiny_elmo
+from tests.families.elmo_models import LENGTHS, TINY, WIDTH, arrays, layers_and_state, tiny_batch, tiny_elmo
 from tests.reference.elmo import mix, reference_of
 from tests.reference.weights import difference, run
 

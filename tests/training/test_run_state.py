@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmzoo.training.run_state import Snapshots
+from lmzoo.training.run_state import RunStates
 
 
 def arrays(step):
@@ -28,7 +28,7 @@ def steps_of(snapshots):
 
 
 def test_the_last_few_are_kept(tmp_path):
-    snapshots = Snapshots(tmp_path / "run", keep=3)
+    snapshots = RunStates(tmp_path / "run", keep=3)
     assert snapshots.newest() is None
     write(snapshots, 2, 5, 11)
     assert steps_of(snapshots) == [2, 5, 11]
@@ -54,7 +54,7 @@ def empty(file):
 @pytest.mark.parametrize("file", ["manifest.json", "position.json", "state.safetensors"])
 @pytest.mark.parametrize("harm", [cut, empty, Path.unlink])
 def test_a_damaged_one_is_passed_over(tmp_path, file, harm):
-    snapshots = Snapshots(tmp_path)
+    snapshots = RunStates(tmp_path)
     write(snapshots, 2, 5)
     harm(snapshots.paths()[-1] / file)
     with pytest.warns(UserWarning, match="A checkpoint is damaged, and the one before is taken: .*step-000000000005"):
@@ -65,7 +65,7 @@ def test_a_damaged_one_is_passed_over(tmp_path, file, harm):
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
-    snapshots = Snapshots(tmp_path)
+    snapshots = RunStates(tmp_path)
     leftover = tmp_path / ".step-000000000004.0a1b2c3d.tmp"
     leftover.mkdir()
     assert steps_of(snapshots) == []
@@ -74,7 +74,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
 
 
 def test_a_failure_leaves_the_others(tmp_path):
-    snapshots = Snapshots(tmp_path, keep=1)
+    snapshots = RunStates(tmp_path, keep=1)
     write(snapshots, 2)
 
     def broken():

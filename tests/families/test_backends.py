@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.models.backend_probe import LEARNING_RATE, probe, weights_of
+from tests.families.backend_probe import LEARNING_RATE, probe, weights_of
 from tests.reference.weights import tiny_masked_lm
 
 TOLERANCE = 1e-5
@@ -26,7 +26,7 @@ def test_equals_another_backend(other, tmp_path, root):
     weights = weights_of(tiny_masked_lm())
     np.savez(tmp_path / "weights.npz", **weights)
     subprocess.run(
-        [sys.executable, "-m", "tests.models.backend_probe", tmp_path / "weights.npz", tmp_path / "outputs.npz"],
+        [sys.executable, "-m", "tests.families.backend_probe", tmp_path / "weights.npz", tmp_path / "outputs.npz"],
         env={**os.environ, "KERAS_BACKEND": other},
         cwd=root,
         check=True,
