@@ -61,9 +61,9 @@ class MaskedLM(Task):
         layer_norm_epsilon: float | None = None,
         name: str = "masked_lm",
     ) -> None:
+        masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()
-        masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)
         super().__init__(backbone, preprocessor, inputs, head(vectors), None, name)

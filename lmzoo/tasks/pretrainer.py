@@ -88,9 +88,9 @@ class Pretrainer(Task):
     ) -> None:
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)
+        masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()
-        masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         found = backbone(backbone.input)
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"], found)  # (B, M, H)
