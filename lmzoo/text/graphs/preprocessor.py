@@ -107,7 +107,7 @@ class WordPackerGraph(PackingGraph):
         counts = words.with_values(tokens.row_lengths())  # (n, None)
         before = counts.with_values(tf.cumsum(counts.values, exclusive=True))  # tokens of all words before
         of_row = tf.RaggedTensor.from_row_splits(
-            tokens.values, tf.gather(tokens.sequence_splits, words.sequence_splits), validate=False
+            tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
         place = before.values - tf.gather(of_row.row_starts(), words.value_rowids())  # (m,), within its row
         budget = self._sequence_length - self._packing.overhead(False)

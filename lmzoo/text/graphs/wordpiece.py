@@ -93,7 +93,7 @@ class WordPieceGraph(tf.Module):
         run = tf.searchsorted(self._map.starts, characters, side="right") - 1  # (c,)
         mapped = tf.gather(self._map.base, run) + tf.gather(self._map.step, run) * characters[:, None]  # (c, w)
         width = self._map.base.shape[1]
-        codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped, [-1]), texts.sequence_splits * width, validate=False)
+        codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped, [-1]), texts.row_splits * width, validate=False)
         source = tf.repeat(tf.range(tf.size(characters)), width)  # (c * w,)
         there = codes.values != NOTHING
         codes, source = _select(codes, there), tf.boolean_mask(source, there)
@@ -114,7 +114,7 @@ class WordPieceGraph(tf.Module):
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes.values, inside), places, validate=False)
         words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
         words = tf.where(letters.row_lengths() > self._longest, self._unknown, words)
-        splits = _count(begins, codes.sequence_splits)
+        splits = _count(begins, codes.row_splits)
         return tf.RaggedTensor.from_row_splits(words, splits, validate=False), letters, inside
 
 
@@ -126,7 +126,7 @@ def _count(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
     """The values where `keep`, bool over the flat values, is true."""
     values = tf.boolean_mask(rows.values, keep)
-    return tf.RaggedTensor.from_row_splits(values, _count(keep, rows.sequence_splits), validate=False)
+    return tf.RaggedTensor.from_row_splits(values, _count(keep, rows.row_splits), validate=False)
 
 
 def _sort_marks(codes: tf.RaggedTensor) -> tf.RaggedTensor:
