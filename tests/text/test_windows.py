@@ -139,7 +139,7 @@ def test_no_answer_points_at_the_first_token(preprocessor_of):
 
 def test_an_answer_that_the_tokenizer_drops(preprocessor_of):
     encoded = encode_windows(preprocessor_of(9), ["a", "b"], ["c", "c \x00 d"])
-    with pytest.raises(ValueError, match=r"The answer of example 1, '\\x00', holds nothing that the tokenizer keeps"):
+    with pytest.raises(ValueError, match=r"The answer of example 1, '\\x00', contains nothing that the tokenizer keeps"):
         encoded.positions(np.array([[0, 1], [2, 3]]))
 
 
@@ -212,7 +212,7 @@ def test_words_of_elmo():
     np.testing.assert_array_equal(
         packed.token_ids[9:], preprocessor.encode([["Who", "?"]], [["Ada", "met", "him"]]).token_ids
     )
-    spans = encoded.spans[slice(*encoded.pieces[1])]
+    spans = encoded.spans[slice(*encoded.context_bounds[1])]
     assert spans.tolist() == [[0, 3], [4, 7], [8, 11]]
 
 
@@ -235,7 +235,7 @@ def test_real_answers_are_those_of_the_reference(shared):
         rows, asked = np.flatnonzero(encoded.examples == i), len(tokenize(question))
         (low, high), pieces = reference.label_pieces(context, answer["text"], answer["answer_start"], tokenize)
         if pieces[low : high + 1] != tokenize(answer["text"]):
-            places = encoded.spans[slice(*encoded.pieces[i])]
+            places = encoded.spans[slice(*encoded.context_bounds[i])]
             touched = [k for k, (start, end) in enumerate(places) if end > spans[i, 0] and start < spans[i, 1]]
             assert low <= touched[0]
             assert touched[-1] <= high
