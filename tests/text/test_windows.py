@@ -139,7 +139,8 @@ def test_no_answer_points_at_the_first_token(preprocessor_of):
 
 def test_an_answer_that_the_tokenizer_drops(preprocessor_of):
     encoded = encode_windows(preprocessor_of(9), ["a", "b"], ["c", "c \x00 d"])
-    with pytest.raises(ValueError, match=r"The answer of example 1, '\\x00', contains nothing that the tokenizer keeps"):
+    message = r"The answer of example 1, '\\x00', contains nothing that the tokenizer keeps"
+    with pytest.raises(ValueError, match=message):
         encoded.positions(np.array([[0, 1], [2, 3]]))
 
 

@@ -75,7 +75,8 @@ def test_files_that_are_no_models(model: bytes, tmp_path: Path) -> None:
 
 def test_another_familys_model(model: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.model").write_bytes(model.replace(b"[MASK]", b"[NASK]").replace(b"<pad>", b"<pod>"))
-    with pytest.raises(ValueError, match=r"x\.model belongs to another family's tokenizer\. .* lacks .* <pad>, \[MASK\]"):
+    message = r"x\.model belongs to another family's tokenizer\. .* lacks .* <pad>, \[MASK\]"
+    with pytest.raises(ValueError, match=message):
         SentencePieceTokenizer(tmp_path / "x.model")
 
 
