@@ -81,7 +81,7 @@ def test_every_token_has_most_context_in_the_window_of_the_reference(preprocesso
 def test_rows_that_are_chosen(preprocessor_of):
     encoded = encode_windows(preprocessor_of(7), ["a b", "c"], ["d e f g", "h i j k l"], doc_stride=1)
     assert encoded.examples.tolist() == [0, 0, 0, 1, 1, 1]
-    assert [encoded.cut_before(row) for row in range(6)] == [0, 0, 0, 3, 3, 3]
+    assert [encoded.cut_before(i) for i in range(6)] == [0, 0, 0, 3, 3, 3]
     rows, alone = encoded.of_example(1)
     assert rows.tolist() == [3, 4, 5]
     assert alone.contexts == ("h i j k l",)
@@ -159,10 +159,10 @@ def test_empty_questions_and_contexts(preprocessor_of):
     assert nothing.max_context().tolist() == []
 
 
-def test_long_questions_are_cut_with_one_notice(preprocessor_of):
-    with pytest.warns(TextWarning, match=r"2 of 3 questions were cut to 2 tokens \(`max_question_length`\)") as notices:
+def test_long_questions_are_cut_with_one_warning(preprocessor_of):
+    with pytest.warns(TextWarning, match=r"2 of 3 questions were cut to 2 tokens \(`max_question_length`\)") as caught:
         encoded = encode_windows(preprocessor_of(9), ["a b c", "a b", "c b a"], ["d"] * 3, max_question_length=2)
-    assert len(notices) == 1
+    assert len(caught) == 1
     assert encoded.second.tolist() == [4, 4, 4]
 
 

@@ -195,9 +195,7 @@ class BytePairGraph(tf.Module):
         return tf.where(same, self._ranks.lookup(pairs), _NEVER)
 
 
-def _table(
-    entries: Mapping[str, int] | Mapping[int, int], key_type: tf.DType, default: int
-) -> tf.lookup.StaticHashTable:
+def _table(entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int) -> tf.lookup.StaticHashTable:
     """A lookup table with int32 values."""
     keys, values = tf.constant(list(entries), key_type), tf.constant(list(entries.values()), tf.int32)
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default)

@@ -68,7 +68,7 @@ class Tokenizer(ABC):
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
     needs_unknown: ClassVar[bool] = False  # whether an unknown token is required
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
-    space_of_words: ClassVar[str] = ""  # what stands before a word that is tokenised on its own
+    space_of_words: ClassVar[str] = ""  # put before a word that is tokenised on its own
 
     _tokens: Sequence[str] = ()
 
