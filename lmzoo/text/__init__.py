@@ -1,4 +1,4 @@
-"""Tokenizers, packing, masking and batching: everything before the model."""
+"""Tokenizers, packing, masking and batching: the steps before the model."""
 
 from lmzoo.text.batching import LengthBatches
 from lmzoo.text.encoded_choices import EncodedChoices

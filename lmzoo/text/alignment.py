@@ -1,4 +1,4 @@
-"""Which tokens make up which word, by the characters of the text that both came from."""
+"""Assigns the tokens of a text to its words, by the characters that both came from."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from lmzoo.text.tokenizers.tokenizer import TokenSpan
 def tokens_of_words(words: Sequence[tuple[str, int, int]], spans: Sequence[TokenSpan]) -> tuple[np.ndarray, np.ndarray]:
     """The tokens of each word of a text.
 
-    A token belongs to the word that most of its characters are in, the first one on ties. A word to which none belongs
-    that way shares the tokens that cover some of it: for BERT "can't" is "can", "'", "t", and the word "ca" has the
-    first of them, "n't" the others; but if "can't" were one token, both words would have it.
+    A token belongs to the word that contains most of its characters, the first one on ties. A word to which no token
+    belongs shares the tokens that cover part of it. For BERT "can't" is "can", "'", "t": the word "ca" has the first of
+    them, "n't" the others. If "can't" were one token, both words would have it.
 
     Args:
         words: `(word, start, end)`, in order, without overlaps; see `lmzoo.text.word_splitting.split_words`.
-        spans: of the same text; see `Tokenizer.tokenize_with_offsets`.
+        spans: the tokens of the same text; see `Tokenizer.tokenize_with_offsets`.
 
     Returns:
-        Int64 (n,) indices of words, rising, and int64 (n,) of the tokens that go with them. A word without any
-        characters, or whose characters the tokenizer leaves out, is not among them.
+        Two int64 (n,): indices of words, rising, and of the tokens that belong to them. Words without characters, or
+        whose characters the tokenizer drops, are not among them.
     """
     starts, ends = [start for _, start, _ in words], [end for _, _, end in words]
     owned: dict[int, list[int]] = {}
     shared: dict[int, list[int]] = {}
-    for index, piece in enumerate(spans):
-        touched = range(bisect_right(ends, piece.start), bisect_left(starts, piece.end))
-        covered = {w: min(ends[w], piece.end) - max(starts[w], piece.start) for w in touched}
+    for index, span in enumerate(spans):
+        touched = range(bisect_right(ends, span.start), bisect_left(starts, span.end))
+        covered = {w: min(ends[w], span.end) - max(starts[w], span.start) for w in touched}
         if not covered or not (most := max(covered.values())):
             continue
         owner = next(w for w, count in covered.items() if count == most)

@@ -1,6 +1,6 @@
-"""From logits of windows to answers in the original string: what follows the model in question answering.
+"""Turns the logits of windows into answers in the original string, after the model has run.
 
-w windows, T positions, k the size of the n-best lists.
+Shapes: w windows, T positions, k entries of an n-best list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lmzoo.text.windows import EncodedWindows
 
 
 class Answer(NamedTuple):
-    """`context[start:end]` as an answer; `start == end` is none. `score` is a sum of two logits."""
+    """The answer `context[start:end]`; `start == end` is no answer. `score` is the sum of two logits."""
 
     score: float
     start: int
@@ -26,9 +26,9 @@ def rank_answers(
 ) -> list[list[Answer]]:
     """The best answers of each example, best first, as in Google's BERT code for SQuAD.
 
-    Of each window the `n_best` highest starts and ends, over all tokens of the row, are paired. A pair is kept if it
-    lies in the context, starts where its window has the most context of all that hold the token, and is at most
-    `max_answer_length` tokens long. Of several answers with the same text the highest stays.
+    In each window the `n_best` highest starts and ends, among all tokens of the sequence, are paired. A pair is kept if
+    it lies in the context, has at most `max_answer_length` tokens, and starts at a token that has the most context in
+    this window (`EncodedWindows.max_context`). Of several answers with the same text the highest is kept.
 
     Args:
         logits: float (w, T, 2), starts and ends.
@@ -37,7 +37,7 @@ def rank_answers(
         max_answer_length: int.
 
     Returns:
-        For each example at most `n_best` answers. There are none if no pair of all windows is kept.
+        For each example at most `n_best` answers; none if no pair is kept.
     """
     lengths = encoded.lengths
     real = np.arange(logits.shape[1]) < lengths[:, None]  # (w, T)
@@ -48,7 +48,7 @@ def rank_answers(
     second = encoded.second[:, None, None]
     inside = (first >= second) & (last < second + counts) & (first <= last) & (last < first + max_answer_length)
     window, i, j = np.nonzero(inside)
-    place = first[window, i, 0] - second[window, 0, 0]  # of the start in its window
+    place = first[window, i, 0] - second[window, 0, 0]  # of the start within its window
     widths = encoded.windows[1]
     kept = encoded.max_context()[(np.cumsum(widths) - widths)[window] + place]
     window, i, j = window[kept], i[kept], j[kept]
@@ -57,7 +57,7 @@ def rank_answers(
     start = encoded.spans[to_token + first[window, i, 0], 0]
     end = encoded.spans[to_token + last[window, 0, j], 1]
     example = encoded.examples[window]
-    order = np.lexsort((-score, example))  # stable: ties stay in the order of windows, starts, ends
+    order = np.lexsort((-score, example))  # stable: ties keep the order of windows, starts, ends
     splits = np.searchsorted(example[order], np.arange(len(encoded.contexts) + 1))
     columns = [a[order].tolist() for a in (score, start, end)]
     return [
@@ -67,7 +67,7 @@ def rank_answers(
 
 
 def _distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
-    """The first of each text, without whitespace around it, letters with all of their marks."""
+    """The first answer of each text, without whitespace around it and with all combining marks of its letters."""
     found: dict[str, Answer] = {}
     for score, start, end in ranked:
         if len(found) == n_best:
@@ -92,7 +92,7 @@ def is_mark(character: str) -> bool:
 def null_scores(logits: np.ndarray, encoded: EncodedWindows) -> np.ndarray:
     """The score of giving no answer, for each example the lowest of its windows: float64 (n,).
 
-    A window's is the sum of both logits of its first token, which `fit` teaches to point there if there is no answer.
+    The score of a window is the sum of both logits of its first token, the training target if there is no answer.
     """
     result = np.full(len(encoded.contexts), np.inf)
     np.minimum.at(result, encoded.examples, logits[:, 0].astype("float64").sum(axis=1))
@@ -100,13 +100,13 @@ def null_scores(logits: np.ndarray, encoded: EncodedWindows) -> np.ndarray:
 
 
 def with_null(answers: list[Answer], null: float, threshold: float, n_best: int) -> tuple[list[Answer], list[float]]:
-    """An n-best list with the choice to give no answer in it, and the probability of each entry.
+    """An n-best list that includes the null answer (no answer), and the probability of each entry.
 
-    No answer comes before those whose scores are less than `null - threshold`. The probabilities, a softmax over the
-    scores, do not depend on the threshold.
+    The null answer comes before those whose scores are less than `null - threshold`. The probabilities, a softmax over
+    the scores, do not depend on the threshold.
     """
     above = sum(answer.score >= null for answer in answers)
-    if above < n_best:  # the null answer is one of the list's best, and so counts for its length
+    if above < n_best:  # the null answer is among the best, so it takes a place in the list
         answers = answers[: max(1, n_best - 1)]
     probabilities = softmax([*(answer.score for answer in answers), null])
     place = sum(null - answer.score <= threshold for answer in answers)
@@ -115,6 +115,6 @@ def with_null(answers: list[Answer], null: float, threshold: float, n_best: int)
 
 
 def softmax(scores: list[float]) -> list[float]:
-    """Probabilities of the entries of a list; empty for an empty one."""
+    """Probabilities of the entries of a list, which may be empty."""
     exp = np.exp(np.array(scores) - max(scores, default=0.0))
     return (exp / exp.sum()).tolist()

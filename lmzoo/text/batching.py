@@ -1,4 +1,4 @@
-"""Batches of rows of similar length, padded to few different widths."""
+"""Batches of sequences of similar length, padded to a few different widths."""
 
 from __future__ import annotations
 
@@ -6,33 +6,38 @@ import hashlib
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from lmzoo.tensor_types import Tensors
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 _ENDLESS = -1  # `tf.data.INFINITE_CARDINALITY`
-_SAMPLED = 1024  # rows by whose content data are told from others
-_WINDOW = 50  # batches that are shuffled together and sorted by length within
+_SAMPLED = 1024  # examples whose content identifies a data set
+_WINDOW = 50  # batches whose examples are sorted by length together, after shuffling
 
 
 def fitted_buckets(lengths: np.ndarray, limit: int, most: int = 7, multiple: int = 8) -> list[int]:
-    """The padded widths, at most `most`, that cost the least padding for rows of these lengths.
+    """At most `most` padded widths that need the least padding for sequences of these lengths.
 
-    Every row is padded to the smallest width that holds it. The choice is exact over multiples of `multiple`, by
-    dynamic programming.
+    Every sequence is padded to the smallest width that holds it. Dynamic programming finds the best multiples of
+    `multiple`.
 
     Args:
         lengths: int array (n,).
-        limit: int, no width exceeds it, except for a row that does; the positions that a model has.
-        most: int, how many widths at most.
-        multiple: int, widths are multiples of it, but for one cut to the limit.
+        limit: int, the largest width, such as the number of positions of a model; a longer sequence raises it.
+        most: int, maximum number of widths.
+        multiple: int, widths are multiples of it, except for one that is cut to the limit.
 
     Returns:
-        Widths in rising order; the last holds the longest row.
+        Widths in rising order; the last one holds the longest sequence.
 
     Raises:
-        ValueError: if there are no rows.
+        ValueError: if there are no sequences.
 
     Example:
 
@@ -47,18 +52,16 @@ def fitted_buckets(lengths: np.ndarray, limit: int, most: int = 7, multiple: int
         raise ValueError("There are no examples: got an empty list of texts.")
     units = np.maximum(1, -(-np.asarray(lengths) // multiple))
     counts = np.bincount(units)
-    below = np.concatenate([[0], np.cumsum(counts)])  # below[u]: rows of fewer than u units
+    up_to = np.cumsum(counts)  # (U,), sequences of at most u units
     top = len(counts) - 1
-    # cost[u]: least padded size of all rows of at most u units when u is itself a width.
-    cost = [np.array([u * below[u + 1] for u in range(top + 1)], "float64")]
+    width = np.arange(len(counts))[:, None]  # (U, 1)
+    # added[u, v]: padded size of the sequences of v + 1 to u units at width u.
+    added = np.where(width > width.T, width * (up_to[:, None] - up_to), np.inf)  # (U, U)
+    # cost[u]: least padded size of all sequences of at most u units if u itself is a width.
+    cost = [np.arange(len(counts)) * up_to.astype("float64")]
     choice = []
     for _ in range(most - 1):
-        step = np.array(
-            [
-                [cost[-1][v] + u * (below[u + 1] - below[v + 1]) if v < u else np.inf for v in range(top + 1)]
-                for u in range(top + 1)
-            ]
-        )
+        step = cost[-1] + added  # (U, U)
         choice.append(step.argmin(axis=1))
         cost.append(step.min(axis=1))
     best = int(np.argmin([c[top] for c in cost]))
@@ -73,56 +76,56 @@ def ladder_buckets(limit: int, multiple: int = 8) -> list[int]:
     """Eight widths up to `limit`, the same for every call, so that repeated predictions share compiled code.
 
     Args:
-        limit: int, longest row.
-        multiple: int, widths but the last are multiples of it.
+        limit: int, the largest width.
+        multiple: int, all widths except the last are multiples of it.
     """
     steps = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
     return sorted({min(limit, max(multiple, -(-round(limit * s) // multiple) * multiple)) for s in steps} | {limit})
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches that can be gone through again and again; a pass belongs to the epoch begun last."""
+    """Batches over which one can iterate repeatedly; each pass belongs to the epoch that was begun last."""
 
     epoch = 0
 
-    def begin_epoch(self, epoch: int, logs: Any = None) -> None:
-        """Says what epoch the next pass belongs to; the signature of a Keras callback."""
+    def begin_epoch(self, epoch: int, logs: object = None) -> None:
+        """Sets the epoch of the next pass; the signature is that of a Keras callback."""
         self.epoch = epoch
 
-    def batches(self) -> Iterator[Any]:
-        """One pass."""
+    def batches(self) -> Iterator[Tensors]:
+        """Iterates over the batches of one pass."""
         raise NotImplementedError
 
-    def batches_from(self, step: int) -> Iterator[Any]:
-        """The batches of all epochs, one after another without end, from some step of the first epoch's on."""
+    def batches_from(self, step: int) -> Iterator[Tensors]:
+        """Iterates over the batches of all epochs without end, beginning at a step counted from the first epoch."""
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for two of these to give the same batches, by name; numbers and strings."""
+        """Numbers and strings by name; if they are equal for two instances, so are their batches."""
         raise NotImplementedError
 
 
 class LengthBatches(Batches):
-    """Batches of packed rows, each padded to the smallest bucket that holds its longest row.
+    """Batches of packed sequences, each padded to the smallest bucket that holds its longest sequence.
 
-    A pass begins with the batch at index 0 and belongs to the epoch begun last (`begin_epoch`).
+    A pass begins with the batch at index 0 and belongs to the epoch that was begun last (`begin_epoch`).
 
     Args:
-        lengths: int array (n,), length of every row.
-        make_batch: `(rows, width, rng) -> batch`; `rows` int array (b,), `rng` a numpy generator that depends only on
-            the seed, the epoch and the batch.
+        lengths: int array (n,), length of every sequence.
+        make_batch: `(indices, width, rng) -> batch`; `indices` is an int array (b,), `rng` a numpy generator that
+            depends only on the seed, the epoch and the batch.
         batch_size: int.
         buckets: allowed widths, rising.
-        order: `"shuffle"` (a new order each epoch; rows of similar length share a batch), `"sorted"` (by length) or
-            `"given"`.
+        order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length)
+            or `"given"`.
         seed: ints.
-        round_up: whether to fill a last, smaller batch up to a power of two by repeating a row of it.
+        round_up: whether to fill a smaller last batch up to a power of two by repeating its first sequence.
     """
 
     def __init__(
         self,
         lengths: np.ndarray,
-        make_batch: Callable[[np.ndarray, int, np.random.Generator], Any],
+        make_batch: Callable[[np.ndarray, int, np.random.Generator], Tensors],
         batch_size: int,
         buckets: list[int],
         order: str = "shuffle",
@@ -149,8 +152,8 @@ class LengthBatches(Batches):
             rng = np.random.default_rng((*self.seed, epoch))
             index = rng.permutation(count)
             window = _WINDOW * size
-            pieces = [index[i : i + window] for i in range(0, count, window)]
-            index = np.concatenate([p[np.argsort(self.lengths[p], kind="stable")] for p in pieces])
+            windows = [index[i : i + window] for i in range(0, count, window)]
+            index = np.concatenate([w[np.argsort(self.lengths[w], kind="stable")] for w in windows])
         batches = [index[i : i + size] for i in range(0, count, size)]
         if self.order == "shuffle":
             batches = [batches[i] for i in rng.permutation(len(batches))]
@@ -160,56 +163,51 @@ class LengthBatches(Batches):
             batches[-1] = np.concatenate([last, np.repeat(last[:1], target - len(last))])
         return batches
 
-    def _batch(self, rows: np.ndarray, epoch: int, index: int) -> Any:
-        longest = self.lengths[rows].max()
-        if len(rows) < self.batch_size and not self.round_up:
+    def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
+        longest = self.lengths[indices].max()
+        if len(indices) < self.batch_size and not self.round_up:
             longest = self.lengths.max()  # one shape for the partial batches of all epochs
-        return self.make_batch(rows, self._width(longest), np.random.default_rng((*self.seed, epoch, index)))
+        return self.make_batch(indices, self._width(longest), np.random.default_rng((*self.seed, epoch, number)))
 
     def _width(self, longest: int) -> int:
         return int(self.buckets[np.searchsorted(self.buckets, longest)])
 
-    @property
-    def num_batches(self) -> int:
-        """Batches of an epoch."""
-        return len(self)
-
     def __len__(self) -> int:
-        """Batches of an epoch."""
+        """Number of batches of an epoch."""
         return -(-len(self.lengths) // self.batch_size)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Tensors:
         """The batch at `index` of the current pass."""
         if index == 0 and self._pass[0] != self.epoch:
             self._pass = (self.epoch, self._plan(self.epoch))
         epoch, plan = self._pass
         return self._batch(plan[index], epoch, index)
 
-    def batches(self) -> Iterator[Any]:
-        """One pass, in the order of the epoch begun last."""
+    def batches(self) -> Iterator[Tensors]:
+        """See `Batches.batches`."""
         epoch = self.epoch
-        for index, rows in enumerate(self._plan(epoch)):
-            yield self._batch(rows, epoch, index)
+        for number, indices in enumerate(self._plan(epoch)):
+            yield self._batch(indices, epoch, number)
 
-    def batches_from(self, step: int) -> Iterator[Any]:
-        """The batches of all epochs, one after another without end, from some step of the first epoch's on."""
+    def batches_from(self, step: int) -> Iterator[Tensors]:
+        """See `Batches.batches_from`."""
         epoch, first = divmod(step, len(self))
         while True:
-            for index, rows in enumerate(self._plan(epoch)[first:], first):
-                yield self._batch(rows, epoch, index)
+            for number, indices in enumerate(self._plan(epoch)[first:], first):
+                yield self._batch(indices, epoch, number)
             epoch, first = epoch + 1, 0
 
     def identity(self) -> dict[str, Any]:
-        """The texts, by their lengths and by what a sample of them is made into, and how they are put into batches."""
+        """The lengths of all texts, the content of a sample of batches, and how batches are made."""
         lengths = hashlib.sha256(np.asarray(self.lengths, "<i8").tobytes()).hexdigest()
         batching = {"batch size": self.batch_size, "order": self.order, "seed": self.seed[0]}
         return {"texts": lengths, "content of the batches": self._sample(), **batching}
 
     def _sample(self) -> str:
-        """Digest of ids, labels and weights of rows that are spread evenly, without regard to seed and order."""
+        """Digest of ids, labels and weights of evenly spaced examples, independent of seed and order."""
         digest, count = hashlib.sha256(), len(self.lengths)
-        rows = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype("int64"))
-        for some in np.array_split(rows, max(1, len(rows) // 32)):
+        indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype("int64"))
+        for some in np.array_split(indices, max(1, len(indices) // 32)):
             batch = self.make_batch(some, self._width(self.lengths[some].max()), np.random.default_rng(0))
             for array in map(np.asarray, keras.tree.flatten(batch)):
                 digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
@@ -217,19 +215,19 @@ class LengthBatches(Batches):
 
     @property
     def example_order(self) -> np.ndarray:
-        """Int array: the row behind each output of a pass over the current epoch."""
+        """Int array: the index of the example of each output in a pass over the current epoch."""
         return np.concatenate(self._plan(self.epoch))
 
 
 def keras_input(x: Any, start: int | None = None) -> Any:
-    """`x`, `Batches`, in the form that Keras' trainers take most cheaply on the current backend.
+    """Converts `Batches` to what Keras' trainers process fastest on the current backend.
 
-    On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would fix them from the first two batches);
+    On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would infer them from the first two batches);
     elsewhere the `PyDataset` itself. Anything else is returned as it is.
 
     Args:
-        x: what Keras is to be given.
-        start: int, for `Batches` the step at which to begin; the epochs follow one another without end then.
+        x: data for Keras.
+        start: int, for `Batches` the step at which to begin; the epochs then follow one another without end.
     """
     if not isinstance(x, Batches):
         return x
@@ -242,36 +240,28 @@ def keras_input(x: Any, start: int | None = None) -> Any:
 
 
 def stream(
-    passes: Callable[[], Iterator[Any]], cardinality: int, like: Callable[[], Iterator[Any]] | None = None
-) -> Any:
-    """A `tf.data.Dataset` of open shapes over what each call of `passes` yields.
+    passes: Callable[[], Iterator[Tensors]], cardinality: int, like: Callable[[], Iterator[Tensors]] | None = None
+) -> tf.data.Dataset:
+    """A `tf.data.Dataset` of open shapes over the batches that each call of `passes` yields.
 
     Args:
-        passes: begins a pass: an iterator over batches, equal in structure and dtypes.
-        cardinality: batches of a pass, or one of `tf.data`'s negative constants.
-        like: begins a pass of such batches that has its first one sooner.
+        passes: begins a pass: returns an iterator over batches of equal structure and dtypes.
+        cardinality: number of batches of a pass, or one of `tf.data`'s negative constants.
+        like: begins a pass over similar batches that yields the first one sooner.
     """
     import tensorflow as tf
 
     first = next((like or passes)())
     signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), first)
-    # TensorFlow never lets go of a generator's function. What it holds, the examples and the model, goes with the
-    # dataset, which alone refers to it.
-    held = _Held(passes)
-    reference = weakref.ref(held)
-    dataset = tf.data.Dataset.from_generator(lambda: reference().passes(), output_signature=signature)
+    # TensorFlow never releases a generator function. It gets a weak proxy, so that the examples and the model are
+    # released with the dataset. The partial can be referred to weakly, unlike a bound method.
+    generator = partial(passes)
+    dataset = tf.data.Dataset.from_generator(weakref.proxy(generator), output_signature=signature)
     if cardinality != tf.data.UNKNOWN_CARDINALITY:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
-    # There is nothing to tune, and the thread that would tune it keeps the end of a pass waiting for seconds.
+    # There is nothing to tune, and the thread for that would delay the end of a pass by seconds.
     options = tf.data.Options()
     options.autotune.enabled = False
     dataset = dataset.prefetch(2).with_options(options)
-    dataset.held = held
+    dataset.generator = generator
     return dataset
-
-
-class _Held:
-    """Something that a weak reference can refer to."""
-
-    def __init__(self, passes: Callable[[], Iterator[Any]]) -> None:
-        self.passes = passes

@@ -1,4 +1,4 @@
-"""Examples of a prompt and several choices: each choice is a row of its own, after the prompt."""
+"""Examples of a prompt and several choices: each choice is packed with the prompt into a sequence of its own."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.text.packing import Encoded, EncodedTexts
+from lmzoo.text.packing import Encoded, EncodedTexts, Indices
 from lmzoo.text.preprocessor import Preprocessor
-from lmzoo.text.validate_text import clean_columns, is_text
+from lmzoo.text.validate_text import Text, clean_columns, is_text
 
 
 @dataclass(frozen=True)
 class EncodedChoices(Encoded):
-    """Examples whose choices are packed rows.
+    """Examples whose choices are packed sequences.
 
     Attributes:
-        texts: the rows of all choices and, as the last one, an empty row: a choice that is not there.
-        starts: int64 (n,), the row of each example's first choice; the others follow it.
-        counts: int64 (n,), how many choices each example has.
+        texts: the sequences of all choices, and last an empty sequence, which stands for a missing choice.
+        starts: int64 (n,), index of the sequence of each example's first choice; the others follow it.
+        counts: int64 (n,), number of choices of each example.
     """
 
     texts: EncodedTexts
@@ -30,25 +30,22 @@ class EncodedChoices(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), tokens of each example's longest row."""
+        """Int64 (n,), tokens of each example's longest sequence."""
         return self.texts.lengths[self.rows()].max(axis=1, initial=0)
 
-    def select(self, rows: Any) -> EncodedChoices:
-        """The given examples, in the given order.
+    def select(self, indices: Indices) -> EncodedChoices:
+        """See `Encoded.select`."""
+        return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
+
+    def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """A table with a row for each example: the indices of its choices' sequences.
 
         Args:
-            rows: int array (m,).
-        """
-        return EncodedChoices(self.texts, self.starts[rows], self.counts[rows])
-
-    def rows(self, examples: Any = slice(None)) -> np.ndarray:
-        """The rows of some examples' choices.
-
-        Args:
-            examples: int array (b,); all by default.
+            examples: int array (b,), or a slice; all by default.
 
         Returns:
-            Int64 (b, C), C being the most choices that any example of all has; the empty row where there are fewer.
+            Int64 (b, C), where C is the largest number of choices of all examples; missing choices are the empty
+            sequence.
         """
         choice = np.arange(self.counts.max(initial=0))  # (C,)
         there = choice < self.counts[examples][:, None]  # (b, C)
@@ -56,16 +53,14 @@ class EncodedChoices(Encoded):
 
 
 def encode_choices(
-    preprocessor: Preprocessor,
-    prompts: Sequence[Any],
-    choices: Sequence[Sequence[Any]],
+    preprocessor: Preprocessor, prompts: Sequence[Text], choices: Sequence[Sequence[Text]]
 ) -> EncodedChoices:
     """Tokenises prompts and choices, and packs each choice with its prompt as a pair, without padding.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
         prompts: n strings.
-        choices: for each prompt at least one string; see `split_choices` for what checks that.
+        choices: for each prompt at least one string, as `split_choices` checks.
 
     Raises:
         TypeError: naming the position of an entry that is not text.
@@ -87,7 +82,7 @@ def encode_choices(
     prompts, *choices = clean_columns(columns, preprocessor.tokenizer.takes_words)
     first = preprocessor.tokenizer.tokenize(prompts)
     second = preprocessor.tokenizer.tokenize([*itertools.chain.from_iterable(choices)])
-    counts = np.array([len(row) for row in choices], "int64")
+    counts = np.array([*map(len, choices)], "int64")
     repeated = [ids for ids, count in zip(first, counts.tolist(), strict=True) for _ in range(count)]
     packed = preprocessor.pack(repeated, second)
     texts = EncodedTexts(
@@ -99,15 +94,16 @@ def encode_choices(
     return EncodedChoices(texts, np.cumsum(counts) - counts, counts)
 
 
-def split_choices(x: Any) -> tuple[Sequence[Any], list[Sequence[Any]]]:
-    """Prompts and choices of examples.
+def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
+    """Splits examples into their prompts and their choices.
 
     Args:
-        x: a list of examples `(prompt, choices)`, or a tuple of two columns: the prompts, and for each the choices.
+        x: a list of examples `(prompt, choices)`, or a tuple of two columns: the prompts, and a list of choices for
+            each.
 
     Raises:
-        TypeError: for a single example, and for choices that are not a list, naming the example.
-        ValueError: for entries of other than two parts; if the columns differ in length; naming the first example
+        TypeError: for a single example, or naming an example whose choices are not a list.
+        ValueError: for an entry that is not a pair, for columns of different lengths, or naming the first example
             without choices.
     """
     if is_text(x) or isinstance(x, dict) or not isinstance(x, Sequence):
@@ -126,14 +122,14 @@ def split_choices(x: Any) -> tuple[Sequence[Any], list[Sequence[Any]]]:
         prompts, choices = [example[0] for example in x], [example[1] for example in x]
     # Ragged tensors of tf.data, and pandas' columns, become lists.
     prompts, choices = (column.to_list() if hasattr(column, "to_list") else column for column in (prompts, choices))
-    choices = [_listed(row, position) for position, row in enumerate(choices)]
+    choices = [_listed(entry, position) for position, entry in enumerate(choices)]
     if len(prompts) != len(choices):
         raise ValueError(f"Got {len(prompts)} prompts but {len(choices)} lists of choices.")
     return prompts, choices
 
 
-def _listed(choices: Any, position: int) -> list[Any]:
-    """One example's choices as a list."""
+def _listed(choices: object, position: int) -> list[Text]:
+    """The choices of one example as a list."""
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()
     if not isinstance(choices, (list, tuple)):

@@ -1,30 +1,30 @@
-"""Where mask tokens stand in rows of text, and where they may."""
+"""Positions of mask tokens, and of tokens that may be masked."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lmzoo.text.packing import EncodedTexts
+from lmzoo.text.packing import EncodedTexts, ranges
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 
 def maskable(tokenizer: Tokenizer, ids: np.ndarray) -> np.ndarray:
-    """Where `ids` are not special tokens (an unknown word is an ordinary one here)."""
+    """Bool, shaped like `ids`: which tokens are not special; the unknown token does not count as special."""
     special = [tokenizer.token_to_id(token) for token in tokenizer.special_tokens if token != tokenizer.unk_token]
     return ~np.isin(ids, special)
 
 
 def find_masks(tokenizer: Tokenizer, encoded: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of every mask token."""
+    """Every mask token: the index of its sequence and its position there, two int64 (total,)."""
     flat = np.flatnonzero(encoded.token_ids == tokenizer.mask_id)
-    row = np.searchsorted(encoded.sequence_splits, flat, side="right") - 1
-    return row, flat - encoded.sequence_splits[row]
+    sequence = np.searchsorted(encoded.sequence_splits, flat, side="right") - 1
+    return sequence, flat - encoded.sequence_splits[sequence]
 
 
 def mask_positions(tokenizer: Tokenizer, encoded: EncodedTexts) -> np.ndarray:
-    """Int32 (n, M): where the mask tokens of each row stand, padded with 0."""
-    row, column = find_masks(tokenizer, encoded)
-    counts = np.bincount(row, minlength=len(encoded))
+    """The positions of the mask tokens of each sequence: int32 (n, M), padded with 0."""
+    sequence, position = find_masks(tokenizer, encoded)
+    counts = np.bincount(sequence, minlength=len(encoded))
     positions = np.zeros((len(encoded), max(1, counts.max(initial=0))), "int32")
-    positions[row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)] = column
+    positions[sequence, ranges(np.zeros_like(counts), counts)] = position
     return positions

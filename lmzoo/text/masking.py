@@ -1,4 +1,4 @@
-"""Masked-LM corruption."""
+"""Choice and corruption of tokens for masked language modeling."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 class Masking:
     """BERT's masking (Devlin et al., 2019, section 3.1), by default dynamic as in RoBERTa (Liu et al., 2019).
 
-    Of a row of n tokens, `max(1, round(n · probability))` are predicted. Each is replaced by the mask token with
-    probability 0.8, by a token drawn uniformly from the whole vocabulary, special ones included, with 0.1, and left as
-    it is with 0.1. That is BERT's code. RoBERTa's also predicts the tokens at the ends of rows and sentences, and draws
-    no id below 4; here all families do as BERT does.
+    In a sequence of n tokens, `max(1, round(n · probability))` are predicted. Each is replaced by the mask token with
+    probability 0.8, by a token drawn uniformly from the whole vocabulary, special tokens included, with 0.1, and left
+    unchanged with 0.1. That is what BERT's code does. RoBERTa's also predicts the tokens at the ends of sequences and
+    sentences, and never draws an id below 4; here all families follow BERT.
 
     Attributes:
         probability: share of positions to predict; special tokens count in n but are never chosen.
-        whole_word: whether to choose all pieces of a word together; a word that would exceed the number is skipped.
-        ngram: how many neighbouring words are chosen together at the most, 3 for ALBERT (Lan et al., 2020): k words
-            with a probability that is proportional to 1/k, fewer where they would exceed the number, none where one of
-            them is chosen already. Needs `whole_word`.
-        rounding: "nearest", halves to the even side, or "random", down or up as often as gives `probability` on
-            average, as RoBERTa's code does.
-        dynamic: whether each batch is masked anew. If not, a row is masked alike whenever it comes, as in BERT's own
-            code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
+        whole_word: whether to choose all tokens of a word together; a word that would exceed the number is skipped.
+        ngram: maximum number of neighbouring words that are chosen together, 3 for ALBERT (Lan et al., 2020): k words
+            with a probability proportional to 1/k, fewer if they would exceed the number, none if one of them has been
+            chosen already. Needs `whole_word`.
+        rounding: "nearest", with halves to even, or "random", up or down such that the average is exact, as in
+            RoBERTa's code.
+        dynamic: whether each batch is masked again. If not, a sequence is masked in the same way each time, as in
+            BERT's own code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
 
     Raises:
-        ValueError: for an `ngram` below 1 or without `whole_word`, or another `rounding`.
+        ValueError: for an `ngram` below 1 or without `whole_word`, or an unknown `rounding`.
 
     Example:
 
@@ -53,7 +53,7 @@ class Masking:
             raise ValueError(f"`rounding` must be 'nearest' or 'random', got {self.rounding!r}.")
 
     def slots(self, length: int) -> int:
-        """Predictions that a row of `length` tokens holds at the most."""
+        """The maximum number of predictions in a sequence of `length` tokens."""
         exact = length * self.probability
         return max(1, math.ceil(exact) if self.rounding == "random" else round(exact))
 
@@ -68,12 +68,12 @@ class Masking:
 
         Args:
             candidates: bool (B, T), where a token may be chosen.
-            lengths: int (B,), tokens of each row, special ones included.
+            lengths: int (B,), tokens of each sequence, special tokens included.
             word_starts: bool (B, T), where a token begins a word.
             rng: source of randomness.
 
         Returns:
-            `positions` int32 (B, M), rising in each row and padded with 0, and `chosen` bool (B, M). M is
+            `positions` int32 (B, M), rising and padded with 0, and `chosen` bool (B, M), false at padding; M is
             `slots(T)`.
         """
         width = candidates.shape[1]
@@ -100,7 +100,7 @@ class Masking:
     def corrupt(
         self, targets: np.ndarray, chosen: np.ndarray, mask_id: int, vocabulary_size: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """What stands at the chosen positions instead of `targets`, int (B, M)."""
+        """The tokens that replace `targets` at the chosen positions, int (B, M)."""
         draw = rng.random(targets.shape)
         random_ids = rng.integers(vocabulary_size, size=targets.shape)
         replaced = np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets))
@@ -110,12 +110,12 @@ class Masking:
 def _pick_words(
     candidates: np.ndarray, starts: np.ndarray, wanted: int, ngram: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Bool (T,): pieces of randomly ordered words, skipping words that no longer fit."""
+    """Bool (T,): the tokens of words in random order, without words that no longer fit."""
     places = np.flatnonzero(candidates)
     picked = np.zeros(len(candidates), bool)
     if not len(places):
         return picked
-    # A continuation opens a group of its own where no candidate precedes it.
+    # A continuation begins a group of its own if no candidate precedes it.
     apart = np.diff(places, prepend=-2) != 1
     first = np.flatnonzero(starts[places] | apart)  # (words,)
     words = np.split(places, first[1:])
@@ -137,15 +137,15 @@ def _pick_words(
 
 
 def _draw_lengths(apart: np.ndarray, longest: int, rng: np.random.Generator) -> np.ndarray:
-    """How many words to choose together, from each word on: k with a probability that is proportional to 1/k.
+    """Number of words to choose together, beginning at each word: k with a probability proportional to 1/k.
 
     Args:
-        apart: bool (words,), where a word does not follow the one before, so that they are not chosen together.
+        apart: bool (words,), whether a word does not directly follow the one before; then they are not chosen together.
         longest: int, the largest k.
         rng: source of randomness.
 
     Returns:
-        int64 (words,), not more than there are words up to the next that is apart.
+        int64 (words,), at most the number of words before the next one that is apart.
     """
     run = np.cumsum(apart)  # (words,)
     room = np.minimum(longest, np.searchsorted(run, run, side="right") - np.arange(len(run)))  # (words,)

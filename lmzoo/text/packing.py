@@ -1,12 +1,15 @@
-"""From token ids of one or two segments to one row with special tokens."""
+"""Packs the token ids of one or two segments into one sequence with special tokens."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self, TypeAlias
 
 import numpy as np
+
+Indices: TypeAlias = np.ndarray | Sequence[int]  # of integers, (m,)
 
 
 @dataclass(frozen=True)
@@ -15,9 +18,9 @@ class Packing:
 
     Attributes:
         start: token before the first segment; "" for none.
-        end: token after the last one; "" for none.
+        end: token after the last segment; "" for none.
         between: tokens between two segments.
-        segments: whether the family tells the segments apart by `segment_ids`; `between` belongs to the first.
+        segments: whether the family distinguishes segments by `segment_ids`; `between` belongs to the first one.
     """
 
     start: str
@@ -26,7 +29,7 @@ class Packing:
     segments: bool
 
     def overhead(self, pair: bool) -> int:
-        """How many special tokens a row of one segment, or of a pair, holds."""
+        """Number of special tokens in a sequence of one segment, or of a pair."""
         return bool(self.start) + bool(self.end) + (len(self.between) if pair else 0)
 
 
@@ -58,48 +61,55 @@ def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np
     return np.where(over, short_a, len_a), np.where(over, budget - short_a, len_b)
 
 
+def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """All `range(begin, begin + count)`, one after another: int64 (total,)."""
+    ends = np.cumsum(counts)
+    return np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
+
+
 class Encoded(ABC):
-    """Examples in the form in which they are batched."""
+    """Tokenised examples, ready to be put into batches."""
 
     @property
     @abstractmethod
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), the width that each example needs."""
+        """Int64 (n,), the padded width that each example needs."""
 
     @abstractmethod
-    def select(self, rows: Any) -> Self:
+    def select(self, indices: Indices) -> Self:
         """The given examples, in the given order.
 
         Args:
-            rows: int array (m,).
+            indices: int array (m,).
         """
 
-    def cut_before(self, row: int) -> int:
-        """Where to part the rows, at `row` or before it, for no example to end up on both sides.
+    def cut_before(self, index: int) -> int:
+        """The last place up to `index` where these can be cut in two without cutting an example.
 
         Args:
-            row: int, index of a row.
+            index: int, from 0 to the number of these.
         """
-        return row
+        return index
 
     def __len__(self) -> int:
         """Number of examples."""
         return len(self.lengths)
 
-    def __getitem__(self, rows: slice) -> Self:
+    def __getitem__(self, indices: slice) -> Self:
         """The examples of a slice."""
-        return self.select(np.arange(len(self))[rows])
+        return self.select(np.arange(len(self))[indices])
 
 
 @dataclass(frozen=True)
 class EncodedTexts(Encoded):
-    """Packed rows of different lengths, stored without padding.
+    """Packed sequences of different lengths, stored without padding.
 
     Attributes:
-        token_ids: int32 (total,), all rows one after another; (total, W) where a token is a row of characters. Of rows
-            in a file (`lmzoo.data.corpora.TokenCorpus`) read-only, and maybe of a smaller unsigned type.
-        sequence_splits: int64 (n + 1,), row i is `token_ids[sequence_splits[i]:sequence_splits[i + 1]]`.
-        second: int32 (n,), index within the row of the second segment's first token; the row's length if there is none.
+        token_ids: int32 (total,), all sequences one after another; (total, W) if tokens are words of W characters. If
+            they are in a file (`lmzoo.data.corpora.TokenCorpus`), read-only and possibly of a smaller unsigned type.
+        sequence_splits: int64 (n + 1,), sequence i is `token_ids[sequence_splits[i]:sequence_splits[i + 1]]`.
+        second: int32 (n,), index within the sequence of the second segment's first token; the length of the sequence if
+            there is no second segment.
         truncated: number of texts that were cut to fit.
     """
 
@@ -110,60 +120,57 @@ class EncodedTexts(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), tokens of each row."""
+        """Int64 (n,), tokens of each sequence."""
         return np.diff(self.sequence_splits)
 
-    def lengths_of(self, rows: np.ndarray) -> np.ndarray:
-        """Int64 (m,), tokens of some rows, without a look at the others.
+    def lengths_of(self, indices: np.ndarray) -> np.ndarray:
+        """Int64 (m,), tokens of some sequences; the others are not read.
 
         Args:
-            rows: int array (m,), not negative.
+            indices: int array (m,), not negative.
         """
-        return self.sequence_splits[rows + 1] - self.sequence_splits[rows]
+        return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
 
-    def select(self, rows: Any) -> EncodedTexts:
-        """The given rows, in the given order.
-
-        Args:
-            rows: int array (m,).
-        """
-        rows = np.asarray(rows, dtype="int64")
-        lengths = self.lengths_of(rows)
+    def select(self, indices: Indices) -> EncodedTexts:
+        """See `Encoded.select`."""
+        indices = np.asarray(indices, dtype="int64")
+        lengths = self.lengths_of(indices)
         splits = np.concatenate([[0], np.cumsum(lengths)])
-        index = np.repeat(self.sequence_splits[rows] - splits[:-1], lengths) + np.arange(splits[-1])
-        return EncodedTexts(self.token_ids[index], splits, self.second[rows])
+        tokens = self.token_ids[ranges(self.sequence_splits[indices], lengths)]
+        return EncodedTexts(tokens, splits, self.second[indices])
 
-    def padded(self, rows: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Some rows as a rectangle.
+    def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """Some sequences, padded to one length.
 
         Args:
-            rows: int array (b,).
-            length: int, width of the rectangle; no row is longer.
+            indices: int array (b,).
+            length: int, the padded length.
             pad_id: int, id at padding.
 
         Returns:
             `token_ids` (b, length) or (b, length, W) and `padding_mask` (b, length), both int32.
 
         Raises:
-            ValueError: if a row is longer than `length`.
+            ValueError: if a sequence is longer than `length`.
         """
-        lengths = self.lengths_of(rows)
+        lengths = self.lengths_of(indices)
         if (longest := lengths.max(initial=0)) > length:
-            raise ValueError(f"A row of {longest} tokens does not fit into {length}.")
+            raise ValueError(f"A sequence of {longest} tokens does not fit into {length}.")
         mask = np.arange(length) < lengths[:, None]  # (b, length)
         ids = np.full((*mask.shape, *self.token_ids.shape[1:]), pad_id, "int32")
-        ids[mask] = self.select(rows).token_ids
+        ids[mask] = self.select(indices).token_ids
         return ids, mask.astype("int32")
 
 
 @dataclass(frozen=True)
 class EncodedWords(EncodedTexts):
-    """Packed rows of texts that were tokenised word by word.
+    """Packed sequences of texts that were tokenised word by word.
 
     Attributes:
-        texts: the texts; words joined by spaces where a text was a list of words.
-        words: `(word, start, end)` of every word of each text, by characters of the text.
-        first: int32 (total words,), index within its row of each word's first token; -1 for words that were cut off.
+        texts: the texts; a text that was a list of words is joined by spaces.
+        words: `(word, start, end)` of every word of each text; offsets count characters.
+        first: int32 (total words,), index within its sequence of each word's first token; -1 for words that were cut
+            off.
     """
 
     texts: tuple[str, ...] = ()
@@ -172,5 +179,5 @@ class EncodedWords(EncodedTexts):
 
     @property
     def word_splits(self) -> np.ndarray:
-        """Int64 (n + 1,), the words of row i are `first[word_splits[i]:word_splits[i + 1]]`."""
+        """Int64 (n + 1,), the words of text i are `first[word_splits[i]:word_splits[i + 1]]`."""
         return np.cumsum([0, *map(len, self.words)])

@@ -1,4 +1,4 @@
-"""From strings to the backbone's inputs: tokenise, pack, pad."""
+"""Turns strings into the backbone's inputs: tokenises, packs and pads them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import keras
 import numpy as np
 
 from lmzoo.text.packing import EncodedTexts, EncodedWords, Packing, truncate_pair
-from lmzoo.text.tokenizers.tokenizer import Tokenizer
+from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
 from lmzoo.text.validate_text import clean_columns, warn
 from lmzoo.text.word_splitting import place_words
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Preprocessor:
-    """Tokenizer, packing rule and longest row: everything between a string and the model.
+    """Tokenizer, packing rule and maximum length: everything between a string and the model.
 
     Args:
         tokenizer: a tokenizer of `lmzoo.text`.
         packing: `lmzoo.text.Packing`, the family's rule.
-        sequence_length: int, longest row in tokens, special tokens included. Settable.
+        sequence_length: int, maximum number of tokens of a sequence, special tokens included. Settable.
 
     Example:
 
@@ -48,15 +48,15 @@ class Preprocessor:
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Tokenises and packs texts, without padding.
 
-        Over-long rows are cut, with one warning per call: a single text at its end, a pair by removing from the end of
-        the longer text, the second on ties.
+        Sequences that are too long are cut, with one warning per call: a single text at its end, a pair as
+        `lmzoo.text.packing.truncate_pair` says.
 
         Args:
-            texts: n strings; a list of words is a text, too, if the tokenizer `takes_words`.
-            pairs: n strings to join to them, or None.
+            texts: n strings; a list of words is also a text if the tokenizer `takes_words`.
+            pairs: n second texts, or None.
 
         Returns:
-            n packed rows.
+            n packed sequences.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
@@ -66,8 +66,8 @@ class Preprocessor:
         cleaned = clean_columns(columns, self.tokenizer.takes_words)
         return self.pack(*(self.tokenizer.tokenize(column) for column in cleaned))
 
-    def pack(self, first: list[list[Any]], second: list[list[Any]] | None = None) -> EncodedTexts:
-        """Joins what the tokenizer returned for texts, or for pairs, to rows; see `encode`."""
+    def pack(self, first: list[list[Token]], second: list[list[Token]] | None = None) -> EncodedTexts:
+        """Packs what the tokenizer returned for texts, or for pairs of texts, into sequences; see `encode`."""
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
         start, between, end = self.special_ids()
@@ -75,32 +75,32 @@ class Preprocessor:
         budget = self.sequence_length - overhead
         if budget < 1:
             raise ValueError(
-                f"`sequence_length` is {self.sequence_length}, but a row holds {overhead} special tokens: it must be "
-                f"at least {overhead + 1}."
+                f"`sequence_length` is {self.sequence_length}, but a sequence has {overhead} special tokens: it must "
+                f"be at least {overhead + 1}."
             )
         lengths = np.array([len(ids) for ids in first], "int64")
         if second is None:
             kept = np.minimum(lengths, budget)
             truncated = int(np.sum(kept < lengths))
-            rows = [start + ids[:n] + end for ids, n in zip(first, kept.tolist(), strict=True)]
+            packed = [start + ids[:n] + end for ids, n in zip(first, kept.tolist(), strict=True)]
             boundary = kept + overhead
         else:
             second_lengths = np.array([len(ids) for ids in second], "int64")
             kept, second_kept = truncate_pair(lengths, second_lengths, budget)
             truncated = int(np.sum((kept < lengths) | (second_kept < second_lengths)))
-            rows = [
+            packed = [
                 start + a[:n] + between + b[:m] + end
                 for a, b, n, m in zip(first, second, kept.tolist(), second_kept.tolist(), strict=True)
             ]
             boundary = kept + len(start) + len(between)
         if truncated:
-            warn(f"{truncated} of {len(rows)} texts were cut to {self.sequence_length} tokens (`sequence_length`).")
-        splits = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype="int64")])
-        flat = self.tokenizer.as_array(itertools.chain.from_iterable(rows), int(splits[-1]))
-        return EncodedTexts(flat, splits.astype("int64"), boundary.astype("int32"), truncated)
+            warn(f"{truncated} of {len(packed)} texts were cut to {self.sequence_length} tokens (`sequence_length`).")
+        splits = np.cumsum([0, *map(len, packed)], dtype="int64")
+        flat = self.tokenizer.as_array(itertools.chain.from_iterable(packed), int(splits[-1]))
+        return EncodedTexts(flat, splits, boundary.astype("int32"), truncated)
 
     def special_ids(self) -> tuple[list[int], list[int], list[int]]:
-        """Ids of what stands at a row's beginning, between two segments, and at the end."""
+        """Ids of the special tokens at the start of a sequence, between two segments and at the end."""
         packing = self.packing
         parts = ((packing.start,), packing.between, (packing.end,))
         start, between, end = ([self.tokenizer.token_to_id(token) for token in part if token] for part in parts)
@@ -113,48 +113,48 @@ class Preprocessor:
             texts: n texts, each a list of words or a string, which is split by `lmzoo.text.word_splitting.split_words`.
 
         Returns:
-            n packed rows that know their words. What does not fit at their ends is cut.
+            n packed sequences that know their words. What does not fit is cut off at the end.
 
         Raises:
-            TypeError: naming the text, and the word within, that is not a string.
+            TypeError: naming the text, and the word in it, that is not a string.
             ValueError: if `sequence_length` leaves no room for text.
         """
         cleaned = clean_columns({"texts": texts}, words=True)[0]
         words = tuple(tuple(place_words(text)) for text in cleaned)
-        pieces = iter(self.tokenizer.tokenize_words([word for row in words for word, _, _ in row]))
-        rows = [list(itertools.islice(pieces, len(row))) for row in words]  # of each text the ids of each word
-        encoded = self.pack([list(itertools.chain.from_iterable(row)) for row in rows])
+        tokens = iter(self.tokenizer.tokenize_words([word for text in words for word, _, _ in text]))
+        ids = [list(itertools.islice(tokens, len(text))) for text in words]  # of each word of each text
+        encoded = self.pack([list(itertools.chain.from_iterable(text)) for text in ids])
         room = (encoded.lengths - self.packing.overhead(False)).tolist()
         first = [
             start + bool(self.packing.start) if start < kept else -1
-            for row, kept in zip(rows, room, strict=True)
-            for start in itertools.accumulate(map(len, row[:-1]), initial=0)
-            if row
+            for text, kept in zip(ids, room, strict=True)
+            for start in itertools.accumulate(map(len, text[:-1]), initial=0)
+            if text
         ]
         joined = tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned)
         return EncodedWords(**vars(encoded), texts=joined, words=words, first=np.array(first, "int32"))
 
-    def features(self, encoded: EncodedTexts, rows: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """The backbone's inputs for some rows, padded.
+    def features(self, encoded: EncodedTexts, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """The backbone's inputs for some sequences, padded.
 
         Args:
-            encoded: packed rows.
-            rows: int array (b,), which of them.
-            length: int, padded width.
+            encoded: packed sequences.
+            indices: int array (b,).
+            length: int, padded length.
 
         Returns:
             Dict of int32 arrays (b, length): `token_ids`, `padding_mask` and, if the family has them, `segment_ids`.
             For ELMo `character_ids` (b, length, 50).
         """
-        ids, mask = encoded.padded(rows, length, self.tokenizer.pad_id)
+        ids, mask = encoded.padded(indices, length, self.tokenizer.pad_id)
         features = self.tokenizer.features(ids, mask)
         if self.packing.segments:
-            after = np.arange(length) >= encoded.second[rows][:, None]  # (b, length)
+            after = np.arange(length) >= encoded.second[indices][:, None]  # (b, length)
             features["segment_ids"] = after.astype("int32") * mask
         return features
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Encodes texts and pads them to the longest among them; see `encode` and `features`."""
+        """Encodes texts and pads them to the longest sequence; see `encode` and `features`."""
         encoded = self.encode(texts, pairs)
         return self.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max(initial=1)))
 

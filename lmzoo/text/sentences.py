@@ -1,4 +1,4 @@
-"""From paragraphs to sentences."""
+"""Splits paragraphs into sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _OPENING, _CLOSING = "\"'“‘«([", "\"'”’»)\\]"
 _END = re.compile(rf"[.!?…]+[{_CLOSING}]*\s+|[。！？]+[」』”）]*\s*")
-# After these a full stop is no end. Single letters, as in "J. Smith" and "e.g.", need not be named.
+# A full stop after these does not end a sentence. Nor does one after a single letter, as in "J. Smith" and "e.g.".
 _ABBREVIATIONS = {
     *("Adm", "Brig", "Capt", "Cf", "Co", "Col", "Cpl", "Dr", "Esq", "Fig", "Figs", "Fr", "Gen", "Gov", "Hon", "Inc"),
     *("Jr", "Lieut", "Lt", "Ltd", "Maj", "Messrs", "Mlle", "Mme", "Mr", "Mrs", "Ms", "Mt", "Prof", "Rep", "Rev", "Sen"),
@@ -17,10 +17,10 @@ _ABBREVIATIONS = {
 def split_sentences(text: str) -> list[str]:
     """Splits a paragraph into sentences.
 
-    A sentence ends after `.`, `!`, `?` or `…`, closing quotes and brackets included, where white space and then
-    anything but a lower-case letter follows; and after `。`, `！` and `？`. A full stop after a single letter ("J.",
-    "e.g.") or an abbreviation of a title or the like ("Mr.", "vs.") ends none. That is a rule of thumb: good enough for
-    segments of many sentences, where a wrong end now and then does no harm.
+    A sentence ends after `.`, `!`, `?` or `…` with any closing quotes and brackets, if whitespace and then anything
+    but a lower-case letter follows; it also ends after `。`, `！` and `？`. A full stop after a single letter ("J.",
+    "e.g.") or a common abbreviation ("Mr.", "vs.") does not end a sentence. This is a rule of thumb: it is good enough
+    for segments of many sentences, where an occasional wrong end does no harm.
 
     Args:
         text: a paragraph.

@@ -1,4 +1,4 @@
-"""Labels of words that mark spans: B-, I-, E-, S- and O, as in named entity recognition."""
+"""Word labels that mark spans (B-, I-, E-, S- and O), as in named entity recognition."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _MARKED = re.compile("([BIES])-(.+)", re.DOTALL)
 
 
 def marks_spans(labels: Sequence[str] | None) -> bool:
-    """Whether all labels are "O", or a type of span after "B-", "I-", "E-" or "S-"."""
+    """Whether every label is "O" or a type of span after "B-", "I-", "E-" or "S-"."""
     return labels is not None and labels != [OUTSIDE] and all(x == OUTSIDE or _MARKED.fullmatch(x) for x in labels)
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """The mark of a label ("B", "I", "E", "S" or "O") and its type; "" is the type of "O"."""
+    """The mark of a label ("B", "I", "E", "S" or "O") and its type, which is "" for "O"."""
     match = _MARKED.fullmatch(label)
     return (match[1], match[2]) if match else (OUTSIDE, "")
 
 
 def with_marks(labels: Collection[str]) -> set[str]:
-    """Labels of spans with every mark that one of them has: where there is "B-LOC", there may be "I-LOC", too."""
+    """All combinations of the labels' marks and types: with "B-LOC" and "I-PER" also "I-LOC" and "B-PER"."""
     if not marks_spans(list(labels)):
         return set(labels)
     pairs = [split_label(label) for label in labels if label != OUTSIDE]
@@ -37,21 +37,21 @@ def with_marks(labels: Collection[str]) -> set[str]:
 def _continues(before: str, label: str) -> bool:
     """Whether a word with `label` belongs to the span of the word before it, labelled `before`.
 
-    The rule is that of conlleval, which is seqeval's by default: a span of any marks goes on until the type changes,
-    "B-" or "S-" begins another one, or "E-" or "S-" has ended it.
+    The rule is that of conlleval and of seqeval by default: a span continues until the type changes, "B-" or "S-"
+    begins another one, or "E-" or "S-" has ended it.
     """
     (mark_before, type_before), (mark, type_) = split_label(before), split_label(label)
     return type_ == type_before and mark in ("I", "E") and mark_before in ("B", "I")
 
 
 def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The spans that the labels of a text's words mark, as conlleval and by default seqeval read them.
+    """The spans that the labels of a text's words mark, as read by conlleval, and by seqeval by default.
 
     Args:
-        labels: one for each word.
+        labels: a label for each word.
 
     Returns:
-        `(type, first, end)` for each span, of the words `first` to `end - 1`.
+        `(type, first, end)` for each span; it consists of the words `first` to `end - 1`.
 
     Example:
 
@@ -72,14 +72,14 @@ def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 class SpanTable(NamedTuple):
-    """What `spans_of` knows of labels, as arrays that ops of any backend can look it up in.
+    """The rules of `spans_of` for a list of labels, as arrays that ops of any backend can use.
 
-    The arrays have an entry more than there are labels, at C: it stands for no word, such as before a text's first.
+    The arrays have an extra entry at index C for "no word", such as before the first word of a text.
 
     Attributes:
-        types: names of the types of spans; "" is outside of them.
-        type_of: int32 (C + 1,), for each label its type.
-        outside: bool (C + 1,), whether a word with this label is outside of spans.
+        types: names of the types of spans; "" is the type outside spans.
+        type_of: int32 (C + 1,), index of each label's type.
+        outside: bool (C + 1,), whether a word with this label is outside spans.
         continues: bool (C + 1, C + 1), whether a word with the column's label belongs to the span of the word before
             it, which has the row's label.
     """
@@ -91,7 +91,7 @@ class SpanTable(NamedTuple):
 
     @classmethod
     def of(cls, labels: Sequence[str]) -> SpanTable:
-        """The table of C labels; if they do not mark spans, every word is one, and its label the type."""
+        """The table of C labels; if they do not mark spans, every word is a span and its label the type."""
         marked, count = marks_spans(labels), len(labels)
         names = [*(split_label(label)[1] if marked else label for label in labels), ""]
         types = sorted(set(names))
@@ -106,11 +106,11 @@ class SpanTable(NamedTuple):
 
 
 def labels_of_span(type_: str, length: int, labels: Collection[str]) -> list[str]:
-    """The labels of a span's words, in the scheme that all labels show: such as "B-PER", "I-PER", or "B-PER", "E-PER".
+    """The labels of a span's words in the scheme of `labels`, such as "B-PER", "I-PER", or "B-PER", "E-PER".
 
     Args:
-        type_: of the span.
-        length: int, how many words the span has.
+        type_: the type of the span.
+        length: int, number of words of the span.
         labels: names of all classes.
     """
 
@@ -123,34 +123,35 @@ def labels_of_span(type_: str, length: int, labels: Collection[str]) -> list[str
 
 
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which labels may follow which, in the scheme that the labels themselves show.
+    """The labels that may follow each label in the scheme of `labels`.
 
-    "I-" and "E-" go on with a span of their type, which "B-" has begun; of a type that has neither "B-" nor "S-", they
-    begin one, too. If there are labels with "E-", a span must end with one, or be an "S-".
+    "I-" and "E-" continue a span of their type that "B-" has begun; for a type without "B-" and "S-", they may also
+    begin one. If there are labels with "E-", a span must end with one, or be an "S-".
 
     Args:
         labels: names of all C classes.
 
     Returns:
-        Bool arrays: (C, C), from the row's label to the column's; (C,) at the start; (C,) at the end of a text.
+        Bool arrays: (C, C), whether the column's label may follow the row's; (C,), whether a text may begin with a
+        label; (C,), whether it may end with it.
     """
     continues = SpanTable.of(labels).continues[:-1, :-1]  # (C, C)
     split = [split_label(label) for label in labels]
     begun = {type_ for mark, type_ in split if mark in ("B", "S")}
-    bound = np.array([mark in ("I", "E") and type_ in begun for mark, type_ in split])  # (C,), goes on with a span
+    bound = np.array([mark in ("I", "E") and type_ in begun for mark, type_ in split])  # (C,), continues a span
     ended = any(mark == "E" for mark, _ in split)
-    open_ = np.array([ended and mark in ("B", "I") for mark, _ in split])  # (C,), has to be gone on with
+    open_ = np.array([ended and mark in ("B", "I") for mark, _ in split])  # (C,), must be continued
     return np.where(bound | open_[:, None], continues, True), ~bound, ~open_
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:
-    """The labels of the highest sum of scores among those that follow each other as allowed (Viterbi, 1967).
+    """The allowed sequence of labels with the highest sum of scores (Viterbi, 1967).
 
     Args:
-        scores: float (W, C), logarithms of probabilities of the words' labels.
+        scores: float (W, C), log probabilities of the labels of W words.
         transitions: bool (C, C), see `allowed_transitions`.
-        at_start: bool (C,).
-        at_end: bool (C,).
+        at_start: bool (C,), see there.
+        at_end: bool (C,), see there.
 
     Returns:
         Int array (W,).
@@ -159,10 +160,10 @@ def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray,
         return np.zeros(0, "int64")
     cost = np.where(transitions, 0.0, -np.inf)  # (C, C)
     best, back = np.where(at_start, scores[0], -np.inf), []
-    for row in scores[1:]:
+    for word in scores[1:]:
         step = best[:, None] + cost  # (C, C)
         back.append(step.argmax(axis=0))
-        best = step.max(axis=0) + row
+        best = step.max(axis=0) + word
     path = [int(np.argmax(np.where(at_end, best, -np.inf)))]
     for pointers in reversed(back):
         path.append(int(pointers[path[-1]]))

@@ -1,37 +1,38 @@
-"""What counts as text: one policy for every tokenizer and verb."""
+"""Checks and cleans texts, in the same way for every tokenizer and task, and warns about them."""
 
 from __future__ import annotations
 
-import inspect
 import re
+import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+# A string, UTF-8 bytes or, for tokenizers with `takes_words`, a list of words.
+Text: TypeAlias = str | bytes | Sequence[str]
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 _COLLECTED: ContextVar[list[str] | None] = ContextVar("collected warnings", default=None)
 
 
 class TextWarning(UserWarning):
-    """A text was changed before use: invalid UTF-8 replaced, or cut to the sequence length. One warning per call."""
+    """A text was changed: invalid UTF-8 was replaced, or it was cut to the sequence length. One warning per call."""
 
 
 def warn(message: str) -> None:
-    """Issues a `TextWarning` that points at the first caller outside of the library.
+    """Issues a `TextWarning` that points at the first caller outside the library.
 
-    Unlike `warnings.warn`, which by default is silent when the same line gives the same warning again. Inside of
-    `collect_warnings` the message is kept instead.
+    Unlike `warnings.warn`, it also warns when the same line has given the same warning before. Inside
+    `collect_warnings` the message is collected instead.
     """
     if (collected := _COLLECTED.get()) is not None:
         collected.append(message)
         return
-    frame: Any = inspect.currentframe()
+    frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("lmzoo", "keras"):
         frame = frame.f_back
     warnings.warn_explicit(message, TextWarning, frame.f_code.co_filename, frame.f_lineno, registry={})
@@ -41,7 +42,7 @@ def warn(message: str) -> None:
 def collect_warnings() -> Iterator[list[str]]:
     r"""Collects the text warnings of a `with` block instead of issuing them.
 
-    Not to be held across a generator's `yield`: what runs in between would be silent.
+    Do not hold it across the `yield` of a generator: code that runs in between would not warn.
 
     Yields:
         The messages, in a list that grows.
@@ -72,7 +73,7 @@ class FirstWarning:
 
     @contextmanager
     def only(self) -> Iterator[None]:
-        """A block whose warnings are dropped, unless they are the first."""
+        """A `with` block whose warnings are dropped, except for the very first one."""
         with collect_warnings() as messages:
             yield
         if messages and not self.issued:
@@ -80,20 +81,20 @@ class FirstWarning:
             warn(messages[0])
 
 
-def is_text(value: Any) -> bool:
-    """Whether `value` is one text: a string or UTF-8 bytes."""
+def is_text(value: object) -> bool:
+    """Whether `value` is a single text: a string or UTF-8 bytes."""
     return isinstance(value, (str, bytes))
 
 
-def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
-    r"""Checks a batch of texts and makes each a valid Unicode string.
+def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
+    r"""Checks a batch of texts and turns each into a valid Unicode string.
 
-    Bytes are read as UTF-8. Invalid bytes and lone surrogates become U+FFFD, with one warning per call. The empty
-    string is a text like any other.
+    Bytes are decoded as UTF-8. Invalid bytes and lone surrogates become U+FFFD, with one warning per call. The empty
+    string is valid.
 
     Args:
         texts: strings or bytes: a list, a tuple, a numpy array or a tensor of strings.
-        what: what to call the argument in messages.
+        what: the name of the argument, for messages.
 
     Returns:
         A list of strings.
@@ -112,18 +113,18 @@ def clean_texts(texts: Iterable[Any], what: str = "texts") -> list[str]:
     return clean_columns({what: texts})[0]
 
 
-def clean_columns(columns: Mapping[str, Iterable[Any]], words: bool = False) -> list[list[Any]]:
+def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) -> list[list[Any]]:
     """`clean_texts` for several arguments of one call, such as the two sides of pairs, with one warning for all.
 
     Args:
-        columns: batches of texts by what to call them in messages.
-        words: whether a list, tuple or array of strings is taken as a text, too: one that is split into words.
+        columns: batches of texts by their names, for messages.
+        words: whether a text may also be a list, tuple or array of words.
 
     Returns:
-        One list per batch, of strings; of lists of strings for texts that are split into words.
+        One list per batch: a string for each text, or a list of strings if it is split into words.
 
     Raises:
-        TypeError: as `clean_texts`.
+        TypeError: as for `clean_texts`.
     """
     clean = _clean_words if words else _clean
     cleaned = {what: [clean(text, what, i) for i, text in enumerate(_listed(t, what))] for what, t in columns.items()}
@@ -134,7 +135,7 @@ def clean_columns(columns: Mapping[str, Iterable[Any]], words: bool = False) -> 
     return [[text for text, _ in column] for column in cleaned.values()]
 
 
-def _listed(texts: Any, what: str) -> Iterable[Any]:
+def _listed(texts: object, what: str) -> Iterable[object]:
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
     if isinstance(texts, np.ndarray):
@@ -146,7 +147,7 @@ def _listed(texts: Any, what: str) -> Iterable[Any]:
     return texts
 
 
-def _clean(text: Any, what: str, position: int) -> tuple[str, bool]:
+def _clean(text: object, what: str, position: int) -> tuple[str, bool]:
     """The text as a valid string, and whether it was changed."""
     if isinstance(text, bytes):
         try:
@@ -160,9 +161,9 @@ def _clean(text: Any, what: str, position: int) -> tuple[str, bool]:
     return text, False
 
 
-def _clean_words(text: Any, what: str, position: int) -> tuple[str | list[str], bool]:
+def _clean_words(text: object, what: str, position: int) -> tuple[str | list[str], bool]:
     """`_clean` for a text that may be a list of words."""
-    if isinstance(text, np.ndarray):  # of words, as rows of ragged tensors and of tables are
+    if isinstance(text, np.ndarray):  # words from a row of a ragged tensor or of a table
         text = text.tolist()
     if not isinstance(text, (list, tuple)):
         return _clean(text, what, position)

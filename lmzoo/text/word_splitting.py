@@ -1,8 +1,8 @@
-"""Raw text into words, with the places that they came from: a rule in the manner of the Penn Treebank.
+"""Splits text into words with their offsets, by a rule in the style of the Penn Treebank.
 
-The published ELMo models read text that had been split like that. The rule looks at a character's neighbours only, so
-that `lmzoo.text.graphs.word_splitting` can say it in TensorFlow ops; the two share the kinds of characters of this
-file.
+The published ELMo models were trained on text that was split in this way. The rule looks only at the neighbours of a
+character, so that `lmzoo.text.graphs.word_splitting` can express it in TensorFlow ops; both use the kinds of characters
+of this file.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Kinds of characters. ATTACHED ones never part from the character before them, as marks and joiners do not.
+# Kinds of characters. ATTACHED ones, such as marks and joiners, always stay with the character before them.
 SPACE, LETTER, DIGIT, ATTACHED, PUNCTUATION, OTHER = range(6)
 
 APOSTROPHES, HYPHENS = "'\u2019", "-\u2010\u2011"
-JOINER = "\u200d"  # between emoji that are shown as one
+JOINER = "\u200d"  # joins emoji into one
 
 _KIND_OF_CATEGORY = {"Z": SPACE, "L": LETTER, "N": LETTER, "Nd": DIGIT, "M": ATTACHED, "Cf": ATTACHED, "P": PUNCTUATION}
 _EXCEPTIONS = {
-    "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85": SPACE,  # as str.isspace() has it
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85": SPACE,  # as for str.isspace()
     "_": LETTER,
     "$+<=>^`|~": PUNCTUATION,  # Unicode calls them symbols; "``" is a quotation mark of the Penn Treebank
-    "\u200b\ufeff": OTHER,  # zero-width spaces are no part of a word
+    "\u200b\ufeff": OTHER,  # zero-width spaces are not part of words
     "".join(map(chr, range(0x1F3FB, 0x1F400))): ATTACHED,  # skin tones
 }
 
@@ -46,7 +46,7 @@ class CharacterKinds(NamedTuple):
 
 @functools.cache
 def character_kinds() -> CharacterKinds:
-    """What `split_words` takes every code point for, as this Python's Unicode version has it. The result is kept."""
+    """The kinds of all code points for `split_words`, by this Python's Unicode version. The result is cached."""
     categories = [*map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))]
     kind_of = {c: _KIND_OF_CATEGORY.get(c, _KIND_OF_CATEGORY.get(c[0], OTHER)) for c in set(categories)}
     kinds = np.array([kind_of[category] for category in categories], "int32")
@@ -58,7 +58,7 @@ def character_kinds() -> CharacterKinds:
 
 @functools.cache
 def _pattern(limit: int) -> re.Pattern[str]:
-    """Matches one word after another in texts of code points up to `limit`; the fewer, the faster."""
+    """Matches the words of texts whose code points are at most `limit`; a lower limit is faster."""
     starts, kinds = (array.tolist() for array in character_kinds())
     runs = [*zip(starts, [start - 1 for start in starts[1:]] + [sys.maxunicode], kinds, strict=True)]
 
@@ -68,12 +68,12 @@ def _pattern(limit: int) -> re.Pattern[str]:
 
     letter, digit = f"[{characters(LETTER)}]", f"[{characters(DIGIT)}]"
     letter_or_digit, in_word = f"[{characters(LETTER, DIGIT)}]", f"[{characters(LETTER, DIGIT, ATTACHED)}]"
-    # A character that no text of this pattern has stands for a kind without characters.
+    # A code point that is not assigned stands for a kind without characters.
     attached, other = (f"[{characters(kind) or chr(0x378)}]" for kind in (ATTACHED, OTHER))
     apostrophe, ends = f"[{APOSTROPHES}]", f"(?!{in_word})"
 
     clitic = f"(?:[nN]{apostrophe}[tT]|{apostrophe}(?:[sSmMdD]|[rRvV][eE]|[lL][lL])){ends}"
-    # Letters up to the "n" of "n't". A letter is alone if nothing that belongs into words is next to it.
+    # Letters up to the "n" of "n't". A letter is alone if no character of a word is next to it.
     run = f"{in_word}+(?!(?<=[nN]){apostrophe}[tT]{ends})"
     after_lone, before_lone = f"(?<={letter})(?<!{in_word}{letter})", f"(?={letter}{ends})"
     joint = (
@@ -90,14 +90,15 @@ def _pattern(limit: int) -> re.Pattern[str]:
 def split_words(text: str) -> list[tuple[str, int, int]]:
     """Splits a text into words.
 
-    * Whitespace parts words and is dropped; every other character is in a word.
-    * Letters, digits, marks and underscores in a row are a word. Hyphens and apostrophes within stay ("well-known",
-      "o'clock"), and so do points and commas between digits ("1,000.5") and the points of initials ("U.S.", "e.g.").
+    * Whitespace separates words and is dropped; every other character is in a word.
+    * Consecutive letters, digits, marks and underscores are a word. Hyphens and apostrophes inside it stay
+      ("well-known", "o'clock"), and so do points and commas between digits ("1,000.5") and the points of initials
+      ("U.S.", "e.g.").
     * The clitics 's, 're, 've, 'm, 'll, 'd and n't at the end of a word are words of their own: "do" "n't".
     * A punctuation mark is a word; repetitions of it are one word ("...", "--").
-    * Any other symbol is a word, together with marks, skin tones and what a zero-width joiner joins to it.
+    * Any other symbol is a word, together with its marks, skin tones and what a zero-width joiner joins to it.
 
-    Scripts that do not part words by spaces are not split: pass words instead of text for them.
+    Scripts that do not separate words by spaces are not split: pass words instead of text for them.
 
     Args:
         text: a string.
@@ -117,10 +118,10 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
 
 
 def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
-    """The words of a text with their places, as `split_words`.
+    """The words of a text with their offsets, as `split_words` returns them.
 
     Args:
-        text: a string, or its words: their places are those in the text that they make when joined by spaces.
+        text: a string, or a list of words, whose offsets are those in the text that they form when joined by spaces.
     """
     if isinstance(text, str):
         return split_words(text)
@@ -129,7 +130,7 @@ def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of `split_words` without their places, in less time."""
+    """The words of `split_words` without their offsets, which is faster."""
     return [match[0] for match in _matches(text)]
 
 

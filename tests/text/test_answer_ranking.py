@@ -28,7 +28,7 @@ def contexts_of(rng, count):
 
 
 def text_of(encoded, example):
-    first, after = encoded.pieces[example]
+    first, after = encoded.context_bounds[example]
     spans, context = encoded.spans[first:after], encoded.contexts[example]
 
     def cut(low, high):
@@ -46,7 +46,7 @@ def rows_of(logits, encoded, example):
         for row in rows
     ]
     begins, counts = encoded.windows
-    return found, [(int(begins[row] - encoded.pieces[example, 0]), int(counts[row])) for row in rows]
+    return found, [(int(begins[row] - encoded.context_bounds[example, 0]), int(counts[row])) for row in rows]
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
+import weakref
 
 import keras
 import numpy as np
@@ -217,3 +219,13 @@ def test_keras_reads_what_the_batches_hold() -> None:
     model = keras.Model(inputs, keras.ops.sum(inputs["x"], axis=1, keepdims=True))
     widths = np.concatenate([np.full(len(b[0]["x"]), b[0]["x"].shape[1]) for b in batches.batches()])
     np.testing.assert_array_equal(model.predict(keras_input(batches), verbose=0)[:, 0], widths)
+
+
+@pytest.mark.tf_only
+def test_a_dataset_releases_its_batches() -> None:
+    batches = LengthBatches(LENGTHS, lambda indices, width, rng: indices, 32, BUCKETS)
+    dataset, reference = keras_input(batches), weakref.ref(batches)
+    assert sum(len(batch) for batch in dataset) == len(LENGTHS)
+    del batches, dataset
+    gc.collect()
+    assert reference() is None

@@ -252,7 +252,7 @@ def test_errors(tmp_path: Path, files: Path) -> None:
             BytePairTokenizer(vocabulary, merges)
     with pytest.raises(ValueError, match="Pass both"):
         BytePairTokenizer(BASE)
-    with pytest.raises(ValueError, match="`size` is 260, but the special tokens and the 256 bytes alone are 261"):
+    with pytest.raises(ValueError, match="`size` is 260, but the special tokens and the 256 bytes alone need 261"):
         BytePairTokenizer.of_words(["a"], 260)
     empty = BytePairTokenizer()
     for use in (lambda: empty.tokenize(["a"]), lambda: empty.merges, lambda: empty.save_assets(tmp_path)):

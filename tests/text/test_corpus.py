@@ -29,7 +29,7 @@ def test_vocabulary(size: int) -> None:
     assert [tokenizer.token_to_id(token) for token in vocabulary] == list(range(len(vocabulary)))
     assert all(token == token.lower() for token in vocabulary[5:])
     assert not any("é" in token for token in vocabulary[5:])
-    assert 1 not in {i for ids in tokenizer.tokenize(CORPUS) for i in ids}, "what was learnt from is known"
+    assert 1 not in {i for ids in tokenizer.tokenize(CORPUS) for i in ids}, "what was learned from is known"
 
 
 def test_larger_vocabularies_hold_whole_words() -> None:
@@ -44,7 +44,7 @@ def test_cased_vocabulary() -> None:
     assert {"The", "the", "Café"} <= set(tokenizer.vocabulary)
 
 
-def test_rare_pieces_are_not_learnt() -> None:
+def test_rare_pieces_are_not_learned() -> None:
     texts = ["zyzzyva film film film film"]
     assert "zyzzyva" in train_wordpiece(texts, 200, min_frequency=1, verbose=False).vocabulary
     assert "zyzzyva" not in train_wordpiece(texts, 200, min_frequency=2, verbose=False).vocabulary
@@ -70,14 +70,14 @@ def test_documents_are_packed_without_loss(
     assert set(table[:, 0].tolist()) == {2}
     assert set(table[:, -1].tolist()) == {3}
     np.testing.assert_array_equal(table[:, 1:-1].ravel(), running[: count * room])
-    assert len(running) - count * room < room, "only a last, shorter row is dropped"
+    assert len(running) - count * room < room, "only a shorter last sequence is dropped"
 
 
 @pytest.mark.parametrize("documents", [[], [""], ["a"]])
 def test_too_little_for_a_row(make_preprocessor: Callable[..., Preprocessor], documents: list[str]) -> None:
-    with collect_warnings() as notices:
+    with collect_warnings() as caught:
         rows = pack_documents(documents, make_preprocessor(11))
-    assert len(notices) == documents.count("")
+    assert len(caught) == documents.count("")
     assert len(rows) == 0
     assert len(rows.select([])) == 0
 

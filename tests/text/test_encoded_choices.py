@@ -56,15 +56,15 @@ def test_words_that_are_split_already():
     np.testing.assert_array_equal(found.texts.token_ids, expected.texts.token_ids)
 
 
-def test_one_notice_a_call():
+def test_one_warning_per_call():
     preprocessor = tiny_preprocessor(families()["bert"])
-    with pytest.warns(TextWarning, match="2 of 6 texts held invalid UTF-8") as notices:
+    with pytest.warns(TextWarning, match="2 of 6 texts held invalid UTF-8") as caught:
         encode_choices(preprocessor, ["a", b"\xff"], [["b", "c"], [b"\xfe", "d"]])
-    assert len(notices) == 1
+    assert len(caught) == 1
     preprocessor.sequence_length = 11
-    with pytest.warns(TextWarning, match=r"2 of 3 texts were cut to 11 tokens") as notices:
+    with pytest.warns(TextWarning, match=r"2 of 3 texts were cut to 11 tokens") as caught:
         encoded = encode_choices(preprocessor, ["the film was good"], [["bad", "was very bad and dull", "is " * 9]])
-    assert len(notices) == 1
+    assert len(caught) == 1
     assert encoded.lengths.tolist() == [11]
 
 

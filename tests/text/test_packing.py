@@ -136,9 +136,9 @@ def test_no_texts(make_preprocessor: MakePreprocessor) -> None:
 def test_errors(make_preprocessor: MakePreprocessor) -> None:
     with pytest.raises(ValueError, match="got 2 and 1"):
         make_preprocessor().encode(["a", "b"], ["a"])
-    with pytest.raises(ValueError, match=r"`sequence_length` is 2, but a row holds 2 special tokens: .* at least 3"):
+    with pytest.raises(ValueError, match=r"`sequence_length` is 2, but a sequence has 2 special tokens: .* at least 3"):
         make_preprocessor(2).encode(["a"])
-    with pytest.raises(ValueError, match=r"`sequence_length` is 3, but a row holds 3 special tokens: .* at least 4"):
+    with pytest.raises(ValueError, match=r"`sequence_length` is 3, but a sequence has 3 special tokens: .* at least 4"):
         make_preprocessor(3).encode(["a"], ["a"])
 
 

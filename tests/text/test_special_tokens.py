@@ -105,7 +105,7 @@ def test_tasks_that_mask_are_refused(task):
     tokenizer = tokenizer_of(BytePairTokenizer)
     backbone = tiny_backbone(FAMILY, vocabulary_size=tokenizer.vocabulary_size)
     preprocessor = Preprocessor(tokenizer, Packing("", END, (END,), segments=False), 32)
-    with pytest.raises(ValueError, match="This BytePairTokenizer has no mask token: nothing can be masked"):
+    with pytest.raises(ValueError, match="This BytePairTokenizer has no mask token: it can neither mask nor"):
         task(backbone, preprocessor)
     classifier = TextClassifier(backbone, preprocessor, num_classes=2)
     assert len(classifier.classify(TEXTS)) == len(TEXTS)

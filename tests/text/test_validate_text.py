@@ -12,7 +12,7 @@ from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer
 from lmzoo.text.validate_text import FirstWarning, clean_columns, clean_texts, collect_warnings
 
 
-def notices(call: Callable[[], object]) -> list[str]:
+def warnings_of(call: Callable[[], object]) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()
@@ -85,21 +85,21 @@ def test_invalid_utf8_is_replaced(text: str | bytes, expected: str) -> None:
         assert clean_texts(["ok", text]) == ["ok", expected]
 
 
-def test_valid_text_gives_no_notice() -> None:
+def test_valid_text_gives_no_warning() -> None:
     texts = ["", "\ufffd", "\ufffd".encode(), "\0", "👍🏽", "\U0010ffff".encode()]
-    assert notices(lambda: clean_texts(texts)) == []
+    assert warnings_of(lambda: clean_texts(texts)) == []
 
 
-def test_one_notice_a_call(make_preprocessor: Callable[..., Preprocessor]) -> None:
+def test_one_warning_per_call(make_preprocessor: Callable[..., Preprocessor]) -> None:
     bad = [b"\xff", "a", "\ud800"]
     preprocessor = make_preprocessor()
     tokenizer: WordPieceTokenizer = preprocessor.tokenizer
     for call in (tokenizer.tokenize, tokenizer.tokenize_with_offsets, preprocessor, clean_texts):
-        assert notices(lambda call=call: call(bad)) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
-    assert notices(lambda: preprocessor(bad, bad)) == ["4 of 6 texts held invalid UTF-8; it was read as U+FFFD."]
+        assert warnings_of(lambda call=call: call(bad)) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
+    assert warnings_of(lambda: preprocessor(bad, bad)) == ["4 of 6 texts held invalid UTF-8; it was read as U+FFFD."]
     long = ["a " * 50] * 5
-    assert notices(lambda: preprocessor(long)) == ["5 of 5 texts were cut to 11 tokens (`sequence_length`)."]
-    assert notices(lambda: preprocessor(long, long)) == ["5 of 5 texts were cut to 11 tokens (`sequence_length`)."]
+    assert warnings_of(lambda: preprocessor(long)) == ["5 of 5 texts were cut to 11 tokens (`sequence_length`)."]
+    assert warnings_of(lambda: preprocessor(long, long)) == ["5 of 5 texts were cut to 11 tokens (`sequence_length`)."]
 
 
 def test_each_argument_is_called_by_its_name(make_preprocessor: Callable[..., Preprocessor]) -> None:
@@ -111,7 +111,7 @@ def test_each_argument_is_called_by_its_name(make_preprocessor: Callable[..., Pr
         clean_columns({"first": ["a"], "second": "a"})
 
 
-def test_the_same_notice_is_given_again_and_points_at_the_caller(
+def test_the_same_warning_is_given_again_and_points_at_the_caller(
     make_preprocessor: Callable[..., Preprocessor],
 ) -> None:
     preprocessor = make_preprocessor()
@@ -119,7 +119,7 @@ def test_the_same_notice_is_given_again_and_points_at_the_caller(
         warnings.simplefilter("default")
         for _ in range(2):
             preprocessor([b"\xff"])
-    assert [notice.filename for notice in caught] == [__file__] * 2
+    assert [warning.filename for warning in caught] == [__file__] * 2
 
 
 def test_warnings_are_collected_instead_of_issued():
@@ -138,4 +138,4 @@ def test_the_first_of_several_warnings_is_issued():
             with first.only():
                 clean_texts(texts)
 
-    assert notices(clean_all) == ["1 of 2 texts held invalid UTF-8; it was read as U+FFFD."]
+    assert warnings_of(clean_all) == ["1 of 2 texts held invalid UTF-8; it was read as U+FFFD."]

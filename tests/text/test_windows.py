@@ -81,7 +81,7 @@ def test_every_token_has_most_context_in_the_window_of_the_reference(preprocesso
 def test_rows_that_are_chosen(preprocessor_of):
     encoded = encode_windows(preprocessor_of(7), ["a b", "c"], ["d e f g", "h i j k l"], doc_stride=1)
     assert encoded.examples.tolist() == [0, 0, 0, 1, 1, 1]
-    assert [encoded.cut_before(row) for row in range(6)] == [0, 0, 0, 3, 3, 3]
+    assert [encoded.cut_before(i) for i in range(6)] == [0, 0, 0, 3, 3, 3]
     rows, alone = encoded.of_example(1)
     assert rows.tolist() == [3, 4, 5]
     assert alone.contexts == ("h i j k l",)
@@ -139,7 +139,8 @@ def test_no_answer_points_at_the_first_token(preprocessor_of):
 
 def test_an_answer_that_the_tokenizer_drops(preprocessor_of):
     encoded = encode_windows(preprocessor_of(9), ["a", "b"], ["c", "c \x00 d"])
-    with pytest.raises(ValueError, match=r"The answer of example 1, '\\x00', holds nothing that the tokenizer keeps"):
+    message = r"The answer of example 1, '\\x00', contains nothing that the tokenizer keeps"
+    with pytest.raises(ValueError, match=message):
         encoded.positions(np.array([[0, 1], [2, 3]]))
 
 
@@ -158,10 +159,10 @@ def test_empty_questions_and_contexts(preprocessor_of):
     assert nothing.max_context().tolist() == []
 
 
-def test_long_questions_are_cut_with_one_notice(preprocessor_of):
-    with pytest.warns(TextWarning, match=r"2 of 3 questions were cut to 2 tokens \(`max_question_length`\)") as notices:
+def test_long_questions_are_cut_with_one_warning(preprocessor_of):
+    with pytest.warns(TextWarning, match=r"2 of 3 questions were cut to 2 tokens \(`max_question_length`\)") as caught:
         encoded = encode_windows(preprocessor_of(9), ["a b c", "a b", "c b a"], ["d"] * 3, max_question_length=2)
-    assert len(notices) == 1
+    assert len(caught) == 1
     assert encoded.second.tolist() == [4, 4, 4]
 
 
@@ -212,7 +213,7 @@ def test_words_of_elmo():
     np.testing.assert_array_equal(
         packed.token_ids[9:], preprocessor.encode([["Who", "?"]], [["Ada", "met", "him"]]).token_ids
     )
-    spans = encoded.spans[slice(*encoded.pieces[1])]
+    spans = encoded.spans[slice(*encoded.context_bounds[1])]
     assert spans.tolist() == [[0, 3], [4, 7], [8, 11]]
 
 
@@ -235,7 +236,7 @@ def test_real_answers_are_those_of_the_reference(shared):
         rows, asked = np.flatnonzero(encoded.examples == i), len(tokenize(question))
         (low, high), pieces = reference.label_pieces(context, answer["text"], answer["answer_start"], tokenize)
         if pieces[low : high + 1] != tokenize(answer["text"]):
-            places = encoded.spans[slice(*encoded.pieces[i])]
+            places = encoded.spans[slice(*encoded.context_bounds[i])]
             touched = [k for k, (start, end) in enumerate(places) if end > spans[i, 0] and start < spans[i, 1]]
             assert low <= touched[0]
             assert touched[-1] <= high

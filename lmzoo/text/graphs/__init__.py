@@ -1,6 +1,6 @@
-"""What `lmzoo.text` does, as TensorFlow ops. In `lmzoo.text` only these modules import TensorFlow at the top."""
+"""`lmzoo.text` as TensorFlow ops. In `lmzoo.text` only these modules import TensorFlow at the top."""
 
-from lmzoo.text.graphs import bpe, sentencepiece, wordpiece, words_and_characters  # noqa: F401 - register themselves
+from lmzoo.text.graphs import bpe, sentencepiece, wordpiece, words_and_characters  # noqa: F401 - they register themselves
 from lmzoo.text.graphs.preprocessor import graph_packer
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 

@@ -1,4 +1,4 @@
-"""From logits of windows to answers in their contexts, as TensorFlow ops."""
+"""`lmzoo.text.answer_ranking` as TensorFlow ops."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BLANKS = np.array([code for code in range(sys.maxunicode + 1) if chr(code).issp
 
 
 class AnswerGraph:
-    """`lmzoo.text.answer_ranking` as TensorFlow ops: the best answer to each question.
+    """Finds the best answer to each question.
 
-    n examples, w windows, t positions, a possible answers.
+    Shapes: n examples, w windows, t positions, a possible answers.
 
     Args:
-        n_best: int, how many starts and ends of a window, and then answers of an example, are considered.
+        n_best: int, number of starts and ends of a window, and then of answers of an example, that are considered.
         max_answer_length: int, tokens.
-        null_score_threshold: float, or None if there always is an answer.
+        null_score_threshold: float, or None if every question has an answer.
     """
 
     def __init__(self, n_best: int, max_answer_length: int, null_score_threshold: float | None) -> None:
@@ -36,17 +36,17 @@ class AnswerGraph:
 
         Args:
             contexts: `tf.string` (n,).
-            logits: float32 (w, t, 2), of starts and ends.
-            windows: the windows that the logits are of.
+            logits: float32 (w, t, 2), starts and ends.
+            windows: the windows to which the logits belong.
 
         Returns:
-            `answer`, `tf.string` (n,), `start` and `end`, int32 (n,), by characters of the context, and `score`,
+            `answer`, `tf.string` (n,), `start` and `end`, int32 (n,), in characters of the context, and `score`,
             float32 (n,); "", 0 and 0 for no answer. See `lmzoo.models.QuestionAnswerer.answer`.
         """
         count, texts = tf.size(contexts, tf.int64), _Contexts(contexts, self._mark_edges)
         valid, kept = self._pairs(logits, windows)
         found = self._read(kept, texts, logits, windows)
-        if self._threshold is None:  # there has to be an answer
+        if self._threshold is None:  # there must be an answer
             answered = tf.math.unsorted_segment_sum(tf.ones_like(found[0]), found[0], count) > 0  # (n,)
             others = valid & ~tf.gather(answered, windows.example)[:, None, None]
             rest = self._read(others, texts, logits, windows)
@@ -55,22 +55,22 @@ class AnswerGraph:
         order = tf.argsort(score, direction="DESCENDING", stable=True)
         order = tf.gather(order, tf.argsort(tf.gather(example, order), stable=True))
         score, example, text, start, end = (tf.gather(x, order) for x in (score, example, text, start, end))
-        # Of several answers with the same text the first stays.
+        # Of several answers with the same text the first is kept.
         different, number = tf.unique(tf.strings.join([tf.strings.as_string(example), text], ":"))
         first = tf.math.unsorted_segment_min(tf.range(tf.size(number)), number, tf.size(different))
         score, example, text, start, end = (tf.gather(x, first) for x in (score, example, text, start, end))
         ranked = tf.RaggedTensor.from_value_rowids(score, example, count, validate=False)
         null = tf.math.segment_min(tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example)  # (n,)
         given, probability = self._choose(ranked[:, : self._n_best], null)
-        best = tf.where(given, ranked.row_starts(), tf.size(score, tf.int64))  # (n,); where nothing is, behind all
+        best = tf.where(given, ranked.row_starts(), tf.size(score, tf.int64))  # (n,); for no answer the index after all
         nothing = {"answer": (text, ""), "start": (start, 0), "end": (end, 0)}
         answers = {name: tf.gather(tf.concat([x, [none]], axis=0), best) for name, (x, none) in nothing.items()}
         return {**answers, "score": tf.cast(probability, tf.float32)}
 
     def _pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
-        """Which pairs can be answers, and which of these are of the best starts and ends: bool (w, t, m).
+        """Which pairs can be answers, and which of these consist of the best starts and ends: bool (w, t, m).
 
-        They are by the position in the row of the first token, and the number of tokens behind it.
+        The indices are the position of the first token in the sequence, and the number of tokens after it.
         """
         length = tf.shape(logits, tf.int64)[1]  # t
         at = tf.range(length)  # (t,)
@@ -90,7 +90,7 @@ class AnswerGraph:
         return valid, valid & is_best[:, 0, :, None] & ends
 
     def _read(self, pairs: tf.Tensor, texts: _Contexts, logits: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-        """Of each of some pairs that is text: example, score, text, start and end, each (a,)."""
+        """Example, score, text, start and end, each (a,), of the given pairs whose text is not empty."""
         window, first, further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
         logits = tf.cast(logits, tf.float64)
         score = tf.gather_nd(logits[:, :, 0], tf.stack([window, first], axis=1))
@@ -102,7 +102,7 @@ class AnswerGraph:
         return [tf.boolean_mask(x, start < end) for x in (example, score, text, start, end)]
 
     def _choose(self, ranked: tf.RaggedTensor, null: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Whether the best answer is given, bool (n,), or none; and the probability of what is, float64 (n,).
+        """Whether the best answer is given, rather than none, bool (n,); and the probability of that, float64 (n,).
 
         Args:
             ranked: float64 (n, None), at most `n_best` scores of different answers, falling.
@@ -125,8 +125,8 @@ class _Contexts:
     """Texts to cut answers out of.
 
     Args:
-        contexts: `tf.string` (n,), with h characters in all.
-        mark_edges: the code points at which combining marks begin and end, in turns.
+        contexts: `tf.string` (n,), with h characters in total.
+        mark_edges: the code points at which runs of combining marks begin and end, alternately.
     """
 
     def __init__(self, contexts: tf.Tensor, mark_edges: np.ndarray) -> None:
@@ -138,15 +138,15 @@ class _Contexts:
         self._byte = tf.concat([[0], ends_in_bytes(codes)], axis=0)  # (h + 1,)
 
     def cut(self, example: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Parts of texts, `tf.string` (a,), without whitespace around them, letters with all of their marks.
+        """Cuts parts out of texts, without whitespace around them and with all combining marks of their letters.
 
         Args:
-            example: int64 (a,), which of the texts.
-            start: int32 (a,), by characters of the text.
+            example: int64 (a,), indices of the texts.
+            start: int32 (a,), in characters of the text.
             end: int32 (a,).
 
         Returns:
-            The parts, and where they start and end.
+            The parts, `tf.string` (a,), and where they start and end.
         """
         base, limit = (tf.gather(x, example) for x in (self._rows.row_starts(), self._rows.row_limits()))  # (a,)
         start, end = (base + tf.cast(x, tf.int64) for x in (start, end))
@@ -161,7 +161,7 @@ class _Contexts:
 
 
 def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor], size: int = 32) -> tf.Tensor:
-    """A model's outputs (w, t, k) for features (w, t, ...), computed for some rows at a time."""
+    """A model's outputs (w, t, 2) for features (w, t, ...), computed for `size` windows at a time."""
     count = tf.shape(next(iter(features.values())))[0]
 
     def add(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
@@ -175,14 +175,14 @@ def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor], s
 
 
 def _first_from(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """The first place where `mask`, bool (h,), is true at or behind each of `places`, int64; h where there is none."""
+    """The first place where `mask`, bool (h,), is true at or after each of `places`, int64; h if there is none."""
     found = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
     before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
     return tf.gather(found, tf.gather(before, places))
 
 
 def _last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """The last place where `mask`, bool (h,), is true at or before each of `places`, int64; -1 where there is none."""
+    """The last place where `mask`, bool (h,), is true at or before each of `places`, int64; -1 if there is none."""
     found = tf.concat([[-1], tf.where(mask)[:, 0]], axis=0)
     before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
     return tf.gather(found, tf.gather(before, places + 1))

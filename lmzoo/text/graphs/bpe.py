@@ -7,22 +7,22 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graphs.token_ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.graphs.token_ops import EDGE, SpecialTokenGraph, decode_with_edges, ends_in_bytes, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
+from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
 
-# Kinds of characters. OUTSIDE: in no word, as the edges of texts and the whitespace that a mask takes with it.
+# Kinds of characters. OUTSIDE is in no word, like the edges of texts and the whitespace that a mask absorbs.
 OUTSIDE, SPECIAL, WHITESPACE, OTHER, LETTER, NUMBER = range(6)
-_EDGE = 0x110000  # in front of every text: more than any code point
 _NEVER = np.iinfo("int32").max  # the rank of a pair that does not merge
 
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    r"""The kinds of characters that GPT-2's word splitter tells apart, for all code points. Takes half a second.
+    r"""The kinds of characters that GPT-2's word splitter distinguishes, for all code points. Takes half a second.
 
-    They are measured, not written down: the tokenizer's own splitter sees every code point once. Whatever Unicode
-    version it follows, the table follows.
+    They are measured by running the tokenizer's own splitter on every code point, so that they always follow its
+    version of Unicode.
 
     Returns:
         `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and `kinds` int32 (R,):
@@ -37,10 +37,8 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     kinds[starts.searchsorted(ord("é"), side="right") - 1] == LETTER  # True
     ```
     """
-    # Surrogates are not characters, and planes 4 to 13 are empty: their ends show what happens to all of them.
-    spans = (0, 0xD800), (0xE000, 0x40001), (0xDFFFF, 0x110000)
-    codes = np.concatenate([np.arange(*span) for span in spans])
-    starts = codes[_split(codes)]  # (P,) pieces of one kind each
+    codes = code_points()
+    starts = codes[_split(codes)]  # (P,), runs of one kind each
     # A letter joins the letter before it, a number the number behind it, another character the mark behind it.
     probe = np.broadcast_arrays(ord("a"), starts, ord("1"), starts, ord("!"))
     begins = _split(np.stack(probe, axis=1).reshape(-1)).reshape(-1, 5)
@@ -50,10 +48,10 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _split(codes: np.ndarray) -> np.ndarray:
-    """Bool, as `codes`: where the splitter begins a word in this text, if spaces did not join the word behind them."""
+    """Bool, shaped like `codes`: where the splitter begins a word, if spaces did not join the word after them."""
     from tokenizers import pre_tokenizers
 
-    text = np.where(codes == ord(" "), ord("\n"), codes).astype("<u4").tobytes().decode("utf-32-le")
+    text = to_text(np.where(codes == ord(" "), ord("\n"), codes))
     words = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
     begins = np.zeros(len(codes), bool)
     begins[[start for _, (start, _) in words]] = True
@@ -61,13 +59,13 @@ def _split(codes: np.ndarray) -> np.ndarray:
 
 
 class BytePairGraph(tf.Module):
-    """See `lmzoo.text.graphs.graph_tokenizer`. Needs TensorFlow's own ops only."""
+    """See `lmzoo.text.graphs.graph_tokenizer`. Needs only TensorFlow's own ops."""
 
     def __init__(self, tokenizer: BytePairTokenizer) -> None:
         super().__init__()
         ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
         special = tokenizer.special_tokens
-        self._mask = special.index(tokenizer.mask_token) if tokenizer.mask_token else -2  # no token has that place
+        self._mask = special.index(tokenizer.mask_token) if tokenizer.mask_token else -2  # no token has this index
         self._special = SpecialTokenGraph(special)
         self._special_ids = _table({token: ids[token] for token in special}, tf.string, -1)
         self._starts, self._kinds = character_kinds()
@@ -76,31 +74,28 @@ class BytePairGraph(tf.Module):
         parts = np.array([[ids[token] for token in merge] for merge in merges], "int64").reshape(-1, 2)  # (merges, 2)
         self._size = len(ids)
         ranks = {a * self._size + b: rank for rank, (a, b) in enumerate(parts.tolist())}
-        self._ranks = _table(ranks or {-1: _NEVER}, tf.int64, _NEVER)  # there are no empty tables
+        self._ranks = _table(ranks or {-1: _NEVER}, tf.int64, _NEVER)  # tables must not be empty
         self._merged = np.array([ids["".join(merge)] for merge in merges], "int32")  # (merges,)
         self._alone = _may_be_overtaken(parts, self._merged)  # (merges,)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
         data = [token.encode() if token in special else as_bytes(token) for token in tokenizer.vocabulary]
         spaces = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in data]
-        self._bytes = np.array(spaces, "int64").T  # (3, V): all of a token; spaces in front; behind
+        self._bytes = np.array(spaces, "int64").T  # (3, V): bytes of a token, spaces at its start, at its end
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
-        words = self.words(texts)
-        unique, index = tf.unique(words.values)  # (u,), (w,)
-        return words.with_values(tf.gather(self._pieces(unique), index)).merge_dims(1, 2)
+        return self._tokens(self.words(texts))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
         words, letters, place = self._words(texts)
-        unique, index = tf.unique(words.values)  # (u,), (w,)
-        ids = words.with_values(tf.gather(self._pieces(unique), index)).merge_dims(1, 2)
+        ids = self._tokens(words)
         size, leading, trailing = (tf.gather(table, ids.values) for table in self._bytes)  # each (p,)
         after = ends_in_bytes(letters)  # (l,)
-        to_byte = tf.cumsum(size)  # (p,), in all words; pieces are made of their bytes
+        to_byte = tf.cumsum(size)  # (p,), in all words; tokens consist of their bytes
         first = tf.searchsorted(after, to_byte - size + leading, side="right", out_type=tf.int64)
         last = tf.searchsorted(after, to_byte - trailing - 1, side="right", out_type=tf.int64)
-        # A piece of spaces alone covers nothing, and stands where it ends.
+        # A token of spaces covers nothing; its span starts where it ends.
         empty = size == leading
         end = tf.where(empty, tf.searchsorted(after, to_byte - 1, side="right", out_type=tf.int64), last)
         end = tf.gather(place, end) + 1
@@ -110,45 +105,46 @@ class BytePairGraph(tf.Module):
     # === Words ===
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Words to split into pieces, `tf.string` (n, None), of texts, `tf.string` (n,).
+        """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
 
-        A special token is a word; no other word can look like it, for it mixes letters and other characters.
+        A special token is a word; no other word can look like it, since it mixes letters and other characters.
         """
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """See `words`; the letters of all, int32 (l,), and the place of each in its text, int32 (l,)."""
-        rows = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
-        # The edge keeps texts apart where neighbours matter.
-        rows = tf.concat([tf.fill([rows.nrows(), 1], _EDGE), rows], axis=1)
+        """See `words`; also the characters of all words, int32 (l,), and their indices in their texts, int32 (l,)."""
+        rows, place = decode_with_edges(texts)  # (n, None), (c,)
         codes = rows.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
-        kinds = tf.where(codes == _EDGE, OUTSIDE, kinds)
+        kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
         kinds, special = self._mark_special(codes, kinds)
         begins = _word_begins(codes, kinds) | special
         inside = kinds != OUTSIDE
         first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (w,)
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
         words = tf.strings.unicode_encode(letters, "UTF-8")  # (w,)
-        of = rows.value_rowids()  # (c,)
-        row = tf.boolean_mask(of, begins & inside)  # (w,)
-        place = tf.range(tf.size(codes)) - tf.cast(tf.gather(rows.row_starts(), of), tf.int32) - 1  # (c,)
+        row = tf.boolean_mask(rows.value_rowids(), begins & inside)  # (w,)
         words = tf.RaggedTensor.from_value_rowids(words, row, nrows=rows.nrows(), validate=False)
         return words, letters.values, tf.boolean_mask(place, inside)
 
     def _mark_special(self, codes: tf.Tensor, kinds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Kinds (c,) with special tokens and the whitespace before masks marked, and where special tokens begin."""
+        """Marks special tokens and whitespace before masks in `kinds` (c,); also returns where special tokens begin."""
         found, inside = self._special(codes)
         kinds = tf.where(inside, SPECIAL, kinds)
-        # Whitespace looks at the first other character behind it.
+        # Whitespace depends on the first other character after it.
         solid = kinds != WHITESPACE
         is_mask = tf.concat([tf.boolean_mask(found, solid) == self._mask + 1, [False]], axis=0)
         before_mask = tf.gather(is_mask, tf.cumsum(tf.cast(solid, tf.int32), exclusive=True)) & ~solid
         return tf.where(before_mask, OUTSIDE, kinds), found > 0
 
-    # === Pieces ===
+    # === Tokens ===
 
-    def _pieces(self, words: tf.Tensor) -> tf.RaggedTensor:
+    def _tokens(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Ids, int32 (n, None), of words, `tf.string` (n, None)."""
+        unique, index = tf.unique(words.values)  # (u,), (w,)
+        return words.with_values(tf.gather(self._tokens_of_words(unique), index)).merge_dims(1, 2)
+
+    def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (u, None), of words, `tf.string` (u,)."""
         special = self._special_ids.lookup(words)  # (u,)
         words = tf.where(special < 0, words, "<")  # one byte, to be replaced
@@ -165,16 +161,16 @@ class BytePairGraph(tf.Module):
         return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
 
     def _merge(self, ids: tf.Tensor, word: tf.Tensor, ranks: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Merges the pair of the lowest rank in every word, wherever it stands.
+        """Merges the pair of the lowest rank in every word, everywhere it occurs.
 
         Args:
             ids: int32 (s,), symbols of all words.
-            word: int32 (s,), the number of the word that each belongs to, rising.
+            word: int32 (s,), the index of each symbol's word, rising.
             ranks: int32 (s,), the rank of each symbol's pair with the next one.
         """
         best = tf.gather(tf.math.segment_min(ranks, word), word)  # (s,)
         left = tf.where((ranks == best) & (ranks < _NEVER))[:, 0]  # (h,)
-        # In "aaaa" the pairs overlap: every second one of neighbouring pairs merges.
+        # In "aaaa" the pairs overlap: every second one of adjacent pairs merges.
         opens = tf.concat([[True], left[1:] != left[:-1] + 1], axis=0)[: tf.size(left)]  # (h,)
         run = tf.cumsum(tf.cast(opens, tf.int32)) - 1
         chosen = (left - tf.gather(tf.boolean_mask(left, opens), run)) % 2 == 0
@@ -199,16 +195,16 @@ class BytePairGraph(tf.Module):
         return tf.where(same, self._ranks.lookup(pairs), _NEVER)
 
 
-def _table(entries: dict, key_type: tf.DType, default: int) -> tf.lookup.StaticHashTable:
-    """A table of int32 values."""
+def _table(entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int) -> tf.lookup.StaticHashTable:
+    """A lookup table with int32 values."""
     keys, values = tf.constant(list(entries), key_type), tf.constant(list(entries.values()), tf.int32)
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default)
 
 
 def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:
-    """Bool (merges,): whether a merge may give a symbol whose own merge comes earlier in the list.
+    """Bool (merges,): whether a merge may produce a symbol whose own merge comes earlier in the list.
 
-    Then only the first of equal pairs merges before the ranks are looked at again. No trainer writes such lists.
+    Then only the first of equal pairs merges before the ranks are looked up again. Trainers do not write such lists.
     """
     ranks = np.arange(len(merged))
     first_use = np.full(max(parts.max(initial=0), merged.max(initial=0)) + 1, len(merged))
@@ -219,14 +215,14 @@ def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:
 def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     r"""Where words begin, bool (c,), by the rules of GPT-2.
 
-    They are `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, the first that fits.
+    Words are `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, whichever matches first.
     """
     before, after = shift(kinds, 1, OUTSIDE), shift(kinds, -1, OUTSIDE)
-    # The last whitespace character before a word is apart from others, and if it is a space, it belongs to the word.
+    # The last whitespace character before a word is separate, and if it is a space, it belongs to the word.
     spaces = (kinds == WHITESPACE) & ((before != WHITESPACE) | (after > WHITESPACE))
-    begins = (kinds > WHITESPACE) & (kinds != before) & (shift(codes, 1, _EDGE) != ord(" "))
-    # A contraction is a word where a word begins with its apostrophe, and what follows begins another.
-    second, third = shift(codes, -1, _EDGE), shift(codes, -2, _EDGE)
+    begins = (kinds > WHITESPACE) & (kinds != before) & (shift(codes, 1, EDGE) != ord(" "))
+    # A contraction is a word if a word begins with its apostrophe; what follows begins another word.
+    second, third = shift(codes, -1, EDGE), shift(codes, -2, EDGE)
     apostrophe = begins & (codes == ord("'"))
     short = apostrophe & tf.reduce_any([second == ord(letter) for letter in "stmd"], axis=0)
     pairs = [(second == ord(a)) & (third == ord(b)) for a, b in ("re", "ve", "ll")]

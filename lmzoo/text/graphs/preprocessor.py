@@ -1,4 +1,4 @@
-"""Packing inside a TensorFlow graph, with the ids of the Python path."""
+"""Packing in a TensorFlow graph, with the same ids as in Python."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
 
 
 def graph_packer(preprocessor: Preprocessor) -> tf.Module:
-    """The preprocessor as TensorFlow ops: its rows equal `preprocessor.encode`'s.
+    """A preprocessor as TensorFlow ops: its sequences equal those of `preprocessor.encode`.
 
     Args:
-        preprocessor: what to express; the module keeps the `sequence_length` of this moment.
+        preprocessor: a preprocessor; later changes of its `sequence_length` have no effect on the module.
 
     Returns:
         A module: call it on texts, or on texts and pairs, each a `tf.string` tensor (n,). It returns a dict with the
-        features of `Preprocessor.features`, dense int32 (n, t) where t is the length of the longest row, and
-        `truncated`, bool (n,): which rows were cut.
+        features of `Preprocessor.features`, dense int32 (n, t) where t is the length of the longest sequence, and
+        `truncated`, bool (n,): which sequences were cut.
 
     Example:
 
@@ -36,7 +36,7 @@ def graph_packer(preprocessor: Preprocessor) -> tf.Module:
 
 
 class PackingGraph(tf.Module):
-    """What texts, words and windows are packed with."""
+    """The base class of modules that pack texts, words or windows."""
 
     def __init__(self, preprocessor: Preprocessor) -> None:
         super().__init__()
@@ -44,6 +44,7 @@ class PackingGraph(tf.Module):
         self._packing = preprocessor.packing
         self._sequence_length = preprocessor.sequence_length
         self._python = preprocessor.tokenizer  # for constants
+        self._special_ids = preprocessor.special_ids
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
         """Features of tokens, int32 (n, None) or (n, None, W), of texts, or of texts and pairs."""
@@ -65,8 +66,8 @@ class PackingGraph(tf.Module):
         return {**self._features(rows, boundary), "truncated": truncated}
 
     def _features(self, rows: tf.RaggedTensor, boundary: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Features of packed rows, int32 (n, None) or (n, None, W); the second segment begins at `boundary`, (n,)."""
-        width = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)  # t; 1 if there are no rows
+        """Features of packed sequences, int32 (n, None) or (n, None, W); second segments begin at `boundary`, (n,)."""
+        width = tf.maximum(tf.reduce_max(rows.row_lengths()), 1)  # t; 1 if there are no sequences
         shape = tf.stack([-1, width, *rows.shape[2:]])
         ids = rows.to_tensor(self._python.pad_id, shape=shape)  # (n, t), or (n, t, W) for characters
         mask = tf.sequence_mask(rows.row_lengths(), width, tf.int32)  # (n, t)
@@ -77,11 +78,9 @@ class PackingGraph(tf.Module):
         return features
 
     def _special(self, like: tf.Tensor) -> list[tf.Tensor]:
-        """What stands before, between and behind texts, int32 (n, k) or (n, k, W), for as many rows as `like` has."""
-        packing = self._packing
-        rows = [[token for token in tokens if token] for tokens in ([packing.start], packing.between, [packing.end])]
-        ids = [self._python.as_array(map(self._python.token_to_id, row), len(row)).astype("int32") for row in rows]
-        return [tf.repeat(array[None], tf.size(like), axis=0) for array in ids]
+        """Special tokens before, between and after segments, int32 (n, k) or (n, k, W); n is the size of `like`."""
+        arrays = [self._python.as_array(ids, len(ids)) for ids in self._special_ids()]  # (k,) or (k, W)
+        return [tf.repeat(array[None], tf.size(like), axis=0) for array in arrays]
 
 
 class PackerGraph(PackingGraph):
@@ -99,17 +98,17 @@ class WordPackerGraph(PackingGraph):
         """Features of texts, `tf.string` (n,), and their words.
 
         Returns:
-            What `PackerGraph` returns, and `first`, int32 (n, None), the column of each word's first token, and
+            What `PackerGraph` returns, and `first`, int32 (n, None), the index of each word's first token, and
             `span`, int32 (n, None, 2), the characters that it came from; both ragged, without words that were cut off.
         """
         words, span = split_words(texts)
         tokens = self._tokens_of(words.values)  # (m, None), or (m, None, W)
         counts = words.with_values(tokens.row_lengths())  # (n, None)
-        before = counts.with_values(tf.cumsum(counts.values, exclusive=True))  # tokens of all words before
+        before = counts.with_values(tf.cumsum(counts.values, exclusive=True))  # tokens in all earlier words
         of_row = tf.RaggedTensor.from_row_splits(
             tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
-        place = before.values - tf.gather(of_row.row_starts(), words.value_rowids())  # (m,), within its row
+        place = before.values - tf.gather(of_row.row_starts(), words.value_rowids())  # (m,), within its text
         budget = self._sequence_length - self._packing.overhead(False)
         kept = words.with_values(place < budget)
         column = tf.cast(place, tf.int32) + bool(self._packing.start)
@@ -117,7 +116,7 @@ class WordPackerGraph(PackingGraph):
         return {**self.pack(of_row), "first": first, "span": span}
 
     def _tokens_of(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """See `Tokenizer.tokenize_words`; words, `tf.string` (m,)."""
+        """See `Tokenizer.tokenize_words`; the words are `tf.string` (m,)."""
         if isinstance(self._python, WordLevelTokenizer):
             ids = self._tokenizer.of_words(words)  # (m,) or (m, W)
             return tf.RaggedTensor.from_uniform_row_length(ids, 1)
@@ -128,5 +127,5 @@ class WordPackerGraph(PackingGraph):
 
 
 def head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """The first values of every row, `lengths` (n,) of them."""
+    """The first `lengths` (n,) values of every row."""
     return tf.gather(rows.values, tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths))

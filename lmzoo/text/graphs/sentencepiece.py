@@ -10,25 +10,24 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.graphs.token_ops import SpecialTokenGraph, ends_in_bytes, shift
+from lmzoo.text.graphs.token_ops import EDGE, SpecialTokenGraph, decode_with_edges, ends_in_bytes, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, character_map
 
-_EDGE = 0x110000  # in front of every text: more than any code point
 _BLANK = ord(" ")
 
 
 class _Parts(NamedTuple):
-    """Texts cut before each special token: p parts of n texts, with l characters when they are clean.
+    """Texts cut before each special token: p parts of n texts, with l characters after cleaning.
 
     Attributes:
-        row: int64 (p,), which text a part is of.
+        row: int64 (p,), index of the text of each part.
         sign: int64 (p,), the special token that it begins with, counted from 1; 0 for a text's first part.
-        begin: int32 (p,), where in the text the special token begins.
-        end: int32 (p,), where the part ends.
-        letters: int32 (p, None), its characters behind the special token, clean.
-        place: int32 (l, 2), where in the text they come from.
+        begin: int32 (p,), where the special token begins in the text.
+        end: int32 (p,), where the part ends in the text.
+        letters: int32 (p, None), the cleaned characters after the special token.
+        place: int32 (l, 2), the characters of the text that they come from.
     """
 
     row: tf.Tensor
@@ -50,7 +49,7 @@ class SentencePieceGraph(tf.Module):
         self._special_lengths = np.array([0, *map(len, special)], "int32")
         changes = character_map(tokenizer.lowercase, tokenizer.keep_accents).changes()
         self._characters = _Expansion({code: [(ord(c),) for c in after] for code, after in changes.items()})
-        # Tokens, and how many characters there are from where each begins, and ends, to the end of its piece.
+        # Tokens, and the numbers of characters from the start and the end of each to the end of its piece.
         splits = {}
         for piece, tokens in tokenizer.splits.items():
             sizes = [len(text.lstrip(SPACE)) for text in tokenizer.split_tokens[piece]]
@@ -72,8 +71,8 @@ class SentencePieceGraph(tf.Module):
             texts: `tf.string` (n,).
 
         Returns:
-            `signs`, int64 (n, None): the special token that a part begins with, counted from 1, or 0 for a row's first
-            part; and `parts`, `tf.string` (n, None), what follows it.
+            `signs`, int64 (n, None): the special token that a part begins with, counted from 1, or 0 for a text's first
+            part; and `parts`, `tf.string` (n, None): the text after it.
         """
         parts = self._parts(texts)
         signs = tf.RaggedTensor.from_value_rowids(parts.sign, parts.row, tf.size(texts, tf.int64), validate=False)
@@ -92,7 +91,7 @@ class SentencePieceGraph(tf.Module):
         ids = tf.where(split, ids, tf.gather(pieces.values, source))
         start = tf.where(split, end - tf.cast(to_start, tf.int64), start)
         end = tf.where(split, end - tf.cast(to_end, tf.int64), end)
-        # What is empty stands where the next character does.
+        # An empty token is at the next character.
         at_end = start == tf.gather(parts.letters.row_limits(), part)
         from_, to = parts.place[:, 0], parts.place[:, 1]
         first = tf.where(at_end, tf.gather(parts.end, part), tf.gather(_padded(from_), start))
@@ -112,36 +111,34 @@ class SentencePieceGraph(tf.Module):
         return ids, spans
 
     def _parts(self, texts: tf.Tensor) -> _Parts:
-        rows = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
-        rows = tf.concat([tf.fill([rows.nrows(), 1], _EDGE), rows], axis=1)
+        rows, place = decode_with_edges(texts)  # (n, None), (c,)
         codes, row = rows.values, rows.value_rowids()  # (c,)
-        place = tf.range(tf.size(codes)) - tf.cast(tf.gather(rows.row_starts(), row), tf.int32) - 1  # (c,)
         token, special = self._special(codes)
-        opens = (token > 0) | (codes == _EDGE)  # (c,)
+        opens = (token > 0) | (codes == EDGE)  # (c,)
         part = tf.cumsum(tf.cast(opens, tf.int64)) - 1  # (c,)
         row, sign, begin = (tf.boolean_mask(values, opens) for values in (row, token, place))  # (p,)
         end = tf.math.segment_max(place, part) + 1  # (p,)
-        codes, place, part = _without(special | (codes == _EDGE), codes, place, part)
+        codes, place, part = _without(special | (codes == EDGE), codes, place, part)
         place = tf.stack([place, place + 1], axis=1)
         codes, place, part = self._clean(*_join_quotes(codes, place, part))
         letters = tf.RaggedTensor.from_value_rowids(codes, part, tf.size(sign, tf.int64), validate=False)
         return _Parts(row, sign, begin, end, letters, place)
 
     def _clean(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Characters mapped, white space squeezed; see `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
+        """Maps characters and squeezes whitespace; see `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
         source, entry = self._characters(codes)
         changed = tf.gather(self._characters.values[:, 0], tf.maximum(entry, 0))
         codes = tf.where(entry >= 0, changed, tf.gather(codes, source))
         place, part = tf.gather(place, source), tf.gather(part, source)
         blank = codes == _BLANK
-        extra = blank & (shift(blank, 1, True) | (shift(part, 1, -1) != part))  # after another, or in front
+        extra = blank & (shift(blank, 1, True) | (shift(part, 1, -1) != part))  # after another, or at the start
         codes, place, part = _without(extra, codes, place, part)
         return _without((codes == _BLANK) & (shift(part, -1, -1) != part), codes, place, part)
 
     def _characters_of(
         self, letters: tf.RaggedTensor, pieces: tf.RaggedTensor, start: tf.Tensor, end: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Pieces' bytes within their parts as characters of all parts, int64 (q,), without spaces in front."""
+        """Converts pieces' bytes within their parts to characters of all parts, int64 (q,), without leading spaces."""
         codes = letters.values  # (l,)
         after = ends_in_bytes(codes)  # (l,)
         base = tf.gather(tf.concat([[0], after], axis=0), tf.gather(letters.row_starts(), pieces.value_rowids()))
@@ -150,26 +147,26 @@ class SentencePieceGraph(tf.Module):
         solid = ~tf.reduce_any(codes[:, None] == self._blanks, axis=1)  # (l,)
         next_ = tf.concat([tf.where(solid)[:, 0], [tf.size(codes, tf.int64)]], axis=0)
         first = tf.gather(next_, tf.gather(tf.cumsum(_padded(tf.cast(solid, tf.int32)), exclusive=True), first))
-        # SentencePiece gives a character that becomes several to the last of their pieces.
+        # SentencePiece assigns a character that becomes several ones to the last of their pieces.
         last = tf.where(pieces.values == self._space, first, tf.maximum(last, first + 1))
         limit = tf.gather(letters.row_limits(), pieces.value_rowids())
         return tf.minimum(first, limit), tf.minimum(last, limit)
 
 
 class _Expansion(tf.Module):
-    """What stands for some integers: for each of them any number of rows of k integers."""
+    """Replacements of some integers: for each of them any number of rows of k integers."""
 
     def __init__(self, changes: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
         super().__init__()
         keys = sorted(changes)
         rows = [row for key in keys for row in changes[key]]
         self.values = np.array(rows or [(0, 0, 0)], "int32")  # (r, k)
-        self._keys = np.array(keys or [_EDGE], "int32")
+        self._keys = np.array(keys or [EDGE], "int32")
         self._lengths = np.array([len(changes[key]) for key in keys] or [1], "int32")
         self._begins = np.cumsum(self._lengths) - self._lengths
 
     def __call__(self, integers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """For int32 (c,), what they become: of which of them each comes, (d,), and its row, (d,), -1 for itself."""
+        """Replaces int32 (c,): the index of each result's origin, (d,), and its row of `values`, (d,), or -1."""
         place = tf.minimum(tf.searchsorted(self._keys, integers), len(self._keys) - 1)  # (c,)
         changes = tf.gather(self._keys, place) == integers  # (c,)
         length = tf.where(changes, tf.gather(self._lengths, place), 1)  # (c,)
@@ -179,10 +176,10 @@ class _Expansion(tf.Module):
 
 
 def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-    """Two of the same quotes as one double quote."""
+    """Replaces each pair of equal quotes by one double quote."""
     quote = tf.reduce_any(codes[:, None] == [ord(quotes[0]) for quotes in QUOTES], axis=1)  # (c,)
-    goes_on = quote & (shift(codes, 1, _EDGE) == codes) & (shift(part, 1, -1) == part)
-    run = tf.where(~goes_on)[:, 0]  # where runs begin; each other character is one
+    goes_on = quote & (shift(codes, 1, EDGE) == codes) & (shift(part, 1, -1) == part)
+    run = tf.where(~goes_on)[:, 0]  # where runs begin; every other character is a run
     offset = tf.range(tf.size(codes, tf.int64)) - tf.gather(run, tf.cumsum(tf.cast(~goes_on, tf.int32)) - 1)
     second = offset % 2 == 1  # (c,)
     first = shift(second, -1, False)
@@ -192,12 +189,12 @@ def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf
 
 
 def _without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
-    """Values (c, ...) but those where `drop`, bool (c,), is true."""
+    """Values (c, ...) without those where `drop`, bool (c,), is true."""
     return [tf.boolean_mask(array, ~drop) for array in values]
 
 
 def _padded(values: tf.Tensor) -> tf.Tensor:
-    """Values (c,) with one more, so that one may look behind the last."""
+    """Values (c,) and a zero, so that index c is valid."""
     return tf.pad(values, [[0, 1]])
 
 

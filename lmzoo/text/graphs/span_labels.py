@@ -1,4 +1,4 @@
-"""Labelled words as spans, as TensorFlow ops."""
+"""`lmzoo.text.span_labels` as TensorFlow ops: turns word logits into labelled spans."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lmzoo.text.span_labels import SpanTable
 
 
 class SpanGraph:
-    """What `TokenClassifier.tag` makes of the logits of words.
+    """`TokenClassifier.tag` from the logits of words on.
 
     Args:
-        labels: names of the classes; if they do not mark spans, each word is one.
+        labels: names of the classes; if they do not mark spans, every word is a span.
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -25,12 +25,12 @@ class SpanGraph:
 
         Args:
             texts: `tf.string` (n,).
-            logits: of words, float (n, None, C).
-            places: where words begin and end in their texts, int32 (n, None, 2).
+            logits: float (n, None, C), for each word.
+            places: int32 (n, None, 2), where words begin and end in their texts.
 
         Returns:
             `text` and `label`, `tf.string` (n, S), `score`, float32 (n, S), `start` and `end`, int32 (n, S), where S is
-            the number of spans of the text that has most; where there are no more, "", 0 and -1.
+            the largest number of spans of a text; padded with "", 0 and -1.
         """
         row, scores = logits.value_rowids(), tf.nn.softmax(logits.values)  # (w,), (w, C)
         best, chosen = tf.reduce_max(scores, axis=-1), tf.argmax(scores, axis=-1)  # (w,)

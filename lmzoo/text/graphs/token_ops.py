@@ -1,4 +1,4 @@
-"""What the tokenizers' graphs share."""
+"""Operations that the tokenizers' graphs share."""
 
 from __future__ import annotations
 
@@ -7,15 +7,38 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+EDGE = 0x110000  # more than any code point
+
+
+def decode_with_edges(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Decodes texts, with an edge in front of each that separates it from the text before.
+
+    Args:
+        texts: `tf.string` (n,), in UTF-8; invalid bytes become U+FFFD.
+
+    Returns:
+        Code points, int32 (n, None), which begin with `EDGE`; and for each its index in the text, int32 (c,), -1 for
+        the edges.
+    """
+    codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+    codes = tf.concat([tf.fill([codes.nrows(), 1], EDGE), codes], axis=1)
+    return codes, indices_in_rows(codes) - 1
+
+
+def indices_in_rows(values: tf.RaggedTensor) -> tf.Tensor:
+    """For each of the flat values of (n, None), its index in its row: int32 (c,)."""
+    starts = tf.cast(tf.gather(values.row_starts(), values.value_rowids()), tf.int32)
+    return tf.range(tf.size(starts)) - starts
+
 
 def shift(values: tf.Tensor, by: int, fill: int | bool) -> tf.Tensor:
-    """Values (c,) moved by some places, to the right if `by` is positive."""
+    """Values (c,) shifted by some positions, to the right if `by` is positive."""
     edge = tf.fill([abs(by)], tf.cast(fill, values.dtype))
     return (tf.concat([edge, values], 0) if by > 0 else tf.concat([values, edge], 0)[-by:])[: tf.size(values)]
 
 
 def ends_in_bytes(codes: tf.Tensor) -> tf.Tensor:
-    """Where each of code points, int32 (c,), ends if they are written as UTF-8: int64 (c,)."""
+    """The byte offsets at which code points, int32 (c,), end when they are encoded as UTF-8: int64 (c,)."""
     return tf.cumsum(sum(tf.cast(codes >= least, tf.int64) for least in (0, 0x80, 0x800, 0x10000)))
 
 
@@ -23,7 +46,7 @@ class SpecialTokenGraph(tf.Module):
     """Finds special tokens in code points.
 
     Args:
-        tokens: none of which holds the first character of any of them again, so that they cannot overlap.
+        tokens: the special tokens. None repeats its own first character or that of another, so they cannot overlap.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:
@@ -33,14 +56,14 @@ class SpecialTokenGraph(tf.Module):
         self._patterns = np.array([[*map(ord, t), *[-1] * (self._lengths.max() - len(t))] for t in tokens])  # (k, l)
 
     def __call__(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Where there are special tokens.
+        """The positions of special tokens.
 
         Args:
-            codes: int32 (c,), texts one after another, with something between them that is in no token.
+            codes: int32 (c,), texts one after another, separated by a code point that is not in any token.
 
         Returns:
-            Which token begins at each code point, int64 (c,), counted from 1, and 0 for none; and which code points are
-            part of one, bool (c,).
+            The number of the token that begins at each code point, int64 (c,), from 1, or 0 if there is none; and
+            whether each code point is part of a token, bool (c,).
         """
         places = tf.where(tf.reduce_any(codes[:, None] == self._openings, axis=1))  # (p, 1)
         longest = self._patterns.shape[1]

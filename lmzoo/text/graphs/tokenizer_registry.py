@@ -1,4 +1,4 @@
-"""Tokenising inside a TensorFlow graph, with the ids of the Python path."""
+"""Tokenisation in a TensorFlow graph, with the same ids as in Python."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 @functools.singledispatch
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
-    """The tokenizer as TensorFlow ops: its ids equal `tokenizer.tokenize`'s for every string.
+    """A tokenizer as TensorFlow ops: its ids equal those of `tokenizer.tokenize` for every string.
 
     Args:
-        tokenizer: a tokenizer that has its vocabulary.
+        tokenizer: a tokenizer with a vocabulary.
 
     Returns:
         A module: call it on a `tf.string` tensor (n,) for a `tf.RaggedTensor` (n, None) of int32 ids. It works eagerly
         and in a `tf.function`; the vocabulary becomes part of a SavedModel.
 
     Raises:
-        TypeError: for anything but a tokenizer of `lmzoo.text`, or of a class that was registered:
+        TypeError: unless the tokenizer is one of `lmzoo.text`, or its class has been registered by
             `graph_tokenizer.register(tokenizer_class, graph_class)`.
 
     Example:

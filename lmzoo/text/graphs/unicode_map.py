@@ -1,7 +1,7 @@
-"""What a WordPiece tokenizer does to each code point, as a small table that a graph can hold.
+"""How a WordPiece tokenizer changes each code point, as a small table that a graph can hold.
 
-The table is measured, not written down: the tokenizer's own normaliser and word splitter see every code point once.
-Whatever Unicode version they follow, the table follows.
+The table is measured by running the tokenizer's own normaliser and word splitter on every code point, so that it always
+follows their version of Unicode.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
-RANK_UNIT = 1 << 21  # more than any code point: what a combining mark's value grows by for each rank
+RANK_UNIT = 1 << 21  # more than any code point; a combining mark has this added once per rank
 NOTHING = -1
-BLOCKER = 0  # stands where a character vanished that combining marks do not move across
+BLOCKER = 0  # replaces a dropped character that combining marks do not move across
 _SPACE, _SEPARATOR = 0x20, 0x30  # "0": no character becomes a digit, and a digit is a word character
 _LAST_MARK = 0x345  # the combining mark that sorts after all others
 
 
 class CharacterMap(NamedTuple):
-    """What becomes of every code point, in runs of code points that are treated alike.
+    """The replacements of all code points, in runs of code points that are treated alike.
 
     Code point c of run r becomes the W values `base[r] + step[r] * c`. Each is a code point (for a combining mark plus
-    `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Punctuation and ideographs come with spaces around them.
+    `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Punctuation and ideographs get spaces around them.
 
     Attributes:
         starts: int32 (R,), first code point of each run, rising from 0.
@@ -39,12 +39,12 @@ class CharacterMap(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0) -> CharacterMap:
-    """The map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is kept.
+    """The map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is cached.
 
     Args:
         lowercase: as for `WordPieceTokenizer`.
         strip_accents: as for `WordPieceTokenizer`.
-        isolated: int, how many control characters, from U+0001 on, to keep as words of their own.
+        isolated: int, number of control characters, from U+0001 on, to keep as words of their own.
 
     Example:
 
@@ -59,10 +59,8 @@ def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0
     tokenizer = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase, strip_accents).backend
     normalize, split = tokenizer.normalizer.normalize_str, tokenizer.pre_tokenizer.pre_tokenize_str
 
-    # Surrogates are not characters, and planes 4 to 13 are empty: their ends show what happens to all of them.
-    spans = (0, 0xD800), (0xE000, 0x40001), (0xDFFFF, 0x110000)
-    codes = np.concatenate([np.arange(*span) for span in spans])  # (N,)
-    after = _codes(normalize(_text(_rows(codes, _SEPARATOR))))
+    codes = code_points()  # (N,)
+    after = _codes(normalize(to_text(_rows(codes, _SEPARATOR))))
     seen = np.flatnonzero(np.bincount(after))
     pieces = {piece for piece, _ in split("0".join(map(chr, seen)))}
     punctuation = [ord(piece) for piece in pieces if len(piece) == 1 and piece != "0"]
@@ -73,7 +71,7 @@ def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0
     values[np.cumsum(width) - width + padded] = after
 
     ends = np.flatnonzero(values == _SEPARATOR)
-    ends = np.delete(ends, _SEPARATOR)  # the separator itself, when it had its turn
+    ends = np.delete(ends, _SEPARATOR)  # the separator as one of the code points
     lengths = np.diff(ends, prepend=-1) - 1
     index = ends - lengths
     table = np.full((len(codes), lengths.max()), NOTHING)
@@ -81,23 +79,32 @@ def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0
         there = column < lengths
         table[there, column] = values[index[there] + column]
 
-    if normalize("é") != "é":  # accents are stripped, for which the normaliser decomposes and sorts the marks
+    if normalize("é") != "é":  # accents are stripped: the normaliser decomposes characters and sorts marks
         marks, ranks = _ranked_marks(seen)
         is_mark = np.isin(table, marks)
         table[is_mark] += ranks[np.searchsorted(marks, table[is_mark])] * RANK_UNIT
         low, high = marks[ranks.argmin()], marks[ranks.argmax()]
         gone = np.flatnonzero(lengths == 0)
-        probe = _codes(normalize(_text(_rows(_SEPARATOR, high, codes[gone], low)))).reshape(-1, 3)
+        probe = _codes(normalize(to_text(_rows(_SEPARATOR, high, codes[gone], low)))).reshape(-1, 3)
         table[gone[probe[:, 1] == high], 0] = BLOCKER
     table[1 : 1 + isolated, :3] = _rows(_SPACE, codes[1 : 1 + isolated], _SPACE)
     return _runs(codes, table)
+
+
+def code_points() -> np.ndarray:
+    """The code points that show how all are treated, int64 (N,), rising.
+
+    Surrogates are not characters, and planes 4 to 13 are empty: both ends of these stand for the rest.
+    """
+    return np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x40001), np.arange(0xDFFFF, 0x110000)])
 
 
 def _rows(*columns: np.ndarray | int) -> np.ndarray:
     return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 
-def _text(codes: np.ndarray) -> str:
+def to_text(codes: np.ndarray) -> str:
+    """The text of code points."""
     return codes.astype("<u4").tobytes().decode("utf-32-le")
 
 
@@ -106,30 +113,30 @@ def _codes(text: str) -> np.ndarray:
 
 
 def _ranked_marks(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Combining marks that survive accent stripping, and the order into which normalisation brings neighbours.
+    """Combining marks that survive accent stripping, and the order in which normalisation sorts adjacent ones.
 
     Returns:
-        `marks` (M,), rising, and `ranks` (M,), from 1; neighbours of equal rank keep their order.
+        `marks` (M,), rising, and `ranks` (M,), from 1; marks of equal rank keep their order.
     """
     from tokenizers import normalizers
 
     sort = normalizers.NFD().normalize_str
-    # Whatever moves in front of the mark that sorts after all others is a mark.
-    after = _codes(sort(_text(_rows(_SEPARATOR, _LAST_MARK, seen)))).reshape(-1, 3)
+    # Every character that moves in front of the mark that sorts last is a mark.
+    after = _codes(sort(to_text(_rows(_SEPARATOR, _LAST_MARK, seen)))).reshape(-1, 3)
     marks = after[after[:, 2] == _LAST_MARK, 1]
-    in_order = _codes(sort(_text(marks)))
+    in_order = _codes(sort(to_text(marks)))
     swapped = _rows(_SEPARATOR, in_order[1:], in_order[:-1])
-    differ = (_codes(sort(_text(swapped))).reshape(-1, 3) != swapped)[:, 1]
+    differ = (_codes(sort(to_text(swapped))).reshape(-1, 3) != swapped)[:, 1]
     ranks = 1 + np.concatenate([[0], np.cumsum(differ)])
     return marks, ranks[np.argsort(in_order)]
 
 
 def _runs(codes: np.ndarray, table: np.ndarray) -> CharacterMap:
-    """Compresses a row of values for each code point into runs whose values stay or rise with the code point."""
+    """Compresses a table of values into runs of code points whose values are constant or rise with the code point."""
     change = np.diff(table, axis=0)
     rises = change == np.diff(codes)[:, None]
     steady = (rises | (change == 0)).all(axis=1)
-    # i + 1 continues the run of i if the values change in the way in which they changed before.
+    # i + 1 continues the run of i if the values change in the same way as before.
     joins = steady.copy()
     joins[1:] &= ~steady[:-1] | (rises[1:] == rises[:-1]).all(axis=1)
     first = np.flatnonzero(np.concatenate([[True], ~joins]))

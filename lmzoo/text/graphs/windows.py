@@ -1,4 +1,4 @@
-"""Contexts in overlapping windows, each joined to its question, as TensorFlow ops."""
+"""`lmzoo.text.windows` as TensorFlow ops."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lmzoo.text.preprocessor import Preprocessor
 
 
 class Windows(NamedTuple):
-    """What `lmzoo.text.EncodedWindows` knows: w windows of n examples, N tokens of all contexts.
+    """The counterpart of `lmzoo.text.EncodedWindows`: w windows of n examples, N tokens of all contexts.
 
     Attributes:
-        features: of packed rows, each (w, t), or (w, t, W).
-        lengths: int64 (w,), tokens of each row.
+        features: the features of packed sequences, each (w, t), or (w, t, W).
+        lengths: int64 (w,), tokens of each sequence.
         example: int64 (w,), the example that each window belongs to, rising.
-        second: int64 (w,), index within the row of the window's first token.
-        begin: int64 (w,), which of the tokens of all contexts that is.
-        max_context: bool (w, None), of each token of a window whether it has the most context there.
+        second: int64 (w,), index within the sequence of the window's first token.
+        begin: int64 (w,), index of this token among those of all contexts.
+        max_context: bool (w, None), whether each token of a window has the most context in this window.
         spans: int32 (N, 2), the characters of its context that each token came from.
         truncated: bool (n,), whether the question was cut.
     """
@@ -38,7 +38,7 @@ class WindowGraph(PackingGraph):
     """`lmzoo.text.windows.encode_windows` as TensorFlow ops.
 
     Args:
-        preprocessor: tokenizer, packing and `sequence_length`, the longest row.
+        preprocessor: tokenizer, packing and `sequence_length`.
         doc_stride: tokens from one window to the next.
         max_question_length: tokens to which questions are cut.
 
@@ -57,7 +57,7 @@ class WindowGraph(PackingGraph):
             )
 
     def __call__(self, questions: tf.Tensor, contexts: tf.Tensor) -> Windows:
-        """Windows of contexts beside their questions, each `tf.string` (n,)."""
+        """Windows of contexts next to their questions; both are `tf.string` (n,)."""
         asked = self._tokenizer(questions)  # (n, None), or (n, None, W)
         read, spans = self._tokenizer.with_offsets(contexts)
         length, total = asked.row_lengths(), read.row_lengths()  # (n,)

@@ -25,12 +25,11 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         texts: `tf.string` (n,).
 
     Returns:
-        The words, `tf.string` (n, None), and by characters of the texts where each begins and ends, int32 (n, None, 2).
+        The words, `tf.string` (n, None), and the characters where each begins and ends, int32 (n, None, 2).
     """
     starts, kinds = character_kinds()
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    # The space keeps texts apart where neighbours matter, also the last from the first, of which tf.roll thinks as
-    # neighbours.
+    # The space separates texts where neighbours matter, also the last from the first, which are neighbours for tf.roll.
     codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
     flat = codes.values  # (c,)
     kinds = tf.gather(kinds, tf.searchsorted(starts, flat, side="right") - 1)  # (c,)
@@ -48,10 +47,10 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
 
 
 def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
-    """Whether a character that is no space belongs to the word of the one before it: bool (c,), as the arguments.
+    """Whether a character that is not a space belongs to the word of the one before it: bool (c,), as the arguments.
 
-    Says what the pattern of `lmzoo.text.word_splitting` says. A word of letters and digits is one whose first character
-    of another kind than `ATTACHED` is a letter or a digit, and so is one of `ATTACHED` characters only.
+    The rule is that of the pattern in `lmzoo.text.word_splitting`. A word consists of letters and digits if its first
+    character that is not `ATTACHED` is a letter or a digit, or if all its characters are `ATTACHED`.
     """
 
     def one_of(characters: str) -> tf.Tensor:
@@ -65,7 +64,7 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     )  # (c,), the kind of the last character that is not ATTACHED
     word_so_far = (base == LETTER) | (base == DIGIT) | (attached & (base == SPACE))
 
-    # Clitics: where those of two and of three characters begin.
+    # Where clitics of two and of three characters begin.
     apostrophe, dot = one_of(APOSTROPHES), one_of(".")
     not_t = one_of("nN") & _at(1, apostrophe) & _at(2, one_of("tT")) & ~_at(3, in_word)
     after = ((1, one_of("rRvV")), (2, one_of("eE"))), ((1, one_of("lL")), (2, one_of("lL")))
@@ -76,7 +75,7 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     in_clitic = _at(-1, short) | _at(-1, long) | _at(-2, long)
     after_clitic = _at(-2, short) | _at(-3, long)
 
-    # Characters that join what is on both sides of them.
+    # Characters that join their neighbours on both sides.
     lone = letter & ~_at(-1, in_word) & ~_at(1, in_word)
     joint = one_of(HYPHENS + APOSTROPHES) & _at(-1, word_so_far) & _at(1, letter_or_digit)
     joint |= one_of(".,") & _at(-1, kinds == DIGIT) & _at(1, kinds == DIGIT)
@@ -91,5 +90,5 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
 
 
 def _at(offset: int, values: tf.Tensor) -> tf.Tensor:
-    """The values that stand `offset` places further on."""
+    """The values `offset` positions further on."""
     return tf.roll(values, -offset, axis=0)

@@ -7,7 +7,7 @@ import re
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.graphs.token_ops import ends_in_bytes, shift
+from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, RANK_UNIT, character_map
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -20,7 +20,7 @@ class WordPieceGraph(tf.Module):
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
         super().__init__()
-        # A special token travels as one control character. Texts cannot bring these: their own are replaced.
+        # A special token is represented by a control character. Those that texts contain are replaced.
         self._signs = {token: chr(1 + index) for index, token in enumerate(tokenizer.special_tokens)}
         self._map = character_map(tokenizer.lowercase, tokenizer.strip_accents, isolated=len(self._signs))
         self._unknown = self._signs[tokenizer.unk_token]
@@ -42,9 +42,9 @@ class WordPieceGraph(tf.Module):
         return self._pieces.tokenize(self.words(texts)).merge_dims(1, 2)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Words to split into pieces, `tf.string` (n, None), of texts, `tf.string` (n,).
+        """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
 
-        They are normalised; special tokens are control characters, and so are words that are too long.
+        They are normalised; special tokens and words that are too long are control characters.
         """
         return self._words(texts)[0]
 
@@ -52,7 +52,7 @@ class WordPieceGraph(tf.Module):
         """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
         words, letters, places = self._words(texts)
         pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
-        # A word that is too long has become one character; its piece is all of it.
+        # A word that is too long has become one character, whose token covers the whole word.
         long = tf.repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
         after = ends_in_bytes(letters.values)  # (l,)
         before = tf.concat([[0], after], axis=0)  # (l + 1,)
@@ -67,17 +67,17 @@ class WordPieceGraph(tf.Module):
         return ids, ids.with_values(span)
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-        """See `words`; their letters, int32 (m, None), and the characters that these came from, int32 (l, 2)."""
+        """See `words`; also their letters, int32 (m, None), and the characters that these came from, int32 (l, 2)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         signs = "".join(self._signs.values())
-        dropped = chr(1 + len(signs))  # by the map
+        dropped = chr(1 + len(signs))  # dropped by the map
         texts = tf.strings.regex_replace(texts, f"[{signs}]", dropped)
-        for token, sign in self._signs.items():  # as long as before
+        for token, sign in self._signs.items():  # keeps the length
             texts = tf.strings.regex_replace(texts, re.escape(token), sign + dropped * (len(token) - 1))
-        # The space keeps rows apart where neighbours matter.
+        # The space separates texts where neighbours matter.
         codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
         sign = tf.where(codes.values <= len(signs), codes.values, 0)  # (c,)
-        start = tf.range(tf.size(sign)) - tf.cast(tf.gather(codes.row_starts(), codes.value_rowids()), tf.int32) - 1
+        start = indices_in_rows(codes) - 1  # (c,)
         place = tf.stack([start, start + tf.gather([1, *map(len, self._signs)], sign)], axis=1)  # (c, 2)
         codes, source = self._normalize(codes)
         words, letters, inside = self._split(codes)
@@ -87,7 +87,7 @@ class WordPieceGraph(tf.Module):
         """Maps code points (n, None) one by one, then sorts combining marks if there are any.
 
         Returns:
-            Code points, int32 (n, None), and the index of the one that each came from, int32, as flat as they are.
+            Code points, int32 (n, None), and for their flat values the index of the one that each came from, int32.
         """
         characters = texts.values  # (c,)
         run = tf.searchsorted(self._map.starts, characters, side="right") - 1  # (c,)
@@ -106,7 +106,7 @@ class WordPieceGraph(tf.Module):
         """Splits code points (n, None) at spaces.
 
         Returns:
-            Words, `tf.string` (n, None), their letters, int32 (m, None), and which of the code points these are, bool.
+            Words, `tf.string` (n, None), their letters, int32 (m, None), and which code points are letters, bool.
         """
         inside = codes.values != _SPACE  # (c,)
         begins = inside & ~shift(inside, 1, False)  # (c,)
@@ -119,7 +119,7 @@ class WordPieceGraph(tf.Module):
 
 
 def _count(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """How many of `mask`, bool (c,), are true before each place."""
+    """Number of true values of `mask`, bool (c,), before each place."""
     return tf.gather(tf.concat([[0], tf.cumsum(tf.cast(mask, places.dtype))], axis=0), places)
 
 
@@ -130,9 +130,9 @@ def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _sort_marks(codes: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Brings neighbouring combining marks into the order of their ranks, then takes the ranks off."""
+    """Sorts adjacent combining marks by their ranks, then removes the ranks."""
     rank = codes.values // RANK_UNIT  # (c,)
-    group = tf.cumsum(tf.cast(rank == 0, tf.int64))  # a character with the marks after it
+    group = tf.cumsum(tf.cast(rank == 0, tf.int64))  # a character and the marks after it
     order = tf.argsort(group * RANK_UNIT + tf.cast(rank, tf.int64), stable=True)
     return codes.with_values(tf.gather(codes.values, order) % RANK_UNIT)
 

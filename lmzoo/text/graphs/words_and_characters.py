@@ -20,20 +20,20 @@ from lmzoo.text.tokenizers.word_level import WordTokenizer
 
 
 class _WordsInGraph(tf.Module):
-    """Splits texts into words, and leaves it to subclasses what stands for a word."""
+    """Splits texts into words; subclasses turn a word into an id or symbols."""
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Int32 (n, None) ids, or (n, None, W) symbols, of texts, `tf.string` (n,)."""
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """The same, and the characters that each came from, int32 (n, None, 2)."""
+        """As `__call__`, and the characters that each word came from, int32 (n, None, 2)."""
         words, span = split_words(texts)
         return words.with_values(self.of_words(words.values)), span
 
     @abstractmethod
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """What stands for words, `tf.string` (m,): int32 (m,) or (m, W)."""
+        """Ids, int32 (m,), or symbols, int32 (m, W), of words, `tf.string` (m,)."""
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Words, `tf.string` (n, None), of texts, `tf.string` (n,); see `lmzoo.text.word_splitting.split_words`."""
@@ -51,15 +51,15 @@ class CharacterGraph(_WordsInGraph):
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
         """Symbols, int32 (m, W), of words, `tf.string` (m,); see `CharacterTokenizer.as_array`."""
         room = self._width - 2
-        data = tf.io.decode_raw(words, tf.uint8, fixed_length=room)  # (m, W - 2), cut or filled up with 0
+        data = tf.io.decode_raw(words, tf.uint8, fixed_length=room)  # (m, W - 2), cut or padded with 0
         symbols = tf.pad(tf.cast(data, tf.int32), [[0, 0], [1, 1]]) + FIRST_BYTE  # (m, W)
         end = tf.minimum(tf.strings.length(words), room)[:, None] + 1  # (m, 1)
         place = tf.range(self._width)  # (W,)
         symbols = tf.where(place < end, symbols, NO_BYTE)
         symbols = tf.where(place == end, END_OF_WORD, symbols)
         symbols = tf.where(place == 0, START_OF_WORD, symbols)
-        for marker, row in self._markers.items():
-            symbols = tf.where((words == marker)[:, None], row, symbols)
+        for marker, marked in self._markers.items():
+            symbols = tf.where((words == marker)[:, None], marked, symbols)
         return symbols
 
 

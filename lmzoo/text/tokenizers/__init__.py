@@ -1,1 +1,1 @@
-"""Tokenizers: from strings to ids, one per file."""
+"""Tokenizers, one per file: they turn strings into ids."""

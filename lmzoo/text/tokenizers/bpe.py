@@ -6,13 +6,12 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens, TokenSpan, in_order
-from lmzoo.text.validate_text import clean_texts
+from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens, in_order, read_lines, write_lines
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
 _HEADER = "#version: 0.2"  # the first line of published files
@@ -22,7 +21,7 @@ _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 BYTE_TOKENS = tuple(chr(byte if byte in _PRINTABLE else 256 + _OTHERS.index(byte)) for byte in range(256))
 _BYTES = {token: byte for byte, token in enumerate(BYTE_TOKENS)}
 _SPACE = BYTE_TOKENS[0x20]  # "Ġ"
-_NEVER = BYTE_TOKENS[0xFF]  # a byte that no UTF-8 text holds
+_NEVER = BYTE_TOKENS[0xFF]  # a byte that does not occur in UTF-8
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -31,16 +30,21 @@ class BytePairTokenizer(RustTokenizer):
 
     The ids are those of Hugging Face's RoBERTa tokenizers. A token is written in the alphabet of GPT-2, one printable
     character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. The special
-    tokens are recognised in text and never split; `<mask>` takes the whitespace in front of it with it.
+    tokens are recognised in text and never split; `<mask>` absorbs the whitespace before it.
+
+    Offsets are those of Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
+    "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each
+    covers it.
 
     Args:
-        vocabulary: token -> id, or tokens in order of their ids; None if `load_assets` will bring them.
+        vocabulary: token -> id, or tokens in order of their ids; None to read them with `load_assets`.
         merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
-        **special: other special tokens than RoBERTa's, see `lmzoo.text.SpecialTokens`: GPT-2 has `<|endoftext|>` alone.
+        **special: special tokens that differ from RoBERTa's, see `lmzoo.text.SpecialTokens`; GPT-2 has only
+            `<|endoftext|>`.
 
     Raises:
-        ValueError: if the vocabulary lacks a special token or one of the 256 byte tokens, repeats a token or leaves out
-            an id, or if a merge is malformed or names a token that the vocabulary lacks.
+        ValueError: if the vocabulary lacks a special token or one of the 256 byte tokens, repeats a token or omits an
+            id, or if a merge is malformed or names a token that the vocabulary lacks.
 
     Example:
 
@@ -48,8 +52,7 @@ class BytePairTokenizer(RustTokenizer):
     from lmzoo.text import BytePairTokenizer
 
     tokenizer = BytePairTokenizer.of_words(["good", "film"], size=270)
-    pieces = tokenizer.tokenize_with_offsets(["A good film"])[0]
-    [piece.token for piece in pieces]  # ['A', 'Ġgood', 'Ġfilm']
+    [span.token for span in tokenizer.tokenize_with_offsets(["A good film"])[0]]  # ['A', 'Ġgood', 'Ġfilm']
     ```
     """
 
@@ -66,10 +69,10 @@ class BytePairTokenizer(RustTokenizer):
         **special: Unpack[SpecialTokens],
     ) -> None:
         self._set_special_tokens(special)
-        if (vocabulary is None) != (merges is None):
-            raise ValueError("Pass both `vocabulary` and `merges`, or neither and call `load_assets`.")
-        if vocabulary is not None:
+        if vocabulary is not None and merges is not None:
             self._set_vocabulary(vocabulary, merges)
+        elif vocabulary is not None or merges is not None:
+            raise ValueError("Pass both `vocabulary` and `merges`, or neither and call `load_assets`.")
 
     def _set_vocabulary(
         self, vocabulary: Mapping[str, int] | Sequence[str], merges: Iterable[str | Sequence[str]], first_line: int = 1
@@ -84,7 +87,7 @@ class BytePairTokenizer(RustTokenizer):
         self._pairs = [self._pair(merge, line) for line, merge in enumerate(merges, first_line)]
         self._backend = Tokenizer(models.BPE(self._ids, self._pairs))
         self._backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        # Only trims offsets.
+        # It only trims offsets.
         self._backend.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
         self._backend.add_special_tokens(
             [AddedToken(token, lstrip=token == self.mask_token) for token in self.special_tokens]
@@ -101,10 +104,10 @@ class BytePairTokenizer(RustTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """A tokenizer of `size` tokens for tests and toy models: see `Tokenizer.of_words`.
+        """See `Tokenizer.of_words`.
 
-        A word is whole with a space in front of it: " film" is "Ġfilm". Where `size` is too small for all words, as
-        many as possible are whole.
+        Words are tokens with a space in front: " film" is "Ġfilm". If `size` is too small for all words, as many as
+        possible are tokens.
 
         Raises:
             ValueError: if `size` leaves no room for the special tokens and the bytes.
@@ -112,8 +115,8 @@ class BytePairTokenizer(RustTokenizer):
         tokens = cls(**special).special_tokens
         room = size - len(tokens) - len(BYTE_TOKENS)
         if room < 0:
-            raise ValueError(f"`size` is {size}, but the special tokens and the 256 bytes alone are {size - room}.")
-        # Every merge adds one byte to the beginning of a word, so that no merge is ever in the way of another.
+            raise ValueError(f"`size` is {size}, but the special tokens and the 256 bytes alone need {size - room}.")
+        # Every merge adds one byte to the beginning of a word, so that no merge gets in the way of another.
         merges: dict[str, tuple[str, str]] = {}
         chains = [list(itertools.accumulate(f"{_SPACE}{_alphabet(word)}")) for word in words]
         while chains:
@@ -133,33 +136,22 @@ class BytePairTokenizer(RustTokenizer):
         self._require_vocabulary()
         return [" ".join(pair) for pair in self._pairs]
 
-    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
-        """See `Tokenizer.tokenize_with_offsets`.
-
-        As with Hugging Face's `trim_offsets`, spaces at the ends of a token do not count: "Ġworld" covers "world", and
-        a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each covers it.
-        """
-        return [
-            [TokenSpan(i, self._tokens[i], *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
-            for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
-        ]
-
     def _tokenize_after_space(self, words: Sequence[str]) -> list[list[int]]:
         return self.tokenize([f" {word}" for word in words])
 
     def text_of(self, token: str) -> str:
-        """See `Tokenizer.text_of`; bytes that are no whole character are U+FFFD."""
+        """See `Tokenizer.text_of`; bytes that are not a whole character become U+FFFD."""
         return as_bytes(token).decode(errors="replace")
 
     def detokenize(self, ids: Iterable[int]) -> str:
-        """Text of a sequence of ids: what was tokenised, to the last space, but for the whitespace before `<mask>`."""
+        """The text of a sequence of ids: exactly what was tokenised, except for whitespace before `<mask>`."""
         return b"".join(as_bytes(self._tokens[i]) for i in ids).decode(errors="replace")
 
     def word_starts(self) -> np.ndarray:
         """See `Tokenizer.word_starts`.
 
-        A token begins a word if it begins with a space or is special, as in fairseq's whole-word masking. A text's
-        first word and a punctuation mark after a letter do not show: the latter counts as part of the word before it.
+        A token begins a word if it begins with a space or is special, as in fairseq's whole-word masking. The first
+        word of a text is not recognised, nor is a punctuation mark after a letter, which counts as part of its word.
         """
         return np.array([token.startswith(_SPACE) or token in self.special_tokens for token in self._tokens])
 
@@ -168,36 +160,29 @@ class BytePairTokenizer(RustTokenizer):
         self._require_vocabulary()
         vocabulary = json.dumps(self._ids, ensure_ascii=False)
         (Path(directory) / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8", newline="\n")
-        merges = "".join(f"{line}\n" for line in (_HEADER, *self.merges))
-        (Path(directory) / MERGES_FILE).write_text(merges, encoding="utf-8", newline="\n")
+        write_lines(Path(directory) / MERGES_FILE, (_HEADER, *self.merges))
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote, or published files by these names, with or without their `#version` line."""
+        """Reads what `save_assets` wrote, or published files with these names, with or without the `#version` line."""
         vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
-        # Split at "\n" only: a token may hold other characters that splitlines() takes for line ends.
-        text = (Path(directory) / MERGES_FILE).read_bytes().decode("utf-8")
-        lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+        lines = read_lines(Path(directory) / MERGES_FILE)
         header = len(lines) > 0 and lines[0].startswith("#version:")
         self._set_vocabulary(vocabulary, lines[header:], first_line=1 + header)
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments without the vocabulary and the merges, which `save_assets` writes."""
-        return {**self._own_special_tokens()}
-
 
 def _alphabet(text: str) -> str:
-    """A text in the alphabet of the tokens."""
+    """A text in the alphabet in which tokens are written."""
     return "".join(BYTE_TOKENS[byte] for byte in text.encode())
 
 
 def as_bytes(token: str) -> bytes:
-    """The bytes that a token stands for; its own characters if it is not written in the alphabet, as special tokens."""
+    """The bytes that a token stands for; a token outside the alphabet, such as a special token, stands for itself."""
     if all(character in _BYTES for character in token):
         return bytes(_BYTES[character] for character in token)
     return token.encode()
 
 
 def _unused_tokens() -> Iterator[str]:
-    """Tokens that no text can hold, each one byte longer than an earlier one."""
+    """Tokens that cannot occur in text, each one byte longer than an earlier one."""
     for earlier in itertools.chain([_NEVER], _unused_tokens()):
         yield from (earlier + byte for byte in BYTE_TOKENS)

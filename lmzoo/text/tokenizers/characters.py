@@ -1,4 +1,4 @@
-"""Words as rows of characters: what ELMo reads."""
+"""Words as characters, the input of ELMo."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens
+from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
 
-# Symbols of a row of characters: 1 to 256 are the bytes of UTF-8, 0 is no word at all.
+# Symbols of a word: 1 to 256 are the bytes of UTF-8, 0 is padding, where there is no word.
 FIRST_BYTE, START_OF_SENTENCE, END_OF_SENTENCE, START_OF_WORD, END_OF_WORD, NO_BYTE = 1, 257, 258, 259, 260, 261
 NUM_SYMBOLS = 262
 MARKERS = {SENTENCE_START: START_OF_SENTENCE, SENTENCE_END: END_OF_SENTENCE}
@@ -21,17 +22,17 @@ MARKERS = {SENTENCE_START: START_OF_SENTENCE, SENTENCE_END: END_OF_SENTENCE}
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class CharacterTokenizer(WordLevelTokenizer):
-    """Words as rows of characters, which are the bytes of UTF-8 (Peters et al., 2018).
+    """Turns words into characters, which are the bytes of UTF-8 (Peters et al., 2018).
 
-    There is no vocabulary: what other tokenizers have as ids are the words themselves, and `as_array` gives the symbols
-    of each. A row holds start of word, up to `max_characters - 2` bytes, end of word, and is filled up. The words
-    `<S>` and `</S>` are the marks between sentences; raw text never holds them, since it is split around "<".
+    There is no vocabulary: in place of ids there are the words themselves, and `as_array` returns the symbols of each:
+    start of word, up to `max_characters - 2` bytes, end of word, and padding. The words `<S>` and `</S>` mark the
+    ends of sentences; raw text never contains them, since it is split around "<".
 
     Args:
-        max_characters: int, symbols of a word, W; what a word has more is cut off.
+        max_characters: int, symbols per word, W; longer words are cut.
 
     Raises:
-        ValueError: if not one byte would fit.
+        ValueError: if there is no room for a byte.
 
     Example:
 
@@ -46,17 +47,17 @@ class CharacterTokenizer(WordLevelTokenizer):
 
     def __init__(self, max_characters: int = 50) -> None:
         if max_characters < 3:
-            raise ValueError(f"`max_characters` must be at least 3, to hold a byte between two marks: {max_characters}")
+            raise ValueError(f"`max_characters` must be at least 3, a byte between two marks; got {max_characters}.")
         self.max_characters = max_characters
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`; every word is known, and the number of symbols is always the same."""
+        """See `Tokenizer.of_words`; every word is known, and there are always 262 symbols."""
         return cls()
 
     @property
     def vocabulary(self) -> list[str]:
-        """Empty: any word can be written."""
+        """Empty: any word can be represented."""
         return []
 
     @property
@@ -64,11 +65,11 @@ class CharacterTokenizer(WordLevelTokenizer):
         """Number of symbols, 262."""
         return NUM_SYMBOLS
 
-    def token_to_id(self, token: str | None) -> Any:
+    def token_to_id(self, token: Token) -> Token:
         """The word itself."""
         return token
 
-    def id_to_token(self, id: Any) -> str:
+    def id_to_token(self, id: Token) -> str:
         """The word itself."""
         return id
 
@@ -76,22 +77,22 @@ class CharacterTokenizer(WordLevelTokenizer):
         return str
 
     def word_starts(self) -> np.ndarray:
-        """Not to be had.
+        """Not available.
 
         Raises:
-            ValueError: always, for want of a vocabulary.
+            ValueError: always, since there is no vocabulary.
         """
         raise ValueError("A CharacterTokenizer has no vocabulary: each of its tokens is a word.")
 
     def as_array(self, tokens: Iterable[str], count: int) -> np.ndarray:
         """Symbols of `count` words: int32 (count, W).
 
-        Lone surrogates, which UTF-8 cannot say, are dropped.
+        Lone surrogates, which UTF-8 cannot encode, are dropped.
         """
         places: dict[str, int] = {}
         index = np.fromiter((places.setdefault(word, len(places)) for word in tokens), "int64", count)  # (count,)
         room = self.max_characters - 2
-        data = [word.encode("utf-8", "ignore")[:room] for word in places]  # of n different words
+        data = [word.encode("utf-8", "ignore")[:room] for word in places]  # of the n distinct words
         flat = np.frombuffer(b"".join(b"\0%b\0" % word.ljust(room, b"\0") for word in data), "uint8")
         symbols = flat.reshape(-1, self.max_characters).astype("int32") + FIRST_BYTE  # (n, W)
         end = np.array([len(word) + 1 for word in data], "int64")[:, None]  # (n, 1)
@@ -104,8 +105,8 @@ class CharacterTokenizer(WordLevelTokenizer):
                 symbols[places[marker], 1:] = [symbol, END_OF_WORD, *[NO_BYTE] * (self.max_characters - 3)]
         return symbols[index]
 
-    def features(self, ids: Any, mask: Any) -> dict[str, Any]:
-        """The backbone's inputs, `character_ids` (b, t, W); what is no word is 0 throughout, which is mask enough."""
+    def features(self, ids: Tensor, mask: Tensor) -> Features:
+        """The backbone's inputs: `character_ids` (b, t, W), whose zeros also serve as the padding mask."""
         return {"character_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:
@@ -120,14 +121,14 @@ class CharacterTokenizer(WordLevelTokenizer):
 
 
 def batch_to_ids(sentences: Iterable[Sequence[str]], max_characters: int = 50) -> np.ndarray:
-    """Characters of sentences that are split into words, as AllenNLP's function of this name gives them.
+    """Characters of sentences that are split into words, like AllenNLP's function of this name.
 
     Args:
         sentences: B lists of words.
-        max_characters: int, symbols of a word, W.
+        max_characters: int, symbols per word, W.
 
     Returns:
-        int32 (B, T, W), where T is the number of words of the longest sentence; 0 where a sentence has no word.
+        int32 (B, T, W), where T is the number of words in the longest sentence; 0 at padding.
 
     Raises:
         TypeError: naming the sentence that is not a list, or the word that is not a string.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import keras
 import numpy as np
@@ -14,28 +14,31 @@ from lmzoo.text.tokenizers.sentencepiece_text import Aligned, align, character_m
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
 
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
+
 MODEL_FILE = "vocabulary.spm"
-_MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's name, Hugging Face's name
-SPACE = "▁"  # how pieces write a space
+_MODEL_FILES = (MODEL_FILE, "spiece.model")  # the names that KerasHub and Hugging Face use
+SPACE = "▁"  # stands for a space in tokens
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SentencePieceTokenizer(Tokenizer):
     """ALBERT's unigram SentencePiece (Kudo, 2018; Lan et al., 2020).
 
-    White space is squeezed, PTB quotes (two backticks or two apostrophes) become '"' as Hugging Face does (Google's
-    code does not), then accents are stripped and letters lower-cased, character by character. The special tokens are
-    recognised in text and never split. A comma after a digit is a piece of its own: where the model has "9,", the text
-    "9,200" still begins with "9" and ",", as in Google's code (transformers 5 leaves "9,").
+    Whitespace is squeezed, PTB quotes (two backticks or two apostrophes) become '"' as in Hugging Face's code (but not
+    in Google's), then accents are stripped and letters lower-cased, character by character. The special tokens are
+    recognised in text and never split. A comma after a digit is a token of its own: even if the model has "9,", the
+    text "9,200" begins with "9" and ",", as in Google's code (transformers 5 keeps "9,").
 
     Args:
-        model: the SentencePiece model: the file's path or its bytes; None if `load_assets` will bring it.
-        lowercase: whether to lower-case.
-        keep_accents: whether to leave out compatibility decomposition and the stripping of combining marks.
-        **special: other special tokens than ALBERT's, see `lmzoo.text.SpecialTokens`.
+        model: the path or the bytes of a SentencePiece model; None to read it with `load_assets`.
+        lowercase: whether to lower-case text.
+        keep_accents: whether to skip compatibility decomposition and the stripping of combining marks.
+        **special: special tokens that differ from ALBERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: if `model` is not a whole SentencePiece model or lacks a special token.
+        ValueError: if `model` is not a complete SentencePiece model or lacks a special token.
 
     Example:
 
@@ -66,22 +69,21 @@ class SentencePieceTokenizer(Tokenizer):
             self._set_model(model, "`model`")
 
     def _set_model(self, model: bytes, name: str) -> None:
-        """Takes a model's bytes; `name` is what to call them in messages."""
+        """Sets the model to these bytes, which messages call `name`."""
         from sentencepiece import SentencePieceProcessor
 
         try:
             proto = _model_proto().FromString(model)
-            # The file's parts come in this order. One that was cut between two of them can still be parsed.
-            whole = bool(proto.pieces) and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")
-            backend = SentencePieceProcessor(model_proto=model) if whole else None
-        except Exception as error:  # the library's errors are of several types, none of its own
-            raise ValueError(f"{name} is not a whole SentencePiece model ({len(model):,} bytes): {error}") from error
-        if backend is None:
-            raise ValueError(f"{name} is not a whole SentencePiece model ({len(model):,} bytes): it ends too early.")
+            # The file's parts come in this order. If it was cut between two of them, it can still be parsed.
+            if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
+                raise ValueError("it ends too early.")
+            backend = SentencePieceProcessor(model_proto=model)
+        except Exception as error:  # the library raises errors of several types, none of its own
+            raise ValueError(f"{name} is not a complete SentencePiece model ({len(model):,} bytes): {error}") from error
         try:
             self._set_tokens([piece.piece for piece in proto.pieces])
         except ValueError as error:
-            raise ValueError(f"{name} is of another family's tokenizer. {error}") from None
+            raise ValueError(f"{name} belongs to another family's tokenizer. {error}") from None
         self._model, self._backend = model, backend
         self._special = re.compile("(" + "|".join(map(re.escape, self.special_tokens)) + ")")
         self._characters = character_map(self.lowercase, self.keep_accents)
@@ -89,10 +91,10 @@ class SentencePieceTokenizer(Tokenizer):
         unknown = self._ids[self.unk_token]
         self._splits = {i: [self._ids.get(part, unknown) for part in parts] for i, parts in self._parts.items()}
 
-    def _split_comma(self, piece: str) -> list[str]:
-        """What stands for a piece like "9,"."""
-        parts = self._backend.encode(piece[:-1].replace(SPACE, ""), out_type=str)
-        if not piece.startswith(SPACE):
+    def _split_comma(self, token: str) -> list[str]:
+        """The tokens that replace one like "9,"."""
+        parts = self._backend.encode(token[:-1].replace(SPACE, ""), out_type=str)
+        if not token.startswith(SPACE):
             parts[0] = parts[0].removeprefix(SPACE)  # the library puts one in front of every text
         return [part for part in parts if part] + [","]
 
@@ -101,7 +103,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise ValueError("The tokenizer has no vocabulary yet: pass `model` or call `load_assets`.")
 
     @property
-    def backend(self) -> Any:
+    def backend(self) -> SentencePieceProcessor:
         """The `sentencepiece.SentencePieceProcessor` that splits cleaned text."""
         self._require_vocabulary()
         return self._backend
@@ -114,25 +116,25 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def splits(self) -> dict[int, list[int]]:
-        """Ids of the pieces that end in a digit and a comma, each with the ids that stand in its place."""
+        """The ids of tokens that end in a digit and a comma, each with the ids that replace it."""
         self._require_vocabulary()
         return self._splits
 
     @property
     def split_tokens(self) -> dict[int, list[str]]:
-        """The same pieces, each with what stands in its place as text."""
+        """As `splits`, but each id with the tokens that replace it."""
         self._require_vocabulary()
         return self._parts
 
     def blanks(self) -> list[str]:
-        """The characters that the model's own cleaning takes for spaces or leaves out."""
+        """The characters that the model's own cleaning turns into spaces or removes."""
         characters = every_character()
         after = self.backend.normalize(characters)
         return [c for c, text in zip(characters, after, strict=True) if not text.strip(SPACE)]
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`; the words' pieces are those with a space in front.
+        """See `Tokenizer.of_words`; words are tokens with a space in front.
 
         Raises:
             ValueError: if `size` is too small.
@@ -141,7 +143,7 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = [*blank.special_tokens, *(SPACE + word for word in words), SPACE]
         if size < len(pieces):
             raise ValueError(f"{len(words)} words need a `size` of at least {len(pieces)}, got {size}.")
-        # The trainer has to be talked into both a given size and given pieces; a model is easily written down.
+        # The trainer cannot be made to learn exactly these tokens, but a model is easily written by hand.
         proto = _model_proto()()
         for index, piece in enumerate([*pieces, *(f"{SPACE}filler{i}" for i in range(size - len(pieces)))]):
             kind = 2 if piece == blank.unk_token else 3 if index < len(blank.special_tokens) else 1  # unknown, control
@@ -159,13 +161,13 @@ class SentencePieceTokenizer(Tokenizer):
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         """See `Tokenizer.tokenize`."""
         self._require_vocabulary()
-        rows = [self._special.split(text) for text in clean_texts(texts)]  # special tokens at the odd places
-        plain = [clean(part, self._characters) for row in rows for part in row[::2]]
+        split = [self._special.split(text) for text in clean_texts(texts)]  # special tokens at the odd indices
+        plain = [clean(part, self._characters) for parts in split for part in parts[::2]]
         encoded = iter(self._backend.encode(plain, out_type=int))
         result = []
-        for row in rows:
+        for parts in split:
             ids: list[int] = []
-            for index, part in enumerate(row):
+            for index, part in enumerate(parts):
                 ids += [self._ids[part]] if index % 2 else next(encoded)
             if not self._splits.keys().isdisjoint(ids):
                 ids = [j for i in ids for j in self._splits.get(i, [i])]
@@ -175,8 +177,8 @@ class SentencePieceTokenizer(Tokenizer):
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_with_offsets`.
 
-        The space that a piece begins with is not part of its offsets, so that a piece which is only a space has none:
-        its end is its start, where the next piece begins.
+        The space that a token begins with is not part of its span. A token that is only a space has an empty span,
+        which starts and ends where the next token begins.
 
         Example:
 
@@ -188,24 +190,24 @@ class SentencePieceTokenizer(Tokenizer):
         ```
         """
         self._require_vocabulary()
-        return [list(self._pieces(text)) for text in clean_texts(texts)]
+        return [list(self._spans(text)) for text in clean_texts(texts)]
 
-    def _pieces(self, text: str) -> Iterator[TokenSpan]:
+    def _spans(self, text: str) -> Iterator[TokenSpan]:
         begin = 0
         for index, part in enumerate(self._special.split(text)):
             if index % 2:
                 yield TokenSpan(self._ids[part], part, begin, begin + len(part))
             else:
-                yield from self._plain_pieces(align(part, self._characters, begin))
+                yield from self._plain_spans(align(part, self._characters, begin))
             begin += len(part)
 
-    def _plain_pieces(self, aligned: Aligned) -> Iterator[TokenSpan]:
+    def _plain_spans(self, aligned: Aligned) -> Iterator[TokenSpan]:
         ids = self._backend.encode(aligned.text, out_type=int)
         surfaces = self._backend.encode(aligned.text, out_type=str)
-        # The library cleans text, too: character i of what it splits comes from `[origin[i], after[i])`.
+        # The library also cleans text: character i of what it splits comes from `[origin[i], after[i])`.
         origin = self._backend.normalize(aligned.text, with_offsets=True)[1]
         after = origin[1:]
-        for i in reversed(range(len(after) - 1)):  # several may come from the same
+        for i in reversed(range(len(after) - 1)):  # several may come from the same one
             after[i] = after[i] if after[i] > origin[i] else after[i + 1]
         at = 0
         for id, surface in zip(ids, surfaces, strict=True):
@@ -223,7 +225,7 @@ class SentencePieceTokenizer(Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`: all but pieces of the letters a to z alone, as for ALBERT's masking."""
+        """See `Tokenizer.word_starts`: all tokens but those of the letters a to z alone, as for ALBERT's masking."""
         return np.array([re.fullmatch("[A-Za-z]+", token) is None for token in self._tokens])
 
     # === Files ===
@@ -233,11 +235,11 @@ class SentencePieceTokenizer(Tokenizer):
         (Path(directory) / MODEL_FILE).write_bytes(self.model)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads `vocabulary.spm`, or `spiece.model` where there is no such file.
+        """Reads `vocabulary.spm` or, if there is none, `spiece.model`.
 
         Raises:
             FileNotFoundError: if neither is there.
-            ValueError: as the constructor.
+            ValueError: as for the constructor.
         """
         paths = [Path(directory) / name for name in _MODEL_FILES]
         path = next((path for path in paths if path.exists()), None)
@@ -246,13 +248,12 @@ class SentencePieceTokenizer(Tokenizer):
         self._set_model(path.read_bytes(), str(path))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments without the model, which `save_assets` writes."""
-        own = self._own_special_tokens()
-        return {"lowercase": self.lowercase, "keep_accents": self.keep_accents, **own}
+        """See `Tokenizer.get_config`."""
+        return {"lowercase": self.lowercase, "keep_accents": self.keep_accents, **super().get_config()}
 
 
-def _ends_in_comma(piece: str) -> bool:
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+def _ends_in_comma(token: str) -> bool:
+    return len(token) > 1 and token[-1] == "," and token[-2].isdigit()
 
 
 def _model_proto() -> Any:

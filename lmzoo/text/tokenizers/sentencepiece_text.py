@@ -1,4 +1,4 @@
-"""What ALBERT does to a text before SentencePiece sees it."""
+"""How ALBERT cleans a text before SentencePiece splits it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-QUOTES = ("``", "''")  # what PTB-style text writes for a double quote
+QUOTES = ("``", "''")  # a double quote in PTB-style text
 _QUOTES = re.compile("|".join(QUOTES))
-_SEPARATOR = "\x01"  # stays as it is
-# Where characters may change. Surrogates are not characters, and planes 4 to 13, 15 and 16 are empty or private.
+_SEPARATOR = "\x01"  # not changed
+# The characters that may change. Surrogates are not characters, and planes 4 to 13, 15 and 16 are empty or private.
 _SPANS = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
 
 
 class CharacterMap(dict[int, str]):
-    """What becomes of every character, by code point; filled as `str.translate` asks.
+    """Maps code points to the text that replaces them; filled as `str.translate` looks them up.
 
-    The steps are Hugging Face's: compatibility decomposition and no combining marks unless accents are kept, then
-    lower case. White space becomes a space. Neighbours do not matter: all that decomposition moves are combining marks,
-    which go.
+    The steps are Hugging Face's: compatibility decomposition and the removal of combining marks unless accents are
+    kept, then lower-casing. Whitespace becomes a space. Characters can be mapped one by one: decomposition reorders
+    only combining marks, which are removed.
     """
 
     def __init__(self, lowercase: bool, keep_accents: bool) -> None:
@@ -35,7 +35,7 @@ class CharacterMap(dict[int, str]):
         return self[code]
 
     def changes(self) -> dict[int, str]:
-        """What becomes of every character that does not stay as it is."""
+        """The code points of all characters that change, with the text that replaces them."""
         codes = [c for c in every_character() if c != _SEPARATOR]
         after = self._steps.normalize_str(_SEPARATOR.join(codes)).split(_SEPARATOR)
         mapped = zip(codes, map(_spaces, after), strict=True)
@@ -43,7 +43,7 @@ class CharacterMap(dict[int, str]):
 
 
 def every_character() -> list[str]:
-    """The characters that Unicode has, and that may be changed."""
+    """All Unicode characters that may change."""
     return [chr(code) for span in _SPANS for code in range(*span)]
 
 
@@ -55,12 +55,12 @@ character_map = functools.lru_cache(maxsize=8)(CharacterMap)
 
 
 class Aligned(NamedTuple):
-    """A cleaned text and where its characters come from.
+    """A cleaned text and the characters of the original that its characters come from.
 
     Attributes:
-        text: the cleaned text.
-        starts: start of what became each character, in the original; then where the cleaned text ends.
-        ends: end of what became each character, in the original.
+        text: the cleaned text of c characters.
+        starts: c + 1 offsets: where the origin of each character starts, and the end of the original.
+        ends: c offsets: where the origin of each character ends.
     """
 
     text: str
@@ -69,7 +69,7 @@ class Aligned(NamedTuple):
 
 
 def clean(text: str, characters: CharacterMap) -> str:
-    """The text with PTB quotes replaced, every character mapped and white space squeezed.
+    """The text with PTB quotes replaced, every character mapped and whitespace squeezed.
 
     Example:
 
@@ -88,12 +88,12 @@ def align(text: str, characters: CharacterMap, begin: int = 0) -> Aligned:
     """As `clean`, with offsets.
 
     Args:
-        text: what to clean.
+        text: the text to clean.
         characters: see `character_map`.
         begin: offset of the text's first character.
     """
     after = [characters[ord(letter)] for letter in text]
-    width = np.ones(len(text), "int64")  # how many characters of the original `after[i]` stands for
+    width = np.ones(len(text), "int64")  # characters of the original that `after[i]` replaces
     for match in _QUOTES.finditer(text):
         after[match.start() : match.end()] = '"', ""
         width[match.start()] = 2

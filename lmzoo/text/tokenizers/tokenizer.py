@@ -1,4 +1,4 @@
-"""What every tokenizer offers, and the part that those on Hugging Face's `tokenizers` share."""
+"""The base class of all tokenizers, and what those built on Hugging Face's `tokenizers` share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
+from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text.validate_text import clean_texts
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# A token as `tokenize` returns it: its id, or the word itself if there is no vocabulary (`CharacterTokenizer`).
+Token: TypeAlias = Any
 
 
 class TokenSpan(NamedTuple):
@@ -24,10 +31,11 @@ class TokenSpan(NamedTuple):
 
 
 class SpecialTokens(TypedDict, total=False):
-    """A tokenizer's special tokens, where they are not those of its class; None for one that it does not have.
+    """The special tokens of a tokenizer that differ from those of its class; None if it has no such token.
 
-    `pad_token` fills rows up, `unk_token` stands for what the vocabulary lacks, `start_token` and `end_token` for the
-    beginning of a row and the end of a text, `mask_token` for a token to predict. `other_tokens` are kept whole, too.
+    `pad_token` is padding, `unk_token` stands for what the vocabulary lacks, `start_token` and `end_token` for the
+    beginning of a sequence and the end of a text, `mask_token` for a token to predict. `other_tokens` are not split
+    either.
     """
 
     pad_token: str | None
@@ -39,14 +47,15 @@ class SpecialTokens(TypedDict, total=False):
 
 
 class Tokenizer(ABC):
-    """From strings to tokens and back; the base of the families' tokenizers.
+    """Turns strings into tokens and back; the base class of the families' tokenizers.
 
-    A subclass names the special tokens that its tokenizers have if they are not told others. Its constructor calls
-    `_set_special_tokens` with those that it is told, and `_set_tokens` once the vocabulary is known, if not
-    `load_assets` does; it takes what `get_config` returns as its arguments.
+    A subclass names its default special tokens. Its constructor accepts what `get_config` returns, calls
+    `_set_special_tokens` with the special tokens that it was given, and `_set_tokens` if it was given a vocabulary;
+    otherwise `load_assets` calls the latter.
 
     Attributes:
-        special_tokens: all that are recognised in text and never split, in the order of new vocabularies, `roles`.
+        special_tokens: the tokens that are recognised in text and never split, in the order of `roles`, which is their
+            order in new vocabularies.
     """
 
     pad_token: str | None = None
@@ -57,9 +66,9 @@ class Tokenizer(ABC):
     other_tokens: tuple[str, ...] = ()
     special_tokens: tuple[str, ...] = ()
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
-    needs_unknown: ClassVar[bool] = False  # whether there must be an unknown token
+    needs_unknown: ClassVar[bool] = False  # whether an unknown token is required
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
-    space_of_words: ClassVar[str] = ""  # what stands before a word that is tokenised on its own
+    space_of_words: ClassVar[str] = ""  # put before a word that is tokenised on its own
 
     _tokens: Sequence[str] = ()
 
@@ -69,11 +78,11 @@ class Tokenizer(ABC):
             cls.special_tokens = _listed(cls)
 
     def _set_special_tokens(self, tokens: SpecialTokens) -> None:
-        """Takes the special tokens that are not those of the class.
+        """Sets the special tokens that differ from those of the class.
 
         Raises:
-            TypeError: for one that does not exist.
-            ValueError: for the lack of an unknown token, if there must be one.
+            TypeError: for an unknown argument.
+            ValueError: if a required unknown token is missing.
         """
         if unknown := tokens.keys() - {*self.roles, "other_tokens"}:
             raise TypeError(f"A {type(self).__name__} takes no argument `{min(unknown)}`.")
@@ -86,13 +95,8 @@ class Tokenizer(ABC):
             raise ValueError(f"A {type(self).__name__} needs an `unk_token`.")
         self.special_tokens = _listed(self)
 
-    def _own_special_tokens(self) -> dict[str, Any]:
-        """The special tokens that are not those of the class, as a part of `get_config`."""
-        names = (*self.roles, "other_tokens")
-        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
-
     def _set_tokens(self, tokens: Sequence[str]) -> None:
-        """Keeps the vocabulary.
+        """Stores the vocabulary.
 
         Raises:
             ValueError: if a special token is missing or an entry is repeated.
@@ -113,7 +117,7 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """A tokenizer of `size` tokens, among them `words`, whole: for tests and toy models."""
+        """A tokenizer with `size` tokens, each of `words` among them, for tests and toy models."""
 
     @property
     def vocabulary(self) -> list[str]:
@@ -128,7 +132,7 @@ class Tokenizer(ABC):
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token; 0 if there is none, since padding is masked whatever stands there."""
+        """Id of the padding token; 0 if there is none, since padding is masked whatever its id."""
         return 0 if self.pad_token is None else self.token_to_id(self.pad_token)
 
     @property
@@ -142,15 +146,13 @@ class Tokenizer(ABC):
         return self.token_to_id(self.mask_token)
 
     def check_has_mask(self) -> None:
-        """Checks that there is a mask token, as for a task that fills masks.
+        """Checks that there is a mask token, which tasks that fill masks need.
 
         Raises:
             ValueError: if there is none.
         """
         if self.mask_token is None:
-            raise ValueError(
-                f"This {type(self).__name__} has no mask token: nothing can be masked, and no mask filled."
-            )
+            raise ValueError(f"This {type(self).__name__} has no mask token: it can neither mask nor fill masks.")
 
     def token_to_id(self, token: str | None) -> int:
         """Id of a token.
@@ -168,11 +170,11 @@ class Tokenizer(ABC):
         return self._tokens[id]
 
     @abstractmethod
-    def tokenize(self, texts: Iterable[str | bytes]) -> list[list[Any]]:
+    def tokenize(self, texts: Iterable[str | bytes]) -> list[list[Token]]:
         """Token ids of each text, without special tokens around them.
 
         Args:
-            texts: a list of strings; see `lmzoo.text.validate_text.clean_texts` for what else is taken.
+            texts: a list of strings; see `lmzoo.text.validate_text.clean_texts` for what else is accepted.
 
         Returns:
             One list of ids per text; empty for an empty text.
@@ -187,30 +189,30 @@ class Tokenizer(ABC):
 
         Returns:
             One list of `TokenSpan(id, token, start, end)` per text. Offsets count characters (code points) of the
-            string as it was passed, whatever normalisation did to it.
+            string as it was passed, before any normalisation.
         """
 
-    def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[Any]], np.ndarray]:
-        """`tokenize_with_offsets` in less time, without an object for each token.
+    def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[Token]], np.ndarray]:
+        """As `tokenize_with_offsets`, but faster: no object is made for each token.
 
         Args:
             texts: a list of strings.
 
         Returns:
-            One list of ids per text; and int64 (total, 2), start and end of all tokens of all texts.
+            One list of ids per text, and int64 (total, 2), the start and end of all tokens of all texts.
         """
-        rows = self.tokenize_with_offsets(texts)
-        spans = [piece[2:] for row in rows for piece in row]
-        return [[piece.id for piece in row] for row in rows], np.array(spans, "int64").reshape(-1, 2)
+        found = self.tokenize_with_offsets(texts)
+        offsets = [span[2:] for spans in found for span in spans]
+        return [[span.id for span in spans] for spans in found], np.array(offsets, "int64").reshape(-1, 2)
 
-    def tokenize_words(self, words: Sequence[str]) -> list[list[Any]]:
-        """Tokens of words, each as it stands after a space: of every word at least one.
+    def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
+        """Token ids of each word as it is tokenised after a space; every word has at least one.
 
         Args:
             words: strings, each a word.
 
         Returns:
-            One list of ids per word; a word of which nothing is left is the unknown token.
+            One list of ids per word; the unknown token for a word that normalisation removes.
         """
         unique, space = list(dict.fromkeys(words)), self.space_of_words
         found = self.tokenize([space + word for word in unique])
@@ -221,16 +223,16 @@ class Tokenizer(ABC):
         """As `tokenize_words`, with the characters of its word that each token came from."""
         unique, space = list(dict.fromkeys(words)), self.space_of_words
         found = self.tokenize_with_offsets([space + word for word in unique])
-        pieces = {
-            word: [p._replace(start=max(p.start - len(space), 0), end=p.end - len(space)) for p in tokens]
+        spans_of = {
+            word: [s._replace(start=max(s.start - len(space), 0), end=s.end - len(space)) for s in spans]
             or [TokenSpan(self.token_to_id(self.unk_token), str(self.unk_token), 0, len(word))]
-            for word, tokens in zip(unique, found, strict=True)
+            for word, spans in zip(unique, found, strict=True)
         }
-        return [pieces[word] for word in words]
+        return [spans_of[word] for word in words]
 
     @abstractmethod
     def text_of(self, token: str) -> str:
-        """What a token stands for inside a text, a space in front included if it begins a word and says so."""
+        """The text that a token stands for, with a space in front if the token itself says that it begins a word."""
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """Text of a sequence of ids."""
@@ -240,18 +242,18 @@ class Tokenizer(ABC):
     def word_starts(self) -> np.ndarray:
         """Bool (V,): whether a token begins a word rather than continues one."""
 
-    # === Features of packed rows ===
+    # === Features of packed sequences ===
 
-    def as_array(self, tokens: Iterable[Any], count: int) -> np.ndarray:
-        """`count` tokens, as `tokenize` returns them, in the form that models take: int32 (count,)."""
+    def as_array(self, tokens: Iterable[Token], count: int) -> np.ndarray:
+        """`count` tokens of `tokenize` in the form that models take: int32 (count,)."""
         return np.fromiter(tokens, "int32", count=count)
 
-    def features(self, ids: Any, mask: Any) -> dict[str, Any]:
-        """The backbone's inputs, apart from segments: numpy arrays or TensorFlow tensors.
+    def features(self, ids: Tensor, mask: Tensor) -> Features:
+        """The backbone's inputs, apart from `segment_ids`: numpy arrays or TensorFlow tensors.
 
         Args:
             ids: int32 (b, t), padded token ids.
-            mask: int32 (b, t), 1 at real tokens.
+            mask: int32 (b, t), 0 at padding.
         """
         return {"token_ids": ids, "padding_mask": mask}
 
@@ -265,9 +267,10 @@ class Tokenizer(ABC):
     def load_assets(self, directory: str | Path) -> None:
         """Reads what `save_assets` wrote."""
 
-    @abstractmethod
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments without the vocabulary, which `save_assets` writes."""
+        """The constructor's arguments that differ from the class, without what `save_assets` writes."""
+        names = (*self.roles, "other_tokens")
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -282,12 +285,12 @@ def _listed(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
 
 
 class RustTokenizer(Tokenizer):
-    """A tokenizer whose work is done by a `tokenizers.Tokenizer`, which the subclass makes."""
+    """A tokenizer that runs on a `tokenizers.Tokenizer`, which the subclass makes."""
 
-    _backend: Any
+    _backend: tokenizers.Tokenizer
 
     @property
-    def backend(self) -> Any:
+    def backend(self) -> tokenizers.Tokenizer:
         """The `tokenizers.Tokenizer` that does the work."""
         self._require_vocabulary()
         return self._backend
@@ -310,7 +313,7 @@ class RustTokenizer(Tokenizer):
         ```
         """
         return [
-            [TokenSpan(i, t, *o) for i, t, o in zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)]
+            [TokenSpan(i, self._tokens[i], *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
             for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
         ]
 
@@ -323,13 +326,13 @@ class RustTokenizer(Tokenizer):
         return ids, spans.reshape(-1, 2)
 
 
-def in_order(ids: Any) -> list[str]:
+def in_order(ids: Mapping[str, int]) -> list[str]:
     """The tokens of a token -> id mapping in the order of their ids.
 
     Raises:
-        ValueError: if it is no such mapping, two tokens share an id, or an id is left out.
+        ValueError: if `ids` is not such a mapping, two tokens share an id, or an id is left out.
     """
-    numbers = ids.values() if isinstance(ids, Mapping) else (None,)
+    numbers = ids.values() if isinstance(ids, Mapping) else (None,)  # files may hold anything
     if not all(isinstance(i, Integral) and not isinstance(i, bool) for i in numbers):
         raise ValueError("The vocabulary must be an object with an id for each token.")
     tokens = sorted(ids, key=ids.__getitem__)
@@ -341,3 +344,17 @@ def in_order(ids: Any) -> list[str]:
             gap = f" and no token has {place}" if found > place else ""
             raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
     return tokens
+
+
+def read_lines(path: Path) -> list[str]:
+    r"""The lines of a vocabulary file, whose line ends are LF or CRLF.
+
+    It is split at "\n" only: a token may hold other characters that `str.splitlines` takes for line ends.
+    """
+    text = path.read_bytes().decode("utf-8")
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes lines so that `read_lines` reads them."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

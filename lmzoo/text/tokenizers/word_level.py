@@ -1,22 +1,23 @@
-"""Words as tokens: what the tokenizers of ELMo share, and the one that has a vocabulary."""
+"""Words as tokens: the base class of ELMo's tokenizers, and the one that has a vocabulary."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
+from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token, Tokenizer, TokenSpan, read_lines, write_lines
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.word_splitting import place_words, words_of
 
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 VOCABULARY_FILE = "vocabulary.txt"
-NO_ENTRY = "!!!MAXTERMID"  # a line of published vocabularies that counts for nothing
+NO_ENTRY = "!!!MAXTERMID"  # a line of published vocabularies that is not a word
 
 
 class WordLevelTokenizer(Tokenizer):
@@ -24,18 +25,18 @@ class WordLevelTokenizer(Tokenizer):
 
     takes_words = True
 
-    def tokenize(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[Any]]:
-        """Tokens of each text, as `token_to_id` has them.
+    def tokenize(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[Token]]:
+        """Tokens of each text, as `token_to_id` returns them.
 
         Args:
             texts: a list of strings, which `lmzoo.text.word_splitting.split_words` splits, or of lists of words, which
-                are taken as they are.
+                are used as they are.
 
         Returns:
             One list per text; empty for an empty text.
 
         Raises:
-            TypeError: naming the text, and the word within, that is not a string.
+            TypeError: naming the text, and the word in it, that is not a string.
         """
         cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
         return [list(map(id_of, words_of(text) if isinstance(text, str) else text)) for text in cleaned]
@@ -48,52 +49,50 @@ class WordLevelTokenizer(Tokenizer):
 
         Returns:
             One list of `TokenSpan(id, token, start, end)` per text; `id` is what `tokenize` returns, `token` the word.
-            Offsets count characters of the string as it was passed; of a list of words, those of the words joined by
-            spaces.
+            Offsets count characters of the string as it was passed, or of the words joined by spaces.
         """
         cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
         return [
             [TokenSpan(id_of(word), word, start, end) for word, start, end in place_words(text)] for text in cleaned
         ]
 
-    def tokenize_words(self, words: Sequence[str]) -> list[list[Any]]:
+    def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
         """See `Tokenizer.tokenize_words`: every word is a token."""
         return [[token] for token in self.tokenize([list(words)])[0]]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_words_with_offsets`."""
-        return [
-            [piece._replace(start=0, end=len(piece.token))] for piece in self.tokenize_with_offsets([list(words)])[0]
-        ]
+        spans = self.tokenize_with_offsets([list(words)])[0]
+        return [[span._replace(start=0, end=len(span.token))] for span in spans]
 
     @abstractmethod
-    def _lookup(self) -> Callable[[str], Any]:
-        """What says what stands for a word of a text."""
+    def _lookup(self) -> Callable[[str], Token]:
+        """A function that returns the token of a word of a text."""
 
     @property
     def pad_id(self) -> int:
-        """What stands where no word is: 0."""
+        """0, which is padding."""
         return 0
 
     def text_of(self, token: str) -> str:
-        """See `Tokenizer.text_of`; words do not say whether a space stands before them."""
+        """See `Tokenizer.text_of`; words do not say whether a space precedes them."""
         return token
 
-    def detokenize(self, ids: Iterable[Any]) -> str:
-        """Words with a space between each two; padding is left out."""
+    def detokenize(self, ids: Iterable[Token]) -> str:
+        """The words, separated by spaces, without padding."""
         return " ".join(self.id_to_token(i) for i in ids if i != self.pad_id)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WordTokenizer(WordLevelTokenizer):
-    """Words as ids of a vocabulary, for ELMo with cached token vectors or trained on words.
+    """Turns words into ids of a vocabulary, for ELMo with cached token vectors or trained on words.
 
-    The ids are one more than a word's line in the vocabulary: 0 is padding.
+    The id of a word is its index in the vocabulary plus one: 0 is padding.
 
     Args:
-        vocabulary: words in order of their lines, or None if `load_assets` will bring them. Whitespace around them is
-            stripped, and "!!!MAXTERMID" left out. Of a word that is there twice, the later place counts.
-        **special: other special tokens than these, see `lmzoo.text.SpecialTokens`.
+        vocabulary: words in order of their ids, or None to read them with `load_assets`. Whitespace around them is
+            stripped, and "!!!MAXTERMID" is left out. The last entry of a repeated word counts.
+        **special: special tokens that differ from these, see `lmzoo.text.SpecialTokens`.
 
     Raises:
         ValueError: if `<S>`, `</S>` or `<UNK>` is missing.
@@ -117,7 +116,7 @@ class WordTokenizer(WordLevelTokenizer):
             self._set_tokens(vocabulary)
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
-        """Unlike other tokenizers' this lets a word be there twice, as in the files of bilm-tf."""
+        """See `Tokenizer._set_tokens`; a word may be repeated here, as in the files of bilm-tf."""
         kept = [token for token in map(str.strip, tokens) if token != NO_ENTRY]
         ids = {token: line + 1 for line, token in enumerate(kept)}
         if missing := [token for token in self.special_tokens if token not in ids]:
@@ -132,11 +131,11 @@ class WordTokenizer(WordLevelTokenizer):
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of ids: one more than words in the vocabulary, for padding."""
+        """Number of ids: the words of the vocabulary and padding."""
         return len(self._tokens) + 1
 
     def id_to_token(self, id: int) -> str:
-        """Word of an id; "" for padding."""
+        """The word of an id; "" for padding."""
         return self._tokens[id - 1] if id else ""
 
     def _lookup(self) -> Callable[[str], int]:
@@ -144,23 +143,17 @@ class WordTokenizer(WordLevelTokenizer):
         return lambda word: self._ids.get(word, unknown)
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`: every token does."""
+        """See `Tokenizer.word_starts`: true for every token."""
         return np.ones(self.vocabulary_size, bool)
 
-    def features(self, ids: Any, mask: Any) -> dict[str, Any]:
-        """The backbone's inputs, `token_ids` (b, t), 0 at padding, which is mask enough."""
+    def features(self, ids: Tensor, mask: Tensor) -> Features:
+        """The backbone's inputs: `token_ids` (b, t), whose zeros also serve as the padding mask."""
         return {"token_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.txt`, one word a line, into `directory`."""
-        text = "".join(f"{token}\n" for token in self.vocabulary)
-        (Path(directory) / VOCABULARY_FILE).write_text(text, encoding="utf-8", newline="\n")
+        write_lines(Path(directory) / VOCABULARY_FILE, self.vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote, or a file of bilm-tf's under that name."""
-        text = (Path(directory) / VOCABULARY_FILE).read_bytes().decode("utf-8")
-        self._set_tokens(text.removesuffix("\n").split("\n"))
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments without the vocabulary, which `save_assets` writes."""
-        return {**self._own_special_tokens()}
+        """Reads what `save_assets` wrote, or a vocabulary of bilm-tf with that name."""
+        self._set_tokens(read_lines(Path(directory) / VOCABULARY_FILE))

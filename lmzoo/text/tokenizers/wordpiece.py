@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens
+from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens, read_lines, write_lines
 
 VOCABULARY_FILE = "vocabulary.txt"
 
@@ -22,10 +22,10 @@ class WordPieceTokenizer(RustTokenizer):
     surrogate and private-use characters are dropped, and the special tokens are recognised in text and never split.
 
     Args:
-        vocabulary: tokens in order of their ids, or None if `load_assets` will bring them.
-        lowercase: whether to lower-case.
-        strip_accents: whether to strip accents; None does so exactly when lower-casing.
-        **special: other special tokens than BERT's, see `lmzoo.text.SpecialTokens`.
+        vocabulary: tokens in order of their ids, or None to read them with `load_assets`.
+        lowercase: whether to lower-case text.
+        strip_accents: whether to strip accents; None does what `lowercase` says.
+        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
         ValueError: if a special token is missing or an entry is repeated.
@@ -87,11 +87,11 @@ class WordPieceTokenizer(RustTokenizer):
         return cls([*tokens, *(f"filler{i}" for i in range(size - len(tokens)))], **special)
 
     def text_of(self, token: str) -> str:
-        """See `Tokenizer.text_of`; the tokens do not say whether a space stands before a word."""
+        """See `Tokenizer.text_of`; the tokens do not say whether a space precedes a word."""
         return token.removeprefix(self.continuation_prefix)
 
     def detokenize(self, ids: Iterable[int]) -> str:
-        """Text of a sequence of ids: pieces joined, a space between words."""
+        """The text of a sequence of ids, with a space between words."""
         words: list[str] = []
         for token in (self._tokens[i] for i in ids):
             if token.startswith(self.continuation_prefix) and words:
@@ -106,16 +106,12 @@ class WordPieceTokenizer(RustTokenizer):
 
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.txt`, one token a line, into `directory`."""
-        text = "".join(f"{token}\n" for token in self.vocabulary)
-        (Path(directory) / VOCABULARY_FILE).write_text(text, encoding="utf-8", newline="\n")
+        write_lines(Path(directory) / VOCABULARY_FILE, self.vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
         """Reads what `save_assets` wrote."""
-        # Split at "\n" only: a token may hold other characters that splitlines() takes for line ends.
-        text = (Path(directory) / VOCABULARY_FILE).read_bytes().decode("utf-8")
-        self._set_vocabulary([line.rstrip("\r") for line in text.removesuffix("\n").split("\n")])
+        self._set_vocabulary(read_lines(Path(directory) / VOCABULARY_FILE))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments without the vocabulary, which `save_assets` writes."""
-        own = self._own_special_tokens()
-        return {"lowercase": self.lowercase, "strip_accents": self.strip_accents, **own}
+        """See `Tokenizer.get_config`."""
+        return {"lowercase": self.lowercase, "strip_accents": self.strip_accents, **super().get_config()}

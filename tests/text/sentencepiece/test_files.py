@@ -51,7 +51,7 @@ def cut(model: bytes, *absent: str) -> bytes:
 
 
 def test_files_that_are_no_models(model: bytes, tmp_path: Path) -> None:
-    whole = "is not a whole SentencePiece model"
+    whole = "is not a complete SentencePiece model"
     contents = {
         "empty": b"", "text": b"[PAD]\n[UNK]\nthe\n", "html": b"<!DOCTYPE html><p>404", "cut": model[:-1],
         "half": model[: len(model) // 2], "binary": bytes(range(256)) * 9,
@@ -75,7 +75,8 @@ def test_files_that_are_no_models(model: bytes, tmp_path: Path) -> None:
 
 def test_another_familys_model(model: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.model").write_bytes(model.replace(b"[MASK]", b"[NASK]").replace(b"<pad>", b"<pod>"))
-    with pytest.raises(ValueError, match=r"x\.model is of another family's tokenizer\. .* lacks .* <pad>, \[MASK\]"):
+    message = r"x\.model belongs to another family's tokenizer\. .* lacks .* <pad>, \[MASK\]"
+    with pytest.raises(ValueError, match=message):
         SentencePieceTokenizer(tmp_path / "x.model")
 
 
