@@ -38,7 +38,9 @@ _SAVED_MODEL = (
 )
 
 _EXPORT_SCRIPT = """
-import sys, keras, lmzoo
+import importlib, sys, keras, lmzoo
+for module in sys.argv[3:]:  # classes from outside of lmzoo are registered where they are defined
+    importlib.import_module(module)
 keras.saving.load_model(sys.argv[1], compile=False).export(sys.argv[2], verbose=False)
 """
 
@@ -222,8 +224,9 @@ def _write_with_tensorflow(task: ServedModel, target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * bool(file_format(target)))
         task.save(file)
+        modules = {type(task).__module__, type(task.backbone).__module__} - {"__main__"}
         result = subprocess.run(
-            [sys.executable, "-c", _EXPORT_SCRIPT, str(file), str(written)],
+            [sys.executable, "-c", _EXPORT_SCRIPT, str(file), str(written), *modules],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,

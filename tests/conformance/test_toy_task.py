@@ -59,7 +59,8 @@ def parameters():
     """Every check on one family, the quick ones on all; the rest is left to `make test-all`."""
     for family in FAMILIES:
         for check in TASK_CHECKS:
-            marks = [pytest.mark.slow] * (family is not FAMILIES[0] and check.__name__ not in QUICK)
+            few = check.__name__ in QUICK and keras.backend.backend() == "tensorflow"
+            marks = [pytest.mark.slow] * (family is not FAMILIES[0] and not few)
             if check.__name__ == "check_task_backends":
                 marks.append(pytest.mark.tf_only)
             yield pytest.param(family, check, marks=marks, id=f"{family.name}-{check.__name__}")
