@@ -39,7 +39,8 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
 
 
 def _options(tensors: TorchFile, file: Path) -> JsonObject:
-    options = tensors.extra.get("args") or (tensors.extra.get("cfg") or {}).get("model")
+    parts = tensors.extra.get("cfg")  # of newer files
+    options = tensors.extra.get("args") or (parts.get("model") if isinstance(parts, Mapping) else None)
     if not isinstance(options, Mapping):
         raise PresetError(f"{file} holds no arguments (`args`), which give the model's size.")
     return options

@@ -55,9 +55,9 @@ def google_config(
     Args:
         gelu: our name of the function that the family's code computes for "gelu".
         keys: the family's own keys, in addition to those of every encoder.
-        ignored: see `ConfigTable`, as for `untold`.
-        untold: as there.
-        **constants: as there.
+        ignored: see `ConfigTable`.
+        untold: see `ConfigTable`.
+        **constants: see `ConfigTable`.
     """
     encoder = {key: value for key, value in ENCODER_KEYS.items() if key != "layer_norm_eps"}
     return ConfigTable(

@@ -159,14 +159,9 @@ def hugging_face_format(
         r"LayerNorm\.beta$": "LayerNorm.bias",
     }
     ignored = {r"(.*\.)?position_ids": "a buffer", **fields.pop("ignored", {})}
+    name = "Hugging Face transformers"
     return HuggingFaceLayout(
-        "Hugging Face transformers",
-        heads=all_heads,
-        aliases=aliases,
-        ignored=ignored,
-        optional=("pooler/",),
-        parts=parts,
-        **fields,
+        name, heads=all_heads, aliases=aliases, ignored=ignored, optional=("pooler/",), parts=parts, **fields
     )
 
 

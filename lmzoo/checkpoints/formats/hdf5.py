@@ -76,6 +76,10 @@ class Hdf5File(TensorFile):
         with damage_named(f"{self.path}: {name} cannot be read"):
             return np.asarray(dataset, dataset.dtype.newbyteorder("="))
 
+    def close(self) -> None:
+        """Closes the file, after which no tensor can be read."""
+        self._file.close()
+
 
 def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
     size, properties = path.stat().st_size, dataset.id.get_create_plist()
@@ -84,11 +88,11 @@ def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
     if dataset.shape is None or dataset.dtype.kind not in "fiub":
         raise PresetError(f"{path}: {name} holds {dataset.dtype}, expected an array of numbers.")
     if properties.get_nfilters():
-        raise PresetError(f"{path}: {name} is compressed, which is not read: decompress the file with `h5repack -f NONE`.")
+        raise PresetError(f"{path}: {name} is compressed, which is not read: unpack the file with `h5repack -f NONE`.")
     stored = dataset.id.get_storage_size()
     if not dataset.nbytes <= stored <= size:
         raise PresetError(
-            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, but the file, of {size} bytes, stores {stored}."
+            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, got {stored} in a file of {size}."
         )
 
 

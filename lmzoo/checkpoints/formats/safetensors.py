@@ -98,13 +98,13 @@ class SafetensorsFiles(TensorFile):
 
 
 def _header_length(file: Path) -> int:
-    """Length of the header. The library checks it, too, but accepts headers that would take a lot of memory to parse."""
+    """Length of the header. The library checks it, too, but accepts headers that need a lot of memory to parse."""
     with file.open("rb") as opened:
         start = opened.read(8)
     length, room = int.from_bytes(start, "little"), file.stat().st_size - 8
     if len(start) < 8 or length > room:
         raise PresetError(
-            f"{file} ends within its header of {length} bytes: it is truncated or not a safetensors file. Fetch it again."
+            f"{file} ends within its header of {length} bytes: it is truncated or not safetensors. Fetch it again."
         )
     if length > _LONGEST_HEADER:
         raise PresetError(f"{file} has a header of {length} bytes, expected at most {_LONGEST_HEADER}.")

@@ -71,7 +71,7 @@ class TensorFlowCheckpoint(TensorFile):
         common = self.path.with_suffix("").as_posix()
         if "[" in common or "\\" in common:
             raise PresetError(f"{self.path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
-        # Not `tf.train.load_checkpoint`: if there is a directory with the prefix's name, it reads a checkpoint in there.
+        # Not `tf.train.load_checkpoint`: if a directory has the prefix's name, it reads a checkpoint in there.
         open_reader = _tensorflow(self.path).compat.v1.train.NewCheckpointReader
         with damage_named(f"{self.path} cannot be read as the index of a TensorFlow checkpoint"):
             self._reader = open_reader(common)

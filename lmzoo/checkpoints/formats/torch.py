@@ -53,8 +53,8 @@ class TorchFile(TensorFile):
             dict.
 
     Raises:
-        PresetError: if a file is missing, truncated or not PyTorch's; its pickle asks for more than tensors; an entry is
-            not a tensor; or torch is not installed.
+        PresetError: if a file is missing, truncated or not PyTorch's; its pickle asks for more than tensors; an entry
+            is not a tensor; or torch is not installed.
 
     Example:
 
@@ -193,7 +193,7 @@ def _thirds(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, 
         yield name, tensor
         return
     if tensor.ndim == 0 or tensor.shape[0] % 3:
-        raise PresetError(f"{file}: {name!r} has shape {tuple(tensor.shape)}, expected as many rows for each of q, k and v.")
+        raise PresetError(f"{file}: {name!r} has shape {tuple(tensor.shape)}, expected equal parts for q, k and v.")
     for part, third in zip("qkv", tensor.chunk(3), strict=True):
         yield f"{fused[1]}{part}_proj.{fused[2]}", third
 
