@@ -177,8 +177,8 @@ def _compare(format: TokenizerFormat, sources: Sequence[tuple[Path, Arguments]],
             number, a, b = differing
             warnings.warn(
                 f"{pipeline} and {file.name} hold different {what}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
-                f"depend on the file that a library reads; lmzoo reads {kept.name}. Delete the one that was not used in "
-                "training.",
+                f"depend on the file that a library reads; lmzoo reads {kept.name}. Delete the one that was not used "
+                "in training.",
                 stacklevel=2,
             )
             return
