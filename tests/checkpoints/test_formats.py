@@ -311,7 +311,7 @@ def test_what_a_format_cannot_say(backbone_of, tmp_path):
     backbone = backbone_of("bert", activation="gelu_tanh")
     with pytest.raises(PresetError, match="of Google's code\" cannot express `activation='gelu_tanh'`"):
         save_checkpoint(backbone, tmp_path / "it", to="tf1")
-    with pytest.raises(PresetError, match="no bilm files of the family 'bert': it has hf, tf1, keras_hub"):
+    with pytest.raises(PresetError, match="The family 'bert' has no format 'bilm': it has hf, tf1, keras_hub"):
         save_checkpoint(backbone, tmp_path / "it", to="bilm")
     with pytest.raises(ValueError, match="`to` must be one of keras, hf"):
         save_checkpoint(backbone, tmp_path / "it", to="onnx")
@@ -335,6 +335,8 @@ def test_a_failed_write_leaves_what_was_there(backbone_of, tmp_path, monkeypatch
 
 def test_a_file_that_is_no_directory(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(PresetError, match="names no backbone of lmzoo: it lacks `model_type`, by which Hugging Face's"):
+    with pytest.raises(
+        PresetError, match="names no backbone of lmzoo: it has neither `model_type`, as in Hugging Face's"
+    ):
         Backbone.from_preset(tmp_path)
     assert keras.backend.backend() in ("tensorflow", "jax", "torch")

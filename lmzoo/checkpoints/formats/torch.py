@@ -137,7 +137,9 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
     size = file.stat().st_size
     for name, tensor in loaded.items():
         if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
-            raise PresetError(f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a state dict of tensors.")
+            raise PresetError(
+                f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a tensor, as in a state dict."
+            )
         if tensor.numel() * tensor.element_size() > size:
             raise PresetError(f"{file} has {size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
     state: dict[str, torch.Tensor] = {}
