@@ -67,7 +67,9 @@ def test_another_task_takes_the_backbone(classifier, preset):
         task = MaskedLM.from_preset(preset)
     for ours, theirs in zip(task.backbone.weights, classifier.backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    with pytest.warns(UserWarning, match="holds the head of a TextClassifier, not of a MultipleChoice, which starts"):
+    with pytest.warns(
+        UserWarning, match="holds the head of a TextClassifier, not of a MultipleChoice, so a new one starts"
+    ):
         MultipleChoice.from_preset(preset)
 
 
