@@ -1,1 +1,1 @@
-"""Checkpoints in the formats of others, one reader to a format."""
+"""Checkpoints of other libraries: what is in them, how to read it and how to write it."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.errors import PresetError
@@ -14,26 +16,26 @@ from lmzoo.files.preset_files import read_json
 
 
 def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
-    """An ELMo's checkpoint.
+    """The checkpoint of an ELMo.
 
     Raises:
-        PresetError: for an option that is missing, or not known and so might change the numbers; a file that is torn.
+        PresetError: if an option is missing, or is unknown and might change the results; if a file is damaged.
     """
     options = dict(_flat(read_json(options_file.parent, options_file.name)))
     family = families_with("bilm")[0]
     kind = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens"
-    told = {}
+    sizes = {}
     if kind == "bilm_tokens":
         weights = Hdf5File(weight_file)
         if "embedding" not in weights.names():
             raise PresetError(f"{weight_file} lacks 'embedding', and {options_file} describes no `char_cnn`.")
-        told["vocabulary_size"] = weights.shape("embedding")[0] + 1  # and a row for no token
-    arguments = read_arguments(family, kind, options, options_file, **told)
+        sizes["vocabulary_size"] = weights.shape("embedding")[0] + 1  # one more row, for padding
+    arguments = read_arguments(family, kind, options, options_file, **sizes)
     return Checkpoint(options_file.parent, kind, family, arguments, lambda: Hdf5File(weight_file))
 
 
-def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> Any:
-    """An ELMo from the files of bilm-tf or AllenNLP.
+def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> keras.Model:
+    """Loads an ELMo from the files of bilm-tf or AllenNLP.
 
     Args:
         options_file: path of `*options.json`.
@@ -45,7 +47,7 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
         The `ElmoBackbone`, its mix untrained.
 
     Raises:
-        ValueError: naming what is missing in a file, left over, or of another shape.
+        ValueError: naming what a file lacks, what is left over, or what has another shape.
     """
     checkpoint = open_bilm(Path(options_file), Path(weight_file))
     backbone = checkpoint.build({**overrides, "dtype": dtype})
@@ -54,7 +56,7 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
 
 
 def find_bilm(directory: Path) -> Checkpoint | None:
-    """The checkpoint in a directory with one `*options.json` and one `*weights.hdf5`; None if there is none.
+    """The checkpoint in a directory with one `*options.json` and one `*weights.hdf5`; None if these are missing.
 
     Raises:
         PresetError: if there are several.
@@ -67,8 +69,8 @@ def find_bilm(directory: Path) -> Checkpoint | None:
     return open_bilm(options[0], weights[0])
 
 
-def _flat(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested options with keys such as "lstm.dim"."""
+def _flat(options: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    """Flattens nested options: their keys become "lstm.dim" and the like."""
     for key, value in options.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{key}.")

@@ -1,22 +1,25 @@
-"""Byte-level BPE in the files of others."""
+"""Byte-level BPE in the files of other libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, Json, TokenizerFormat, require
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
+from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerFormat, require
 from lmzoo.checkpoints.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import BytePairTokenizer, Tokenizer
 from lmzoo.text.tokenizers.tokenizer import in_order
 
+if TYPE_CHECKING:
+    import tokenizers
 
-class BytePairFormat(TokenizerFormat):
-    """A vocabulary and merges, or fairseq's dictionary of numbers in GPT-2's vocabulary."""
+
+class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
+    """A vocabulary and merges, or fairseq's dictionary, which lists numbers of GPT-2's vocabulary."""
 
     tokenizer = BytePairTokenizer
     files = (("vocab.json", "merges.txt"), ("dict.txt", "encoder.json", "vocab.bpe"))
@@ -30,16 +33,16 @@ class BytePairFormat(TokenizerFormat):
         written={"vocabulary": None, "merges": None, "unsplittable_tokens": None},
     )
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> dict[str, Any]:
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         merges = read_lines(files[-1])
         ids = read_json(files[-2].parent, files[-2].name)
         tokens = _of_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids)
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
-    def vocabulary_of_pipeline(self, pipeline: Json, special_tokens: Collection[str]) -> dict[str, Any]:
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         return {"vocabulary": in_order(pipeline["model"]["vocab"]), "merges": pipeline["model"]["merges"]}
 
-    def settings_of_pipeline(self, pipeline: Json, file: Path) -> dict[str, Any]:
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         require(file, "", pipeline, {"normalizer": (None,)})
         splitting = {"type": ("ByteLevel",), "add_prefix_space": (False,), "use_regex": (True,)}
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), splitting)
@@ -53,7 +56,7 @@ class BytePairFormat(TokenizerFormat):
         require(file, "model.", pipeline["model"], merging)
         return {}
 
-    def pipeline(self, tokenizer: BytePairTokenizer) -> Any:
+    def pipeline(self, tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
         import tokenizers
         from tokenizers import decoders, processors
 
@@ -66,23 +69,23 @@ class BytePairFormat(TokenizerFormat):
             )
         return backend
 
-    def lists(self, vocabulary: Mapping[str, Any]) -> dict[str, list[str]]:
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in vocabulary["merges"]]
         return {**super().lists(vocabulary), "merges": merges}
 
-    def takes_space(self, tokenizer: BytePairTokenizer, token: str, flags: Json, file: Path) -> bool:
+    def takes_space(self, tokenizer: BytePairTokenizer, token: str, flags: JsonObject, file: Path) -> bool:
         is_mask = token == tokenizer.mask_token
         if flags.get("lstrip") and not is_mask:
-            raise PresetError(f"{file}: the token {token!r} has `lstrip`, which ours cannot follow.")
+            raise PresetError(f"{file}: the token {token!r} has `lstrip`, which lmzoo does not support.")
         return is_mask and not flags.get("lstrip", True)
 
-    def to_keras_hub(self, tokenizer: BytePairTokenizer, name: str) -> tuple[dict[str, Any], Tokenizer]:
+    def to_keras_hub(self, tokenizer: BytePairTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         config, _ = super().to_keras_hub(tokenizer, name)
         return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, tokenizer
 
 
 def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
-    """The vocabulary of a file of fairseq's, which says tokens by their places in another vocabulary, GPT-2's."""
+    """The vocabulary of fairseq's dictionary, which gives most tokens by their ids in GPT-2's vocabulary."""
     numbers = {str(number): token for number, token in enumerate(tokens)}
     entries = []
     for at, line in enumerate(read_lines(file), 1):

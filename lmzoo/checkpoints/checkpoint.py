@@ -1,4 +1,4 @@
-"""A directory with a model in somebody else's format, and how it becomes one of ours."""
+"""A directory with a model in another library's format, and how to load it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import keras
 
+from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.tokenizer_config import longest_row
+from lmzoo.checkpoints.tokenizer_config import longest_sequence
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
@@ -22,71 +23,71 @@ from lmzoo.text import Preprocessor
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A recognised checkpoint; its weights have not been read yet.
+    """A checkpoint whose format and family are known, and whose weights have not been read yet.
 
     Attributes:
         directory: where it is.
         kind: "hf", "google", "fairseq", "keras_hub" or "bilm", a key of `Family.checkpoints`.
         family: the record of its family.
-        arguments: those of the family's configuration class.
+        arguments: arguments of the family's configuration class.
         head: kind of the head that it holds, or None.
-        head_arguments: those of the task's constructor that the files tell.
+        head_arguments: arguments of the task's constructor, as far as the files give them.
         open_tensors: opens the weights.
     """
 
     directory: Path
     kind: str
     family: Family
-    arguments: Mapping[str, Any]
+    arguments: Arguments
     open_tensors: Callable[[], TensorFile]
     head: str | None = None
-    head_arguments: Mapping[str, Any] = field(default_factory=dict)
+    head_arguments: Arguments = field(default_factory=dict)
 
     @property
     def format(self) -> Layout:
-        """The tables of the family's models in this format."""
+        """How the format stores the family's models."""
         return self.family.checkpoints[self.kind]
 
     @property
     def backbone_class(self) -> type[keras.Model]:
-        """The family's class."""
+        """The family's backbone."""
         return self.family.backbone
 
     def build(self, overrides: Mapping[str, Any]) -> keras.Model:
-        """The backbone with random weights.
+        """Builds the backbone, with random weights.
 
         Args:
-            overrides: constructor arguments to set instead.
+            overrides: constructor arguments that replace those of the checkpoint.
         """
         return self.family.backbone(**{**self.arguments, **overrides})
 
-    def head_of(self, cls: type[HasHead]) -> dict[str, Any] | None:
+    def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """Arguments of a task's constructor, if its head is stored; None if not."""
-        kind, known = cls.head_kind, task_of(self.head)
-        # One may be a part of the other. What a file is called does not tell whether it holds the whole.
-        related = self.head in cls.reads_heads or (known is not None and kind in known.reads_heads)
-        held = kind == self.head or (related and self._holds_more(kind))
-        return dict(self.head_arguments) if held and kind in self.format.heads else None
-
-    def _holds_more(self, head: str) -> bool:
-        """Whether the file holds what another head has beside the weights of the one that it is known for."""
-        wanted, known = ({row.name for row in self.format.heads.get(h, {}).values()} for h in (head, self.head))
-        return canonical_names(self.format, self.open_tensors()).keys() >= wanted - known
+        kind, heads = cls.head_kind, self.format.heads
+        if self.head is None or kind not in heads:
+            return None
+        known = task_of(self.head)
+        held = kind == self.head
+        if not held and (self.head in cls.reads_heads or (known is not None and kind in known.reads_heads)):
+            # One head is a part of the other. The names of its tensors show whether the file holds this one, too.
+            wanted, there = ({row.name for row in heads.get(head, {}).values()} for head in (kind, self.head))
+            held = canonical_names(self.format, self.open_tensors()).keys() >= wanted - there
+        return dict(self.head_arguments) if held else None
 
     def preprocessor(self) -> Preprocessor:
-        """Tokenizer and packing rule.
+        """Reads the tokenizer and the packing rule.
 
         Raises:
-            PresetError: if there are no tokenizer files, or ones that our tokenizers cannot follow.
+            PresetError: if the tokenizer files are missing, or ask for what our tokenizers do not support.
         """
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
         family = self.family
         tokenizer = read_tokenizer(self.directory, family.tokenizer, size, characters, family.special_tokens)
-        length = longest_row(self.directory, self.arguments.get("max_sequence_length", 512))
-        return Preprocessor(tokenizer, self.family.packing, length)
+        length = longest_sequence(self.directory, self.arguments.get("max_sequence_length", 512))
+        return Preprocessor(tokenizer, family.packing, length)
 
     def plan(self, model: keras.Model) -> Plan:
-        """What loading will do, checked, without reading a tensor.
+        """Plans and checks the loading, without reading a tensor.
 
         Args:
             model: a backbone, or the task whose head is stored.
@@ -97,52 +98,42 @@ class Checkpoint:
         return plan(self.format, self.open_tensors(), weights_of(model), getattr(model, "head_kind", None))
 
     def load(self, model: keras.Model) -> Plan:
-        """Assigns the weights.
-
-        Args:
-            model: a backbone, or the task whose head is stored.
-
-        Returns:
-            What was done.
-
-        Raises:
-            PresetError: naming the first tensor that is missing, left over, or of another shape.
-        """
+        """Assigns the weights; arguments and errors are those of `plan`, which is also returned."""
         weights, done = weights_of(model), self.plan(model)
         done.run()
-        for path in done.missing:  # they may have been made without initial values
+        for path in done.missing:  # the model may have been built without initial values
             if path.endswith("/kernel"):
                 deviation = getattr(model, "backbone", model).config.initializer_range
                 draw = keras.initializers.TruncatedNormal(stddev=deviation)
                 weights[path].assign(draw(weights[path].shape))
         if done.missing and getattr(model, "uses_pooler", True):
             warnings.warn(
-                f"{self.directory} holds no {done.missing[0].split('/')[0]}: it starts with random weights, and so "
-                "`pooled_output` means nothing before training.",
+                f"{self.directory} holds no {done.missing[0].split('/')[0]}: it starts with random weights, so "
+                "`pooled_output` is meaningless before training.",
                 stacklevel=2,
             )
         return done
 
 
-def read_arguments(family: Family, kind: str, stored: Mapping[str, Any], file: Path, **told: Any) -> dict[str, Any]:
-    """Arguments of a family's configuration class, as a file gives them.
+def read_arguments(family: Family, kind: str, stored: Mapping[str, object], file: Path, **others: Any) -> Arguments:
+    """Reads the arguments of a family's configuration class from a file's content.
 
     Args:
         family: the record of the family.
         kind: the format, a key of `Family.checkpoints`.
         stored: the file's content.
         file: its path.
-        **told: arguments that other files tell.
+        **others: arguments that other files give.
 
     Raises:
-        PresetError: naming the file, and the key whose value no model of the family can have.
+        PresetError: naming the file, and the key whose value the family does not allow.
     """
     table = family.checkpoints[kind].config
-    arguments = {**table.read(stored, file), **told}
+    arguments = {**table.read(stored, file), **others}
     try:
         family.backbone.config_class(**arguments)
     except ValueError as error:
-        raise PresetError(f"{file}: {table.in_its_words(str(error))}") from error
+        raise PresetError(f"{file}: {table.with_stored_keys(str(error))}") from error
     except TypeError as error:  # from a comparison
         raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error
     return arguments

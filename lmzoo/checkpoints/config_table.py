@@ -1,4 +1,4 @@
-"""Configurations of files: closed tables of keys, read in both directions."""
+"""Tables between the keys of configuration files and our arguments, for reading and writing."""
 
 from __future__ import annotations
 
@@ -6,64 +6,67 @@ import re
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from lmzoo.errors import PresetError
+
+Arguments: TypeAlias = dict[str, Any]  # of a constructor, by name; each has a type of its own
+JsonObject: TypeAlias = Mapping[str, Any]  # from a file, so that nothing is certain about the values
 
 
 @dataclass(frozen=True)
 class ConfigTable:
-    """Between a file's configuration and the arguments of a family's configuration class.
+    """How the keys of a configuration file correspond to the arguments of a family's configuration class.
 
-    A key that is in none of the lists might change what the model computes, so it is an error.
+    A key that the table does not list might change what the model computes, so it is an error.
 
     Attributes:
         keys: the file's key -> our argument.
-        defaults: what the file's own code takes for a missing key; a key without one must be there.
-        values: our argument -> {value in the file: our value}, for what is spelt differently. Others are not allowed.
-        shifts: our argument -> what the file's value is larger by.
-        training: the file's key -> our argument that stands for it in training. A file in which the two differ gets a
-            notice: predictions are the same.
+        defaults: the value that the other library assumes for a missing key; a key without a default is required.
+        values: our argument -> {value in the file: our value}, where the spelling differs. No other value is allowed.
+        shifts: our argument -> how much larger the file's value is.
+        training: the file's key -> our argument that is used in its place. It matters only in training, so a
+            difference between the two values is a warning.
         constants: our argument -> its value in every file of the format, if it is not our default.
-        only: the file's key -> the values that it may have, since our models do nothing else.
-        ignored: keys that change nothing that the model computes.
-        untold: our arguments that files need not tell: what the weights tell, and what does not change predictions.
-        written: keys to write beside `keys`, with their values.
+        only: the file's key -> the values that it may have, since our models support no others.
+        ignored: keys that do not change what the model computes.
+        untold: our arguments that the file need not contain: the weights give them, or predictions do not depend on
+            them.
+        written: keys to write in addition to `keys`, with their values.
     """
 
     keys: Mapping[str, str]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shifts: Mapping[str, int] = field(default_factory=dict)
     training: Mapping[str, str] = field(default_factory=dict)
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    only: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    constants: Mapping[str, object] = field(default_factory=dict)
+    only: Mapping[str, Collection[object]] = field(default_factory=dict)
     ignored: Collection[str] = ()
     untold: Collection[str] = ()
-    written: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, object] = field(default_factory=dict)
 
-    def read(self, stored: Mapping[str, Any], file: Any) -> dict[str, Any]:
-        """Arguments of our configuration class.
+    def read(self, stored: Mapping[str, object], file: Path | str) -> Arguments:
+        """Reads the arguments of our configuration class.
 
         Args:
             stored: the file's content.
             file: its path, for messages.
 
         Raises:
-            PresetError: naming the key that is missing, unknown, or has a value that our models cannot follow.
+            PresetError: naming the key that is missing, unknown, or has a value that our models do not support.
         """
         if unknown := sorted(stored.keys() - {*self.keys, *self.only, *self.training, *self.ignored, *self.written}):
             raise PresetError(
-                f"{file}: the key {unknown[0]!r} (value {stored[unknown[0]]!r:.60}) is not known. It might change what "
+                f"{file}: the key {unknown[0]!r} (value {stored[unknown[0]]!r:.60}) is unknown. It might change what "
                 "the model computes, so nothing is loaded."
             )
         for key, allowed in self.only.items():
             if key in stored and stored[key] not in allowed:
                 expected = " or ".join(map(repr, allowed))
-                raise PresetError(
-                    f"{file}: `{key}` must be {expected}, got {stored[key]!r:.60}: nothing else is known."
-                )
-        config = dict(self.constants)
+                raise PresetError(f"{file}: `{key}` must be {expected}, got {stored[key]!r:.60}.")
+        config: Arguments = dict(self.constants)
         for key, argument in self.keys.items():
             if key not in stored and key not in self.defaults:
                 raise PresetError(f"{file} lacks the key {key!r}.")
@@ -81,36 +84,36 @@ class ConfigTable:
         for key, argument in self.training.items():
             if stored.get(key, config[argument]) != config[argument]:
                 warnings.warn(
-                    f"{file}: `{key}` is {stored[key]!r}, but training will use `{argument}` there, too, "
-                    f"{config[argument]!r}. Predictions are the same.",
+                    f"{file}: `{key}` is {stored[key]!r}, but training will use `{argument}` in its place, "
+                    f"{config[argument]!r}. Predictions do not change.",
                     stacklevel=2,
                 )
         return config
 
-    def in_its_words(self, message: str) -> str:
-        """A message about our arguments, which stand in backquotes, with the file's keys in their place."""
-        words = {argument: f"`{key}`" for key, argument in self.keys.items()}
-        words |= {argument: f"{words[argument]} less {shift}" for argument, shift in self.shifts.items()}
-        return re.sub(r"`(\w+)`", lambda match: words.get(match[1], match[0]), message)
+    def with_stored_keys(self, message: str) -> str:
+        """Replaces our arguments, in backquotes, by the file's keys in an error message."""
+        keys = {argument: f"`{key}`" for key, argument in self.keys.items()}
+        keys |= {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
+        return re.sub(r"`(\w+)`", lambda match: keys.get(match[1], match[0]), message)
 
-    def write(self, config: Mapping[str, Any], format: str) -> dict[str, Any]:
-        """The file's content for arguments of our configuration class.
+    def write(self, config: Arguments, format: str) -> dict[str, object]:
+        """Returns the content of a file for arguments of our configuration class.
 
         Args:
             config: the arguments.
-            format: what to call the format in messages.
+            format: name of the format, for messages.
 
         Raises:
-            PresetError: naming the argument that the format cannot say.
+            PresetError: naming the argument whose value the format cannot express.
         """
         stored = dict(self.written)
         for key, argument in self.keys.items():
             value = config[argument]
             if argument in self.values:
-                spelt = [theirs for theirs, ours in self.values[argument].items() if ours == value]
-                if not spelt:
-                    raise PresetError(f"The format {format!r} has no word for `{argument}={value!r}`.")
-                value = spelt[0]
+                spellings = [theirs for theirs, ours in self.values[argument].items() if ours == value]
+                if not spellings:
+                    raise PresetError(f"The format {format!r} cannot express `{argument}={value!r}`.")
+                value = spellings[0]
             stored[key] = value + self.shifts[argument] if argument in self.shifts else value
         stored |= {key: config[argument] for key, argument in self.training.items()}
         return stored

@@ -1,4 +1,4 @@
-"""Which format, and which family, a directory holds."""
+"""Finds out which format and which family the model in a directory has."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)
 
 
 def find_checkpoint(directory: Path) -> Checkpoint | None:
-    """The checkpoint of another library in a directory; None if there is none that we know.
+    """The checkpoint of another library in a directory; None if there is none in a known format.
 
     Raises:
-        PresetError: if it is of a family, or has a configuration, that our models cannot follow.
+        PresetError: if the format is known, and its family or its configuration is not supported.
     """
     finders = _WITH_CONFIG if (directory / CONFIG_FILE).is_file() else _WITHOUT_CONFIG
     return next((found for find in finders if (found := find(directory))), None)

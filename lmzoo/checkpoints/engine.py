@@ -1,35 +1,37 @@
-"""Weights to and from checkpoint files: one table of names for a family and a format, read in both directions.
+"""Reads weights from checkpoint files and writes them, both by one table of names for each family and format.
 
 Nothing is guessed. Before the first tensor is read, every weight of the model has exactly one tensor of its shape, and
-every tensor of the file belongs to a weight, repeats one, or is listed as one to leave out, with the reason.
+every tensor of the file belongs to a weight, is a copy of another one, or is listed as ignored, with a reason.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import keras
 import numpy as np
 
-from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.head_kinds import task_name
 
-Shape = tuple[int, ...]
+T = TypeVar("T")
+Shape: TypeAlias = tuple[int, ...]
+Weights: TypeAlias = Mapping[str, keras.Variable]  # by path
 
 
 @dataclass(frozen=True)
 class Transform:
-    """The same values in another layout.
+    """How the layout of a stored tensor differs from that of our weight; the values are the same.
 
     Attributes:
         shape: from a weight's shape to that of the stored tensor.
         load: from the stored tensor to the weight.
-        store: back.
+        store: from the weight to the stored tensor.
     """
 
     shape: Callable[[Shape], Shape]
@@ -37,7 +39,7 @@ class Transform:
     store: Callable[[np.ndarray], np.ndarray]
 
 
-def _itself(value: Any) -> Any:
+def _itself(value: T) -> T:
     return value
 
 
@@ -60,7 +62,7 @@ ONE_AXIS_MORE = Transform(lambda shape: (1, *shape), lambda a: a[0], lambda a: a
 
 
 def without_rows(count: int) -> Transform:
-    """Without the first `count` rows, which are zero where they are loaded."""
+    """For a table stored without its first `count` rows, which are zero after loading."""
     return Transform(
         lambda shape: (shape[0] - count, *shape[1:]),
         lambda a: np.concatenate([np.zeros((count, *a.shape[1:]), a.dtype), a]),
@@ -75,9 +77,9 @@ class Row:
     Attributes:
         name: the tensor's name, a template as the row's key in the table.
         transform: the tensor's layout.
-        part: which of several weights in one tensor it is, counted from 0; None if the tensor holds no other. GPT-2's
-            `c_attn`, for example, holds the kernels of query, key and value. In our layout the parts lie side by side
-            on the last axis.
+        part: the weight's place, counted from 0, in a tensor that holds several weights; None if it holds only this
+            one. GPT-2's `c_attn`, for example, holds the kernels of query, key and value. In our layout the parts are
+            concatenated along the last axis.
     """
 
     name: str
@@ -85,12 +87,12 @@ class Row:
     part: int | None = None
 
 
-# From weights to what is stored. A key is a weight's path, with `{i}` for a number that the name repeats.
+# Where each weight is stored. A key is a weight's path, with `{i}` for a number that the tensor's name repeats.
 Table = Mapping[str, Row]
 
 
 def torch_modules(modules: Mapping[str, str]) -> dict[str, Row]:
-    """The rows of layers that PyTorch wrote; `modules` maps a layer's path to the module's name."""
+    """The rows of layers in PyTorch's naming; `modules` maps a layer's path to the module's name."""
     kinds = {"kernel": ("weight", TRANSPOSED), "bias": ("bias", SAME), "embeddings": ("weight", SAME)}
     kinds |= {"gamma": ("weight", SAME), "beta": ("bias", SAME)}
     return {
@@ -101,7 +103,7 @@ def torch_modules(modules: Mapping[str, str]) -> dict[str, Row]:
 
 
 def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
-    """The rows of layers that TensorFlow 1 wrote; `modules` maps a layer's path to the scope's name."""
+    """The rows of layers in TensorFlow 1's naming; `modules` maps a layer's path to the scope's name."""
     kinds = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")} | {"embeddings": ""}
     return {
         f"{layer}/{weight}": Row(f"{scope}{name}") for layer, scope in modules.items() for weight, name in kinds.items()
@@ -110,20 +112,20 @@ def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a family's models are written in one file format.
+    """How one format stores a family's models.
 
     Attributes:
-        name: what to call the format.
-        config: between the file's configuration and the family's, see `ConfigTable`.
-        backbone: the backbone's weights.
-        heads: by its kind, the weights of a head.
-        aliases: other spellings of names: regular expressions and what to put in their place.
-        copies: tensors that may be stored once more: name -> that of the original, which must hold the same values.
-        optional: paths before weights that may be missing together, such as those of a pooler that nobody trained.
-        absent: paths before weights that no file holds, and that keep their values.
-        ignored: tensors to leave out: regular expression -> the reason.
-        complete: what files need beside our weights and change nothing, for a configuration: arguments to say instead,
-            and tensors by name.
+        name: the format's name, for messages.
+        config: the table of its configuration files.
+        backbone: where the backbone's weights are.
+        heads: kind of head -> where its weights are.
+        aliases: other spellings of tensor names: regular expression -> replacement.
+        copies: tensors that may be stored twice: name -> name of the original, which must hold the same values.
+        optional: prefixes of paths of weights that may be missing together, such as an untrained pooler's.
+        absent: prefixes of paths of weights that no file holds, and that keep their values.
+        ignored: tensors to ignore: regular expression -> the reason.
+        complete: from a configuration to what files need in addition and does not change the model: arguments to write
+            in place of ours, and tensors by name.
     """
 
     name: str
@@ -135,29 +137,29 @@ class Layout:
     optional: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
-    complete: Callable[[Any], tuple[dict[str, Any], dict[str, np.ndarray]]] = lambda config: ({}, {})
+    complete: Callable[[Any], tuple[Arguments, dict[str, np.ndarray]]] = lambda config: ({}, {})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What loading will do, checked and complete.
+    """What loading will do; it is complete, and every check but that of the copies' values is done.
 
     Attributes:
         tensors: the file.
-        assignments: the weights that a tensor holds, in order, its name in the file, and its layout.
-        copies: names of tensors that must be equal.
-        left_out: names of tensors that are not read, and why.
-        missing: paths of weights that the file may lack, and does.
+        assignments: for each tensor, the weights that it holds, in order, its name in the file, and its layout.
+        copies: pairs of names of tensors that must be equal.
+        left_out: names of tensors that are not read -> the reason.
+        missing: paths of optional weights that the file lacks.
     """
 
     tensors: TensorFile
-    assignments: list[tuple[list[Any], str, Transform]]
+    assignments: list[tuple[list[keras.Variable], str, Transform]]
     copies: list[tuple[str, str]]
     left_out: dict[str, str]
     missing: list[str]
 
     def run(self) -> None:
-        """Reads tensor by tensor and assigns the weights.
+        """Reads one tensor at a time and assigns the weights.
 
         Raises:
             PresetError: if two tensors that must be equal are not.
@@ -176,35 +178,31 @@ class Plan:
                 weight.assign(part)
 
 
-def weights_of(model: Any) -> dict[str, Any]:
-    """What a file holds of a model: its variables by path. Keras does not count the states of random numbers."""
+def weights_of(model: keras.Model) -> dict[str, keras.Variable]:
+    """The variables of a model that files hold, by path: all but the states of random number generators."""
     return {weight.path: weight for weight in model.weights}
 
 
-def plan(format: Layout, tensors: TensorFile, weights: Mapping[str, Any], head: str | None = None) -> Plan:
-    """Finds the tensor of every weight, and the reason for every other tensor.
+def plan(format: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:
+    """Finds the tensor of every weight, and the reason to ignore every other tensor.
 
     Args:
-        format: the tables.
+        format: the family's layout.
         tensors: the file.
         weights: path -> variable, the backbone's and, if `head` is given, the head's.
-        head: kind of the head that is wanted, or None for none.
+        head: kind of the head to load, or None for a backbone alone.
 
     Raises:
         PresetError: naming the file and the first tensor that is missing, left over, or of another shape or dtype.
     """
-    table = {**format.backbone, **(format.heads[head] if head else {})}
-    weights = {path: weight for path, weight in weights.items() if not path.startswith(format.absent)}
-    rows = {path: lookup(format, table, path) for path in weights}
+    rows = _rows(format, weights, head)
     found = canonical_names(format, tensors)
     missing = [path for path, row in rows.items() if row.name not in found]
     for path in missing:
         group = next((prefix for prefix in format.optional if path.startswith(prefix)), None)
         if group is None or any(other.startswith(group) for other in rows.keys() - set(missing)):
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
-    names = {
-        row.name: found[row.name] for path, row in rows.items() if path not in missing
-    }  # in the table, in the file
+    names = {row.name: found[row.name] for row in rows.values() if row.name in found}  # in the table -> in the file
     assignments = []
     for name, paths in _sharing(format, rows).items():
         if name in names:
@@ -223,36 +221,52 @@ def plan(format: Layout, tensors: TensorFile, weights: Mapping[str, Any], head: 
             left_out[name] = reason
         else:
             raise PresetError(
-                f"{tensors.file_of(name)} holds {name!r} {tensors.shape(name)}, which is no part of the model: its "
-                "configuration says something else, or it is another kind of model. Nothing was loaded."
+                f"{tensors.file_of(name)} holds {name!r} {tensors.shape(name)}, which is not part of the model: it "
+                "does not match the configuration, or it is another kind of model. Nothing was loaded."
             )
     return Plan(tensors, assignments, copies, left_out, missing)
 
 
-def tensors_of(format: Layout, weights: Mapping[str, Any], head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors that a file of a format holds of these weights: pairs of a name and an array.
+def tensors_of(format: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
+    """The tensors to write into a file for some weights: pairs of a name and an array.
 
     Args:
-        format: the tables.
+        format: the family's layout.
         weights: path -> variable.
-        head: kind of the head that is among them, or None.
+        head: kind of the head whose weights are among them, or None.
     """
-    rows = {}
-    for path in weights:
-        if not path.startswith(format.absent):
-            in_head = head is not None and _matching(format.heads[head], path) is not None
-            rows[path] = lookup(format, format.heads[head] if in_head else format.backbone, path)
+    rows = _rows(format, weights, head)
     for name, paths in _sharing(format, rows).items():
         arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]
         array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
         yield name, np.ascontiguousarray(rows[paths[0]].transform.store(array))
 
 
-def _sharing(format: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
-    """The paths of the weights that each tensor holds, its parts in order.
+def _rows(format: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:
+    """The row of each weight that files hold, the numbers in its name filled in.
 
     Raises:
-        PresetError: if the table gives a tensor to two weights, or leaves out a part of one.
+        PresetError: if the format has no place for a weight.
+    """
+    table = {**format.backbone, **(format.heads[head] if head else {})}
+    rows = {}
+    for path in paths:
+        if path.startswith(format.absent):
+            continue
+        for template, row in table.items():
+            if match := _pattern(template).fullmatch(path):
+                rows[path] = replace(row, name=row.name.format(**match.groupdict()))
+                break
+        else:
+            raise PresetError(f"The format {format.name!r} has no place for the weight {path!r}.")
+    return rows
+
+
+def _sharing(format: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
+    """The paths of the weights that each tensor holds, in the order of its parts.
+
+    Raises:
+        PresetError: if the table gives one tensor to two weights, or omits a part of a tensor.
     """
     found: dict[str, list[str]] = {}
     for path, row in rows.items():
@@ -265,42 +279,23 @@ def _sharing(format: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
     return found
 
 
-def _joined_shape(weights: list[Any]) -> Shape:
-    """The shape of weights side by side on the last axis."""
+def _joined_shape(weights: list[keras.Variable]) -> Shape:
+    """The shape of weights concatenated along the last axis."""
     if len(weights) == 1:
         return tuple(weights[0].shape)
     return (*weights[0].shape[:-1], sum(weight.shape[-1] for weight in weights))
 
 
-def lookup(format: Layout, table: Table, path: str) -> Row:
-    """The row of a weight in one of a format's tables, its numbers filled in.
-
-    Raises:
-        PresetError: if the format has no place for the weight.
-    """
-    row = _matching(table, path)
-    if row is None:
-        raise PresetError(f"The format {format.name!r} has no place for the weight {path!r}.")
-    return row
-
-
-def _matching(table: Table, path: str) -> Row | None:
-    for template, row in table.items():
-        if match := _pattern(template).fullmatch(path):
-            return replace(row, name=row.name.format(**match.groupdict()))
-    return None
-
-
 def _pattern(template: str) -> re.Pattern[str]:
-    """`block_{i}/kernel` as a regular expression with a group i."""
+    """Turns `block_{i}/kernel` into a regular expression with a group i."""
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
 def canonical_names(format: Layout, tensors: TensorFile) -> dict[str, str]:
-    """The file's names by how the table spells them.
+    """The names of tensors as the table spells them -> as the file spells them.
 
     Raises:
-        PresetError: if two of them are spelt alike.
+        PresetError: if the table has one spelling for two tensors of the file.
     """
     found: dict[str, str] = {}
     for name in tensors.names():
@@ -323,7 +318,7 @@ def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
 
 
 def _reason(format: Layout, canonical: str, head: str | None) -> str | None:
-    """Why a tensor is not read; None if there is no reason not to."""
+    """Why a tensor may be ignored; None if it may not."""
     if reason := next((why for pattern, why in format.ignored.items() if re.fullmatch(pattern, canonical)), None):
         return reason
     for kind, table in format.heads.items():

@@ -1,12 +1,12 @@
-"""Models as fairseq saved them: `model.pt`, the command's arguments inside, beside `dict.txt`."""
+"""Checkpoints of fairseq: `model.pt`, which also holds the arguments of the training command, and `dict.txt`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
+from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
@@ -20,7 +20,7 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
     """The checkpoint in a directory with `model.pt`; None if there is none.
 
     Raises:
-        PresetError: if it is of no family here, or of a variant that our model cannot follow.
+        PresetError: if it is of another family, or a variant that our model does not support.
     """
     file = directory / _WEIGHTS_FILE
     if not file.is_file():
@@ -29,24 +29,25 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
     family = families_with("fairseq")[0]
     table = family.checkpoints["fairseq"].config
     options = _options(tensors, file)
+    # The other arguments are those of the training run.
     known = {key: value for key, value in options.items() if key in {*table.keys, *table.only, *table.training}}
     words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
     if len(words) != 1:
-        raise PresetError(f"{file} is not a {family.name} of fairseq: it lacks '…{_WORD_TABLE}'.")
-    # The other arguments are those of a training run.
+        raise PresetError(f"{file} is not fairseq's {family.name}: it lacks '…{_WORD_TABLE}'.")
     arguments = read_arguments(family, "fairseq", known, file, vocabulary_size=tensors.shape(words[0])[0])
     return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, *_head(tensors))
 
 
-def _options(tensors: TorchFile, file: Path) -> Mapping[str, Any]:
-    options = tensors.extra.get("args") or (tensors.extra.get("cfg") or {}).get("model")
+def _options(tensors: TorchFile, file: Path) -> JsonObject:
+    parts = tensors.extra.get("cfg")  # of newer files
+    options = tensors.extra.get("args") or (parts.get("model") if isinstance(parts, Mapping) else None)
     if not isinstance(options, Mapping):
-        raise PresetError(f"{file} holds no arguments (`args`), which say how large the model is.")
+        raise PresetError(f"{file} holds no arguments (`args`), which give the model's size.")
     return options
 
 
-def _head(tensors: TensorFile) -> tuple[str, dict[str, Any]]:
-    """The kind of head in a checkpoint, and its task's constructor's arguments."""
+def _head(tensors: TensorFile) -> tuple[str, Arguments]:
+    """The kind of head in a checkpoint, and arguments for the constructor of its task."""
     outputs = [
         name for name in tensors.names() if name.endswith(".out_proj.weight") and "classification_heads." in name
     ]

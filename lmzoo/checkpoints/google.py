@@ -1,14 +1,13 @@
-"""TensorFlow checkpoints of Google's BERT and ALBERT code: `*_config.json` beside `*.ckpt` files."""
+"""TensorFlow checkpoints of Google's BERT and ALBERT code: `*_config.json` and `*.ckpt` files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_modules
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
@@ -40,7 +39,7 @@ _HEADS = {
 
 
 def google_files(family: Family) -> tuple[str, str]:
-    """The configuration's file, and what the names of the checkpoint's files have in common where they are written."""
+    """Name of the configuration file, and the prefix of the checkpoint's files, as they are written."""
     return f"{family.name}_config.json", f"{family.name}_model.ckpt"
 
 
@@ -49,16 +48,16 @@ def google_config(
     keys: Mapping[str, str] | None = None,
     ignored: tuple[str, ...] = (),
     untold: tuple[str, ...] = (),
-    **constants: Any,
+    **constants: object,
 ) -> ConfigTable:
-    """The table of a `*_config.json`.
+    """The table of a family's `*_config.json`.
 
     Args:
         gelu: our name of the function that the family's code computes for "gelu".
-        keys: keys beside those of every encoder.
-        ignored: keys that change nothing that the model computes.
+        keys: the family's own keys, in addition to those of every encoder.
+        ignored: see `ConfigTable`.
         untold: see `ConfigTable`.
-        **constants: our arguments that the file does not name.
+        **constants: see `ConfigTable`.
     """
     encoder = {key: value for key, value in ENCODER_KEYS.items() if key != "layer_norm_eps"}
     return ConfigTable(
@@ -73,7 +72,7 @@ def google_config(
 
 
 def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
-    """The format of a family; `modules` maps paths of the backbone's layers to scopes."""
+    """The layout of a family; `modules` maps paths of the backbone's layers to scopes."""
     transform = "cls/predictions/transform"
     masked_lm: Table = {
         **tensorflow_modules(
@@ -106,7 +105,7 @@ def find_google(directory: Path) -> Checkpoint | None:
     """The checkpoint in a directory with a configuration such as `bert_config.json`; None if there is none.
 
     Raises:
-        PresetError: if there are several checkpoints, or it is of a variant that our models cannot follow.
+        PresetError: if there are several checkpoints, or it is of a variant that our models do not support.
     """
     found = {directory / google_files(family)[0]: family for family in families_with("google")}
     file = next((file for file in found if file.is_file()), None)
@@ -123,7 +122,7 @@ def find_google(directory: Path) -> Checkpoint | None:
 
 
 def _prefix(directory: Path) -> Path:
-    """The checkpoint in a directory, without `.index`."""
+    """Prefix of the files of the checkpoint in a directory."""
     found = sorted(directory.glob("*.index"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
@@ -131,8 +130,8 @@ def _prefix(directory: Path) -> Path:
     return found[0].with_suffix("")
 
 
-def _head(tensors: TensorFile) -> tuple[str | None, dict[str, Any]]:
-    """The kind of head in a checkpoint, and its task's constructor's arguments; (None, {}) for none."""
+def _head(tensors: TensorFile) -> tuple[str | None, Arguments]:
+    """The kind of head in a checkpoint, and arguments for the constructor of its task; (None, {}) for no head."""
     names = {re.sub(r"^module/", "", name): name for name in tensors.names()}
     kind = next((kind for kind, own in _HEADS.items() if names.keys() >= own), None)
     if kind == "classification":

@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face's transformers: `config.json` beside safetensors or pickled PyTorch tensors."""
+"""Checkpoints of Hugging Face's transformers: `config.json` and safetensors or pickled PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.engine import Layout, Row, Table, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
@@ -27,7 +27,7 @@ ACTIVATIONS = {
 }
 _WITH_CLASSES = ("classification", "token_classification")
 _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
-# Keys of every configuration that do not change what the model computes, or that only a head needs.
+# Keys of every family that do not change what the model computes, or that only a head needs.
 _IGNORED = {
     "_attn_implementation_autoset", "_name_or_path", "_num_labels", "architectures", "bos_token_id",
     "chunk_size_feed_forward", "classifier_dropout", "cls_token_id", "dtype", "eos_token_id", "finetuning_task",
@@ -37,7 +37,7 @@ _IGNORED = {
     "use_cache",
 }  # fmt: skip
 _HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
-_ONLY: dict[str, tuple[Any, ...]] = {
+_ONLY: dict[str, tuple[object, ...]] = {
     "add_cross_attention": (False,),
     "is_decoder": (False,),
     "is_encoder_decoder": (False,),
@@ -57,7 +57,7 @@ ENCODER_KEYS = {
     "layer_norm_eps": "layer_norm_epsilon",
     "initializer_range": "initializer_range",
 }
-# What transformers takes for a missing key, in BERT and in what was made from it.
+# What transformers assumes for a missing key, in BERT and in the families derived from it.
 ENCODER_DEFAULTS = {
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
@@ -87,18 +87,18 @@ WORD_TABLE = "embeddings.word_embeddings.weight"
 
 @dataclass(frozen=True)
 class HuggingFaceLayout(Layout):
-    """A `Layout`, and what else is a family's own.
+    """A `Layout`, and the names of a family in transformers.
 
     Attributes:
-        names: what transformers calls the family, if not what it is called here.
-        parts: modules of a model without a head.
+        names: names of the family's classes, if they are not as here.
+        parts: modules of the backbone.
     """
 
     names: Names | None = None
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
 
     def with_base(self, name: str, base: str) -> str:
-        """A tensor's name in a model with a head, as opposed to one without."""
+        """Turns a tensor's name in a backbone into its name in a model with a head."""
         return f"{base}.{name}" if name.partition(".")[0] in self.parts else name
 
 
@@ -113,7 +113,7 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
 
 
 def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
-    """`names` with a path before each layer and each module."""
+    """Prepends a path to each of our layers in `names`, and one to each of their modules."""
     return {f"{layer}/{ours}": f"{module}.{theirs}" for ours, theirs in names.items()}
 
 
@@ -126,17 +126,17 @@ def hugging_face_format(
     parts: tuple[str, ...] = HuggingFaceLayout.parts,
     **fields: Any,
 ) -> HuggingFaceLayout:
-    """A `HuggingFaceLayout` with what holds for all of transformers' families.
+    """A `HuggingFaceLayout`, completed by what all families in transformers have in common.
 
     Args:
-        masked_lm: of the head of a masked language model the modules of the dense layer and of LayerNorm, and the
-            tensor of the output's bias; None if the family has none.
-        classifier: layers of the classification head and their modules, if it is more than `classifier`.
-        choice: the same of the head of multiple choice, if it is not that of classification.
+        masked_lm: names in the head of a masked language model: the module of the dense layer, that of LayerNorm, and
+            the tensor of the output's bias; None if the family has no such head.
+        classifier: our layers of the classification head -> their modules, if there is more than `classifier`.
+        choice: the same for multiple choice, if that head differs from the one for classification.
         sentence: the module of the head of next-sentence or sentence-order prediction, if the family has one.
         heads: other heads of the family, by kind.
         parts: see `HuggingFaceLayout`.
-        **fields: the others of `HuggingFaceLayout`.
+        **fields: other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
     all_heads: dict[str, Table] = {
@@ -169,21 +169,20 @@ def find_hugging_face(directory: Path) -> Checkpoint | None:
     """The checkpoint in a directory whose `config.json` has a `model_type`; None if there is none.
 
     Raises:
-        PresetError: for a type that is not one of a family here, or a configuration that its model cannot follow.
+        PresetError: for an unknown type of model, or a configuration that our model does not support.
     """
-    file = directory / CONFIG_FILE
-    config = read_json(directory, CONFIG_FILE) if file.is_file() else {}
+    file, config = directory / CONFIG_FILE, read_json(directory, CONFIG_FILE)
     if "model_type" not in config:
         return None
     known = {names_in_transformers(family).model_type: family for family in families_with("hf")}
     family = known.get(str(config["model_type"]))
     if family is None:
         raise PresetError(
-            f"{file}: models of type {config['model_type']!r:.60} are not known; known are {', '.join(known)}."
+            f"{file}: models of type {config['model_type']!r:.60} are not supported; supported are {', '.join(known)}."
         )
     arguments = read_arguments(family, "hf", config, file)
     if config.get("architectures"):
-        head = _named_head(directory, config, names_in_transformers(family))
+        head = _named_head(file, config, names_in_transformers(family))
     else:
         head = (_unnamed_head(directory, family.checkpoints["hf"]), {})
     return Checkpoint(directory, "hf", family, arguments, lambda: _open_tensors(directory), *head)
@@ -201,18 +200,16 @@ def _open_tensors(directory: Path) -> TensorFile:
 
 
 def _unnamed_head(directory: Path, layout: Layout) -> str | None:
-    """The head that the tensors show where `config.json` names none, as of Google's small BERTs."""
+    """The kind of head that the tensors show, for a `config.json` that names none, as in Google's small BERTs."""
     head = layout.heads.get("masked_lm", {})
     held = _open_tensors(directory).names()
     return "masked_lm" if head and head["masked_lm_head/output_bias"].name in held else None
 
 
-def _named_head(directory: Path, config: Mapping[str, Any], names: Names) -> tuple[str | None, dict[str, Any]]:
-    """The kind of head that `config.json` names, and its task's constructor's arguments; (None, {}) for none."""
+def _named_head(file: Path, config: JsonObject, names: Names) -> tuple[str | None, Arguments]:
+    """The kind of head that `config.json` names, and arguments for its task's constructor; (None, {}) for no head."""
     kind = names.kind(str(config["architectures"][0]))
-    arguments: dict[str, Any] = {}
-    if kind in _WITH_CLASSES:
-        arguments = _classes(directory, config)
+    arguments = _classes(file, config) if kind in _WITH_CLASSES else {}
     if kind == "classification":
         problem = config.get("problem_type")
         if problem == "regression" or (problem is None and arguments["num_classes"] == 1):
@@ -225,7 +222,7 @@ def _named_head(directory: Path, config: Mapping[str, Any], names: Names) -> tup
     return kind, arguments
 
 
-def _classes(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def _classes(file: Path, config: JsonObject) -> Arguments:
     """`num_classes`, and `labels` if the classes have names."""
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     try:
@@ -234,9 +231,7 @@ def _classes(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError):
         labels, numbers = [], [-1]
     if numbers != list(range(len(labels))) or not all(isinstance(label, str) for label in labels):
-        raise PresetError(
-            f"{directory / CONFIG_FILE}: `id2label` must map the numbers from 0 to names, got {names!r:.80}."
-        )
-    if labels == [f"LABEL_{i}" for i in range(len(labels))]:  # transformers' way to say that there are no names
+        raise PresetError(f"{file}: `id2label` must map the numbers from 0 to names, got {names!r:.80}.")
+    if labels == [f"LABEL_{i}" for i in range(len(labels))]:  # transformers' placeholders for missing names
         return {"num_classes": len(labels)}
     return {"num_classes": len(labels), "labels": labels}

@@ -1,4 +1,4 @@
-"""Presets of KerasHub's own BERT, RoBERTa, ALBERT and DistilBERT, read without it; backbones are written, too."""
+"""Presets of KerasHub's own BERT, RoBERTa, ALBERT and DistilBERT: read without KerasHub; backbones are also written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ _BLOCK = {
     "output_dense": "_feedforward_output_dense",
     "output_layer_norm": "_feedforward_layer_norm",
 }
-# Embeddings as layers of the model, and in one layer.
+# The names of embeddings that are layers of the model, and of those inside one layer.
 SEPARATE_EMBEDDINGS = {
     "embeddings/token_embedding": "reversible_embedding",
     "embeddings/position_embedding": "position_embedding",
@@ -52,11 +51,11 @@ JOINED_EMBEDDINGS = {
 
 @dataclass(frozen=True)
 class KerasHubLayout(Layout):
-    """A `Layout`, and what else is a family's own.
+    """A `Layout`, and what else is special about a family in KerasHub.
 
     Attributes:
-        prefix: what the names of its classes begin with, if not what they do here.
-        head_activation: what its head of masked tokens computes, whatever the backbone does.
+        prefix: prefix of the names of its classes, if it is not as here.
+        head_activation: activation in the head of its masked language model, whatever the backbone's is.
     """
 
     prefix: str = ""
@@ -67,24 +66,24 @@ def keras_hub_format(
     layers: Mapping[str, str],
     block: str = "block_{i}",
     keys: tuple[str, ...] = (),
-    only: Mapping[str, tuple[Any, ...]] | None = None,
+    only: Mapping[str, tuple[object, ...]] | None = None,
     untold: tuple[str, ...] = (),
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
     prefix: str = "",
     head_activation: str = KerasHubLayout.head_activation,
-    **constants: Any,
+    **constants: object,
 ) -> KerasHubLayout:
-    """The format of a family.
+    """The layout of a family.
 
     Args:
         layers: our layers outside of blocks -> their place in the file.
         block: path of our blocks.
-        keys: of the configuration, beside those of every family.
+        keys: the family's own keys in the configuration, in addition to those of every family.
         only: see `ConfigTable`.
-        untold: see there, too.
-        transforms: of weights that are laid out otherwise, by path.
-        dense_in_head: whether the classification head has a layer before its last.
+        untold: see `ConfigTable`.
+        transforms: path of a weight with another layout in the file -> the transform.
+        dense_in_head: whether the classification head has a dense layer before its last one.
         prefix: see `KerasHubLayout`.
         head_activation: see `KerasHubLayout`.
         **constants: our arguments that KerasHub's classes fix.
@@ -117,14 +116,14 @@ def keras_hub_format(
 
 
 def _heads_axis(name: str) -> int | None:
-    """Which axis of a tensor is that of the heads."""
+    """The axis of the heads in a tensor; None if it has no heads."""
     if re.search(r"_self_attention_layer/(query|key|value)_dense/vars/[01]$", name):
         return 1 if name.endswith("0") else 0
     return 0 if name.endswith("_self_attention_layer/output_dense/vars/0") else None
 
 
 def with_heads(tensors: Iterable[tuple[str, np.ndarray]], num_heads: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Tensors as KerasHub writes them: the inverse of what is done in reading."""
+    """Turns tensors into those that KerasHub writes: the inverse of what reading does."""
     for name, array in split_heads(tensors, num_heads, _heads_axis):
         yield name.replace("transformer_encoder_0/", "transformer_encoder/"), array
 
@@ -133,16 +132,15 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
     """The checkpoint in a directory whose `config.json` names a class of KerasHub; None if there is none.
 
     Raises:
-        PresetError: for a class that is not one of a family here.
+        PresetError: for the class of an unknown family, or a configuration that our model does not support.
     """
-    file = directory / CONFIG_FILE
-    config = read_json(directory, CONFIG_FILE) if file.is_file() else {}
+    file, config = directory / CONFIG_FILE, read_json(directory, CONFIG_FILE)
     name = config.get("registered_name")
     if not isinstance(name, str) or not name.startswith(_PREFIX):
         return None
     known = {f"{_PREFIX}{keras_hub_prefix(f)}Backbone": f for f in families_with("keras_hub")}
     if name not in known or not isinstance(config.get("config"), dict):
-        raise PresetError(f"{file}: {name!r} is not known; known are {', '.join(known)}.")
+        raise PresetError(f"{file}: {name!r} is not supported; supported are {', '.join(known)}.")
     arguments = read_arguments(known[name], "keras_hub", config["config"], file)
 
     prefix, activation = keras_hub_prefix(known[name]), known[name].checkpoints["keras_hub"].head_activation

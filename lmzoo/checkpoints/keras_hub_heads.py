@@ -1,21 +1,20 @@
-"""Heads in KerasHub's presets: `task.json` beside `task.weights.h5`."""
+"""Heads in KerasHub's presets: `task.json` and `task.weights.h5`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import Row, Table
 from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import TASK_FILE, read_json
 
-_HEAD = "head/"  # before the names of the head's tensors; both files number their layers alike
-# By the kind of a head, what follows the family in the name of its class.
+_HEAD = "head/"  # prefix of the head's tensors: the names in its file are also those of layers in the backbone's
+# Kind of head -> what follows the family in the name of its class.
 _CLASSES = {"classification": "TextClassifier", "masked_lm": "MaskedLM"}
 _IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
-# Softmax is what `classify` takes of the logits.
+# Softmax makes no difference: `classify` applies it to the logits.
 _CLASSIFIER = ConfigTable(
     keys={"num_classes": "num_classes", "dropout": "dropout", "hidden_dim": "hidden_dim"},
     defaults={"hidden_dim": None},
@@ -23,7 +22,7 @@ _CLASSIFIER = ConfigTable(
     ignored=_IGNORED,
 )
 _MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
-_EPSILON = 1e-5  # of the layer in the head of masked tokens, whatever the backbone's is
+_EPSILON = 1e-5  # of LayerNorm in the head of masked language models, whatever the backbone's is
 
 HEAD_IGNORED = {rf"{_HEAD}optimizer/.*": "the optimizer's state"}
 
@@ -32,7 +31,7 @@ def head_tables(dense: bool) -> dict[str, Table]:
     """The tables of a family's heads.
 
     Args:
-        dense: whether the classification head has a layer before its last.
+        dense: whether the classification head has a dense layer before its last one.
     """
     classifier = {"dense": "dense", "logits": "dense_1"} if dense else {"logits": "dense"}
     inside = "masked_lm_head/_intermediate"
@@ -53,17 +52,17 @@ def head_tables(dense: bool) -> dict[str, Table]:
     }
 
 
-def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> tuple[str | None, dict[str, Any]]:
-    """The kind of head in a preset, and its task's constructor's arguments; (None, {}) for none that we know.
+def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> tuple[str | None, Arguments]:
+    """The kind of head in a preset, and arguments for its task's constructor; (None, {}) for no or an unknown head.
 
     Args:
         directory: the preset's.
-        prefix: what the names of its backbone's family's classes begin with.
-        activation: what the family's head of masked tokens computes.
+        prefix: prefix of the names of the family's classes.
+        activation: activation in the head of the family's masked language model.
         hidden_dim: the backbone's width.
 
     Raises:
-        PresetError: for a head that computes what ours do not.
+        PresetError: for a head that computes something that ours do not.
     """
     file = directory / TASK_FILE
     stored = read_json(directory, TASK_FILE) if file.is_file() else {}
@@ -84,7 +83,7 @@ def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> t
 
 
 def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
-    """The tensors of a backbone's file, and those of its head's."""
+    """The tensors of a backbone's file and those of its head's file together."""
     places = {name: (backbone, name) for name in backbone.names()}
     places |= {_HEAD + name: (head, name) for name in head.names()}
     return RenamedTensors(backbone.path.parent, places)

@@ -1,11 +1,11 @@
-"""Tokenizers of KerasHub's presets: `tokenizer.json` in its sense, and the vocabulary in `assets/tokenizer/`."""
+"""Tokenizers of KerasHub's presets: its own kind of `tokenizer.json`, and the vocabulary in `assets/tokenizer/`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import keras_hub_tokenizers
 from lmzoo.checkpoints.formats.sharded import check_inside
 from lmzoo.checkpoints.known_tokenizers import format_of
@@ -15,10 +15,8 @@ from lmzoo.files.preset_files import TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, write
 from lmzoo.text import SpecialTokens, Tokenizer
 
 
-def read_keras_hub_tokenizer(
-    directory: Path, stored: Mapping[str, Any], special: SpecialTokens
-) -> tuple[Tokenizer, Path]:
-    """A tokenizer, and where its vocabulary is.
+def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: SpecialTokens) -> tuple[Tokenizer, Path]:
+    """Reads a tokenizer, and returns it with the folder of its vocabulary.
 
     Args:
         directory: the preset's.
@@ -26,17 +24,17 @@ def read_keras_hub_tokenizer(
         special: the family's special tokens, if they are not those of its tokenizer's class.
 
     Raises:
-        PresetError: for another class, settings that ours cannot follow, or a missing or damaged vocabulary.
+        PresetError: for an unknown class, settings that ours does not support, or a missing or damaged vocabulary.
     """
     file, assets = directory / TOKENIZER_FILE, directory / TOKENIZER_ASSETS_DIR
     name, config, known = stored["class_name"], stored.get("config"), keras_hub_tokenizers()
     if name not in known or not isinstance(config, dict):
-        raise PresetError(f"{file} holds a {name!r:.60} of KerasHub; known are {', '.join(known)}.")
+        raise PresetError(f"{file} holds a {name!r:.60} of KerasHub; supported are {', '.join(known)}.")
     cls: Any = known[name].tokenizer
     tokenizer = cls(**format_of(cls).keras_hub.read(config, file), **special)
     for token in (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ())):
         if token not in tokenizer.special_tokens:
-            raise PresetError(f"{file}: {token!r} is never split there, but a {cls.__name__} would split it.")
+            raise PresetError(f"{file}: KerasHub never splits {token!r}, but a {cls.__name__} would split it.")
     if not assets.is_dir():
         raise PresetError(f"{directory} has no {TOKENIZER_ASSETS_DIR}, where the vocabulary should be.")
     for path in assets.iterdir():
@@ -49,9 +47,9 @@ def read_keras_hub_tokenizer(
 def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) -> None:
     """Writes a tokenizer's files into a preset of KerasHub's.
 
-    KerasHub's tokenizers get the settings and the vocabulary. What their code does otherwise is no setting, and ids
-    differ there: they fold cases ("ß" becomes "ss", "…" three dots), measure a word's length in bytes, do not take the
-    space before `<mask>` with it, split the special tokens in ALBERT's texts, and keep its pieces such as "9,".
+    The settings and the vocabulary are written. KerasHub's code differs in some things that are not settings, and so
+    gives other ids: it folds cases ("ß" becomes "ss", "…" three dots), measures a word's length in bytes, does not
+    include the space before `<mask>` in it, splits the special tokens in ALBERT's texts, and keeps tokens such as "9,".
 
     Args:
         tokenizer: one of `lmzoo.text`.
@@ -63,7 +61,7 @@ def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) 
     """
     cls, family = type(tokenizer), keras_hub_tokenizers().get(name)
     if family is None or family.tokenizer is not cls:
-        raise PresetError(f"KerasHub's {name} cannot do what a {cls.__name__} does: save the model without tokenizer.")
+        raise PresetError(f"KerasHub's {name} cannot do what a {cls.__name__} does: save the model without it.")
     config, tokenizer = format_of(cls).to_keras_hub(tokenizer, name)
     stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
     write_json(directory, TOKENIZER_FILE, stored)

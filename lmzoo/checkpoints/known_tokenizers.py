@@ -1,12 +1,13 @@
-"""Our tokenizers that the files of other libraries can hold: one record per class."""
+"""The formats of our tokenizers in the files of other libraries: one per class."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from lmzoo.checkpoints.byte_pair_format import BytePairFormat
+from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat
-from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, Json, TokenizerFormat
+from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.wordpiece_format import WordPieceFormat
 from lmzoo.errors import PresetError
 from lmzoo.text import Tokenizer
@@ -15,7 +16,7 @@ _FORMATS: dict[type[Tokenizer], TokenizerFormat] = {}
 
 
 def register_tokenizer_format(format: TokenizerFormat) -> None:
-    """Makes a tokenizer known that is not one of lmzoo's."""
+    """Adds the format of a tokenizer, such as one that is not lmzoo's."""
     _FORMATS[format.tokenizer] = format
 
 
@@ -24,18 +25,18 @@ for _format in (WordPieceFormat(), BytePairFormat(), SentencePieceFormat()):
 
 
 def format_of(cls: type[Tokenizer]) -> TokenizerFormat:
-    """The record of a class.
+    """The format of a class of tokenizers.
 
     Raises:
         PresetError: if there is none.
     """
     if cls not in _FORMATS:
-        raise PresetError(f"There are no files of other libraries for a {cls.__name__}.")
+        raise PresetError(f"No format of another library can hold a {cls.__name__}.")
     return _FORMATS[cls]
 
 
-def format_in(pipeline: Json, directory: Path) -> TokenizerFormat:
-    """The record for the content of `tokenizer.json`.
+def format_in(pipeline: JsonObject, directory: Path) -> TokenizerFormat:
+    """The format that the content of `tokenizer.json` asks for.
 
     Raises:
         PresetError: if there is none.
@@ -43,9 +44,9 @@ def format_in(pipeline: Json, directory: Path) -> TokenizerFormat:
     file, model = directory / PIPELINE_FILE, pipeline.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
         raise PresetError(f'{file} must hold an object "model" with a "vocab".')
-    guess = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"  # old files do not say
+    guess = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"  # for old files
     name = model.get("type") or guess
     known = {format.model_type: format for format in _FORMATS.values()}
     if name not in known:
-        raise PresetError(f"{file} holds a {name!r} model; known are {', '.join(known)}.")
+        raise PresetError(f"{file} holds a {name!r} model; supported are {', '.join(known)}.")
     return known[name]

@@ -1,4 +1,4 @@
-"""BERT's TensorFlow 2 checkpoints, of the TensorFlow Model Garden up to 2.3, by the names of Google's first code."""
+"""BERT checkpoints of the TensorFlow Model Garden up to 2.3, presented under the names of Google's original code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lmzoo.checkpoints.formats.attention_heads import JoinedHeads
 from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
-_EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # the first layers
+_EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # the first layers, in this order
 _PARTS = {
     "_attention_layer/_query_dense": "attention/self/query",
     "_attention_layer/_key_dense": "attention/self/key",
@@ -23,32 +23,32 @@ _PARTS = {
 
 
 def is_model_garden(checkpoint: TensorFile) -> bool:
-    """Whether a checkpoint is of this kind."""
+    """Whether a checkpoint is one of the Model Garden's."""
     return any(_NAME.fullmatch(name) for name in checkpoint.names())
 
 
 def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
-    """The tensors by the first code's names, heads and their columns as one axis; others keep their names.
+    """The tensors under the original names, with heads and their columns as one axis; other tensors keep their names.
 
     Args:
         checkpoint: the checkpoint.
-        num_heads: how many heads the configuration says there are.
+        num_heads: the number of heads in the configuration.
 
     Raises:
         PresetError: naming the file and the tensor with another number of heads.
     """
     joined = JoinedHeads(checkpoint, num_heads, _heads_axis)
-    return RenamedTensors(checkpoint.path, {_first_name(name): (joined, name) for name in checkpoint.names()})
+    return RenamedTensors(checkpoint.path, {_original_name(name): (joined, name) for name in checkpoint.names()})
 
 
 def _heads_axis(name: str) -> int | None:
-    """Which axis of a tensor is that of the heads."""
-    if match := re.search(r"/attention/self/(?:query|key|value)/(kernel|bias)$", _first_name(name)):
+    """The axis of the heads in a tensor; None if it has no heads."""
+    if match := re.search(r"/attention/self/(?:query|key|value)/(kernel|bias)$", _original_name(name)):
         return 1 if match[1] == "kernel" else 0
-    return 0 if _first_name(name).endswith("/attention/output/dense/kernel") else None
+    return 0 if _original_name(name).endswith("/attention/output/dense/kernel") else None
 
 
-def _first_name(name: str) -> str:
+def _original_name(name: str) -> str:
     if not (match := _NAME.fullmatch(name)):
         return name
     layer, rest = int(match[1]), match[2]

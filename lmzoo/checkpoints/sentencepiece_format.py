@@ -1,48 +1,51 @@
-"""SentencePiece in the files of others."""
+"""SentencePiece in the files of other libraries."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.sentencepiece_rules import clean_up_in, model_proto, with_clean_up
-from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, Json, TokenizerFormat, require, template
+from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerFormat, require, template
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece import SPACE
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # types of SentencePiece's pieces
+if TYPE_CHECKING:
+    import tokenizers
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # SentencePiece's types of tokens
 
 
-class SentencePieceFormat(TokenizerFormat):
-    """A model of SentencePiece's own, which says more than `tokenizer.json`."""
+class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
+    """A file of SentencePiece's own, which says more than `tokenizer.json`."""
 
     tokenizer = SentencePieceTokenizer
     files = (("spiece.model",), ("30k-clean.model",))
     written: ClassVar = {"vocabulary.spm": "spiece.model"}
     file_counts = True
-    instead = WordPieceTokenizer  # of ALBERT's Chinese models
+    instead = WordPieceTokenizer  # in ALBERT's Chinese models
     model_type = "Unigram"
     settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
     only: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
-    # transformers 5 leaves the segments out.
+    # By default, transformers 5 omits the segments.
     also: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     keras_hub = ConfigTable(
         keys={}, only={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
     )
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> dict[str, Any]:
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         return {"model": files[0].read_bytes()}
 
-    def vocabulary_of_pipeline(self, pipeline: Json, special_tokens: Collection[str]) -> dict[str, Any]:
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         """See `TokenizerFormat`.
 
-        The types of pieces are not there, but those that matter show: what is also added, and has the score 0, was a
-        symbol of the user's, and every other piece is an ordinary one.
+        `tokenizer.json` does not hold the types of tokens, but those that matter can be inferred: a token that is also
+        among the added ones, with score 0, was defined by the user, and every other token is a normal one.
         """
         added = {token.get("id") for token in pipeline.get("added_tokens") or []}
         model, proto = pipeline["model"], model_proto()()
@@ -55,21 +58,21 @@ class SentencePieceFormat(TokenizerFormat):
             charsmaps = [step["precompiled_charsmap"] for step in _steps(pipeline) if step.get("type") == "Precompiled"]
             proto.normalizer_spec.precompiled_charsmap = b"".join(map(base64.b64decode, charsmaps))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"expected a vocabulary of pairs, piece and score, and `unk_id` ({error}).") from None
+            raise ValueError(f"expected a vocabulary of pairs, token and score, and `unk_id` ({error}).") from None
         proto.trainer_spec.model_type = 1  # unigram
         proto.trainer_spec.vocab_size = len(proto.pieces)
         proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = -1
         proto.normalizer_spec.name = "precompiled"
         return {"model": proto.SerializeToString(deterministic=True)}
 
-    def settings_of_pipeline(self, pipeline: Json, file: Path) -> dict[str, Any]:
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         steps = _steps(pipeline)
         types = [step.get("type") for step in steps]
         lowercase, keep_accents = "Lowercase" in types, "StripAccents" not in types
         expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
         quotes = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
         known = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
-        # Then SentencePiece's own clean-up, and in some files one that squeezes spaces.
+        # Then comes SentencePiece's own clean-up, and in some files a step that merges spaces.
         for step in steps[len(expected) :]:
             known &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
         if not known:
@@ -84,20 +87,22 @@ class SentencePieceFormat(TokenizerFormat):
             "type": ("Metaspace",),
             "replacement": (SPACE,),
             "prepend_scheme": ("always",),
-            "add_prefix_space": (True,),  # the old name of the same
+            "add_prefix_space": (True,),  # the old name of the same setting
         }
         require(file, "pre_tokenizer.", metaspace, spaces)
         require(file, "model.", pipeline["model"], {"byte_fallback": (False,)})
         return {"lowercase": lowercase, "keep_accents": keep_accents}
 
-    def pipeline(self, tokenizer: SentencePieceTokenizer) -> Any:
-        """See `TokenizerFormat`: other segmentations of equal score, and "9," stays whole."""
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
+        """See `TokenizerFormat`. It may choose another segmentation of the same score, and keeps "9," whole."""
+        import tokenizers
+        from tokenizers import decoders, models, normalizers, pre_tokenizers
 
         proto = model_proto().FromString(tokenizer.model)
-        pieces = [(piece.piece, piece.score) for piece in proto.pieces]
-        backend = Tokenizer(models.Unigram(pieces, tokenizer.token_to_id(tokenizer.unk_token), byte_fallback=False))
-        steps: list[Any] = [normalizers.Replace(quote, '"') for quote in QUOTES]
+        tokens = [(piece.piece, piece.score) for piece in proto.pieces]
+        unknown = tokenizer.token_to_id(tokenizer.unk_token)
+        backend = tokenizers.Tokenizer(models.Unigram(tokens, unknown, byte_fallback=False))
+        steps: list[normalizers.Normalizer] = [normalizers.Replace(quote, '"') for quote in QUOTES]
         steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
         steps += [normalizers.Lowercase()] if tokenizer.lowercase else []
         charsmap = proto.normalizer_spec.precompiled_charsmap
@@ -109,7 +114,7 @@ class SentencePieceFormat(TokenizerFormat):
         backend.post_processor, backend.decoder = template(tokenizer), decoders.Metaspace(SPACE, "always")
         return backend
 
-    def lists(self, vocabulary: Mapping[str, Any]) -> dict[str, list[str]]:
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         return {"tokens": [piece.piece for piece in model_proto().FromString(vocabulary["model"]).pieces]}
 
     def symbols(self, tokenizer: SentencePieceTokenizer) -> set[str]:
@@ -117,13 +122,13 @@ class SentencePieceFormat(TokenizerFormat):
         return {piece.piece for piece in pieces if piece.type == _USER_DEFINED}
 
     def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
-        told = clean_up_in(tokenizer.model) or {"lowercase": lowercase()}  # KerasHub has no settings for it
-        return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **told})
+        clean_up = clean_up_in(tokenizer.model) or {"lowercase": lowercase()}  # KerasHub has no settings for it
+        return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up})
 
-    def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[dict[str, Any], Tokenizer]:
+    def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         return super().to_keras_hub(with_clean_up(tokenizer), name)
 
 
-def _steps(pipeline: Json) -> list[dict[str, Any]]:
+def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:
     normalizer = pipeline.get("normalizer") or {}
     return normalizer.get("normalizers") or [normalizer]

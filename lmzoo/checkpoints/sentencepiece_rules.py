@@ -1,4 +1,4 @@
-"""ALBERT's clean-up of texts as rules of the SentencePiece model itself, for a library that does nothing before it."""
+"""ALBERT's clean-up of texts as rules in the SentencePiece model, for libraries that run nothing before the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map
 
-# How the rules are called in the model: what they do would be hard to tell from them.
+# The name of the rules in the model. It tells the settings, which would be hard to infer from the rules.
 _NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"
 _KNOWN_NAME = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(True|False)"))
 
@@ -23,9 +23,9 @@ def model_proto() -> Any:
 
 
 def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
-    """The tokenizer with a model that cleans texts by itself, by rules that do both clean-ups in one step.
+    """Returns the tokenizer with a model that cleans texts itself, by rules that do both clean-ups in one step.
 
-    No rule can say that letters of Hangul come together once an accent between them is gone: those stay apart.
+    No rule can join letters of Hangul once an accent between them is removed: they stay separate.
 
     Raises:
         PresetError: if there are no such rules.
@@ -46,24 +46,26 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     spec, characters = proto.normalizer_spec, character_map(**settings)
     own = _normalizer(normalizer_spec=spec)
     sources = [source for source, _ in own.decompile()] if spec.precompiled_charsmap else []
-    sources += _more_beginnings(sources, characters)
+    sources += _uncleaned(sources, characters)
     sources = list(dict.fromkeys([*sources, *map(chr, characters.changes()), *QUOTES]))
     results = own.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
     rules = [(source, result) for source, result in zip(sources, results, strict=True) if source != result]
     both = _normalizer(norm_map=rules)
     if both.normalize(sources) != results:
-        raise PresetError(f"SentencePiece has no rules for {settings} beside those of the model, {spec.name!r}.")
+        raise PresetError(f"SentencePiece cannot add rules for {settings} to those of the model, {spec.name!r}.")
     spec.precompiled_charsmap = type(spec).FromString(both.serialized_normalizer_spec()).precompiled_charsmap
     spec.remove_extra_whitespaces = True
     spec.name = _NAME.format(**settings)
     return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **tokenizer.get_config())
 
 
-def _more_beginnings(sources: list[str], characters: CharacterMap) -> list[str]:
-    """What a rule for several characters is for once cleaned: a capital with an accent, a syllable with a letter.
+def _uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
+    """Strings to which one of the model's rules applies only after the clean-up.
+
+    Their first character, such as a capital with an accent or a syllable, becomes the beginning of a rule's source.
 
     Args:
-        sources: what the model's rules are for.
+        sources: the strings that the model's rules replace.
         characters: the clean-up.
     """
     before = defaultdict(list)
@@ -79,10 +81,10 @@ def _more_beginnings(sources: list[str], characters: CharacterMap) -> list[str]:
 
 
 def _normalizer(**source: Any) -> Any:
-    """SentencePiece's rules alone, without what it does with spaces."""
+    """SentencePiece's normalizer with its rules alone: spaces are left as they are."""
     import sentencepiece
 
-    sentencepiece.set_min_log_level(1)  # it would tell how many rules there are
+    sentencepiece.set_min_log_level(1)  # it would log the number of rules
     try:
         return sentencepiece.SentencePieceNormalizer(
             **source, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
@@ -92,6 +94,6 @@ def _normalizer(**source: Any) -> Any:
 
 
 def clean_up_in(model: bytes) -> dict[str, bool] | None:
-    """The settings of a tokenizer whose clean-up is in its model's rules; None if none of ours is."""
+    """The settings of the clean-up that `with_clean_up` put into a model's rules; None if it did not."""
     match = _KNOWN_NAME.fullmatch(model_proto().FromString(model).normalizer_spec.name)
     return {"lowercase": match[1] == "True", "keep_accents": match[2] == "True"} if match else None

@@ -1,19 +1,20 @@
-"""Tokenizers from the files in a checkpoint's directory, whatever its format, and back to such files."""
+"""Reads the tokenizer in a checkpoint's directory, whatever its format, and writes such files."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.formats.sharded import file_beside
 from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from lmzoo.checkpoints.known_tokenizers import format_in, format_of
 from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE, check_tokens, read_settings, write_settings
-from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, Json, TokenizerFormat
+from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.vocabulary_files import has_file, naming
 from lmzoo.checkpoints.word_format import read_words, write_words
 from lmzoo.errors import MissingTokenizerError, PresetError
@@ -21,7 +22,7 @@ from lmzoo.files.preset_files import CONFIG_FILE, read_json
 from lmzoo.text import SpecialTokens, Tokenizer
 from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
 
-# A table of embeddings is made larger by less than this, to be a multiple of some number.
+# Tables of embeddings are padded to a multiple of some number, by fewer rows than this.
 _PADDING = 128
 _FAIRSEQ = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/"
 
@@ -33,23 +34,23 @@ def read_tokenizer(
     max_characters: int = 50,
     special_tokens: SpecialTokens | None = None,
 ) -> Tokenizer:
-    """The tokenizer whose files are in a checkpoint's directory.
+    """Reads the tokenizer whose files are in a checkpoint's directory.
 
-    Where they do not say whether to lower-case: with Hugging Face's files text is lower-cased, as in transformers. With
-    others, "cased" or "uncased" in the name of the directory or the checkpoint counts, and where neither is there, text
+    If the files do not say whether to lower-case: with Hugging Face's files text is lower-cased, as in transformers.
+    With others, "cased" or "uncased" in the name of the directory or the checkpoint decides; if neither is there, text
     is lower-cased unless the vocabulary has capital letters.
 
     Args:
         directory: the checkpoint's.
-        cls: the family's tokenizer. For ALBERT's, files of WordPiece are taken, too.
-        vocabulary_size: rows of the model's table of tokens, which may be more than there are tokens, as in
-            transformers, but for ELMo. None to accept any, and for an ELMo that reads characters.
-        max_characters: symbols of a word, for such an ELMo.
-        special_tokens: the family's, if they are not those of the class.
+        cls: the family's tokenizer. For ALBERT's, files of WordPiece are accepted, too.
+        vocabulary_size: rows of the model's table of token embeddings. There may be more rows than tokens, as in
+            transformers, except for ELMo. None to accept any number, and for an ELMo that reads characters.
+        max_characters: characters of a word, for such an ELMo.
+        special_tokens: the family's special tokens, if they are not those of the class.
 
     Raises:
-        PresetError: naming the file and what is wrong: nothing there, damaged, a repeated token, too many tokens, other
-            special tokens than ours, or settings that ours cannot follow.
+        PresetError: naming the file and what is wrong: it is missing or damaged, a token is repeated, there are too
+            many tokens, special tokens are not ours, or a setting is not supported.
     """
     words = issubclass(cls, WordLevelTokenizer)
     with naming(directory):
@@ -66,12 +67,12 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int,
     """Writes a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
 
     They are vocab.txt, vocab.json and merges.txt, or spiece.model, each with tokenizer.json and tokenizer_config.json;
-    for ELMo vocab.txt alone, or nothing if it reads characters.
+    for ELMo they are vocab.txt alone, or nothing if it reads characters.
 
     Args:
         tokenizer: one of `lmzoo.text`.
-        directory: where to.
-        sequence_length: the most tokens of a row.
+        directory: where to write.
+        sequence_length: the maximum length of a sequence.
         peer_class: name of the tokenizer's class in transformers, if it is not the usual one.
 
     Example:
@@ -112,13 +113,12 @@ def _read(directory: Path, cls: type[Tokenizer], special: SpecialTokens) -> tupl
 
 
 def _read_others(
-    directory: Path, formats: Sequence[TokenizerFormat], pipeline: Json | None, special: SpecialTokens
+    directory: Path, formats: Sequence[TokenizerFormat], pipeline: JsonObject | None, special: SpecialTokens
 ) -> tuple[Tokenizer, Path]:
-    told = special  # of the first format, the family's
-    format, file, vocabulary = _find_vocabulary(directory, formats, pipeline, told)
-    if format is not formats[0]:
-        told = {}
-    settings: dict[str, Any] = {**read_settings(directory, format, pipeline), **told}
+    format, file, vocabulary = _find_vocabulary(directory, formats, pipeline, special)
+    settings = read_settings(directory, format, pipeline)
+    if format is formats[0]:
+        settings |= special
     with naming(file):
         tokenizer = format.tokenizer(**vocabulary, **settings)
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
@@ -129,17 +129,16 @@ def _read_others(
 
 
 def _find_vocabulary(
-    directory: Path, formats: Sequence[TokenizerFormat], pipeline: Json | None, special: SpecialTokens
-) -> tuple[TokenizerFormat, Path, dict[str, Any]]:
-    """The format, the file that told it, and the constructor's arguments that hold the vocabulary.
+    directory: Path, formats: Sequence[TokenizerFormat], pipeline: JsonObject | None, special: SpecialTokens
+) -> tuple[TokenizerFormat, Path, Arguments]:
+    """Finds the format, the file of the vocabulary, and the constructor's arguments that hold it.
 
     Args:
         directory: the checkpoint's.
-        formats: those to look for; the first one whose files are there is taken.
-        pipeline: the content of tokenizer.json, if there is one. Then its class and vocabulary count, as in
-            transformers, but for formats whose own file says more. If there are both, and they differ, a notice says
-            so.
-        special: special tokens of the first format.
+        formats: those to look for, the family's first; the first one whose files are there is taken.
+        pipeline: the content of tokenizer.json, if there is one. Its class and vocabulary then take precedence, as in
+            transformers, except over files that say more. If there are both, and they differ, a warning says so.
+        special: special tokens of the family's format.
 
     Raises:
         PresetError: if there is none, or a file is damaged.
@@ -152,40 +151,40 @@ def _find_vocabulary(
     if not found and pipeline is None:
         raise MissingTokenizerError(_nothing(directory, [names for _, names in sets]))
     format = found[0][0] if found else formats[0]
-    ways: list[tuple[Path, dict[str, Any]]] = []
+    sources: list[tuple[Path, Arguments]] = []
     if pipeline is not None:
         file = directory / PIPELINE_FILE
         blank: Any = format.tokenizer
         kept = blank(**(special if format is family else {})).special_tokens
         with naming(file):
-            ways.append((file, format.vocabulary_of_pipeline(pipeline, kept)))
+            sources.append((file, format.vocabulary_of_pipeline(pipeline, kept)))
     if found:
         files = [file_beside(directory, name) for name in found[0][1]]
         with naming(files[0]):
-            ways.append((files[0], format.vocabulary_of_files(files)))
-    file, vocabulary = ways[-1 if format.file_counts else 0]
-    if len(ways) == 2:
-        _compare(format, ways, file)
+            sources.append((files[0], format.vocabulary_of_files(files)))
+    file, vocabulary = sources[-1 if format.file_counts else 0]
+    if len(sources) == 2:
+        _compare(format, sources, file)
     return format, file, vocabulary
 
 
-def _compare(format: TokenizerFormat, ways: Sequence[tuple[Path, Mapping[str, Any]]], kept: Path) -> None:
-    """Gives notice of files in one directory that give other ids to one text."""
-    (pipeline, one), (file, other) = ((path, _lists(format, path, vocabulary)) for path, vocabulary in ways)
+def _compare(format: TokenizerFormat, sources: Sequence[tuple[Path, Arguments]], kept: Path) -> None:
+    """Warns if two files in a directory give different ids to the same text."""
+    (pipeline, one), (file, other) = ((path, _lists(format, path, vocabulary)) for path, vocabulary in sources)
     for what, first in one.items():
         pairs = enumerate(itertools.zip_longest(first, other[what]))
         if differing := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
             number, a, b = differing
             warnings.warn(
                 f"{pipeline} and {file.name} hold different {what}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
-                f"depend on which of them a library reads, here {kept.name}. Delete the one that the model was not "
-                "trained with.",
+                f"depend on the file that a library reads; lmzoo reads {kept.name}. Delete the one that was not used "
+                "in training.",
                 stacklevel=2,
             )
             return
 
 
-def _lists(format: TokenizerFormat, file: Path, vocabulary: Mapping[str, Any]) -> dict[str, list[str]]:
+def _lists(format: TokenizerFormat, file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
     with naming(file):
         return format.lists(vocabulary)
 
@@ -199,14 +198,14 @@ def _nothing(directory: Path, sets: list[tuple[str, ...]]) -> str:
 
 
 def _lowercase(directory: Path, file: Path, tokenizer: Tokenizer) -> bool:
-    """Whether to lower-case, for files that do not say."""
+    """Guesses whether to lower-case, for files that do not say."""
     capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if has_file(directory, CONFIG_FILE) and "model_type" in read_json(directory, CONFIG_FILE):  # Hugging Face's
         if capital is not None:
             warnings.warn(
-                f"{directory}: text is lower-cased, as in transformers, for want of `do_lower_case` in "
-                f"{SETTINGS_FILE}. But {file.name} has tokens with capitals, such as {capital!r}. If it should not be, "
-                "say so there.",
+                f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "
+                f"But {file.name} has tokens with capitals, such as {capital!r}. If text should keep its case, set it "
+                "to false there.",
                 stacklevel=2,
             )
         return True

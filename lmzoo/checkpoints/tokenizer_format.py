@@ -1,41 +1,46 @@
-"""How one of our tokenizers stands in the files of other libraries: what a record of it says."""
+"""The base class of formats of tokenizers: how other libraries store one of ours."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.errors import PresetError
 from lmzoo.text import Tokenizer
 
+if TYPE_CHECKING:
+    import tokenizers
+    from tokenizers.processors import TemplateProcessing
+
+T = TypeVar("T", bound=Tokenizer)
 PIPELINE_FILE = "tokenizer.json"  # a whole tokenizer, as Hugging Face's `tokenizers` writes it
 KERAS_HUB_IGNORED = ("name", "trainable", "dtype", "config_file", "sequence_length", "special_tokens_in_strings")
-Json = Mapping[str, Any]
 
 
-class TokenizerFormat(ABC):
-    """One of our tokenizers in the files of transformers, Google, fairseq and KerasHub.
+class TokenizerFormat(ABC, Generic[T]):
+    """How one of our tokenizers is stored in the files of transformers, Google, fairseq and KerasHub.
 
     `tokenizer.json` must do what ours does: whatever would give other ids is an error that names the part.
 
     Attributes:
         tokenizer: our class.
-        files: sets of files that make a vocabulary together, the one to name in messages first.
-        written: our files -> what they are called there.
-        file_counts: whether the vocabulary's own file counts more than `tokenizer.json`.
-        instead: another class whose files the family's models may have.
+        files: sets of files that hold a vocabulary together; messages name the first file of a set.
+        written: our files -> their names in other libraries.
+        file_counts: whether the vocabulary's own file takes precedence over `tokenizer.json`.
+        instead: another class of tokenizers that the family's models may have.
         model_type: type of the model in `tokenizer.json`.
         tokens: attribute of a tokenizer in transformers -> ours.
-        settings: key of tokenizer_config.json -> our argument, and what transformers takes for a missing key.
-        only: key of tokenizer_config.json -> the values that it may have, the first being the one to write.
-        also: other keys of tokenizer_config.json to write.
-        keras_hub: its settings in KerasHub.
+        settings: key of tokenizer_config.json -> our argument, and the value that transformers assumes for a missing
+            key.
+        only: key of tokenizer_config.json -> the values that it may have; the first one is written.
+        also: other keys to write into tokenizer_config.json.
+        keras_hub: the table of its configuration in KerasHub.
     """
 
-    tokenizer: ClassVar[type[Tokenizer]]
+    tokenizer: type[T]
     files: ClassVar[tuple[tuple[str, ...], ...]]
     written: ClassVar[Mapping[str, str]]
     file_counts: ClassVar[bool] = False
@@ -50,67 +55,67 @@ class TokenizerFormat(ABC):
         "pad_token": "pad_token",
         "unk_token": "unk_token",
     }
-    settings: ClassVar[Mapping[str, tuple[str, Any]]] = {}
-    only: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    also: ClassVar[Mapping[str, Any]] = {}
+    settings: ClassVar[Mapping[str, tuple[str, bool | None]]] = {}
+    only: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    also: ClassVar[Mapping[str, object]] = {}
     keras_hub: ClassVar[ConfigTable]
 
     @abstractmethod
-    def vocabulary_of_files(self, files: Sequence[Path]) -> dict[str, Any]:
-        """The constructor's arguments that hold the vocabulary, from one of the sets of `files`."""
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        """Reads the constructor's arguments that hold the vocabulary from one of the sets of `files`."""
 
     @abstractmethod
-    def vocabulary_of_pipeline(self, pipeline: Json, special_tokens: Collection[str]) -> dict[str, Any]:
-        """The same from the content of `tokenizer.json`, for a tokenizer with some special tokens."""
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        """Reads the same from the content of `tokenizer.json`, for a tokenizer with these special tokens."""
 
     @abstractmethod
-    def settings_of_pipeline(self, pipeline: Json, file: Path) -> dict[str, Any]:
-        """The constructor's other arguments, from the content of `tokenizer.json`.
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        """Reads the constructor's other arguments from the content of `tokenizer.json`.
 
         Raises:
-            PresetError: naming the part of the file that ours cannot follow.
+            PresetError: naming the part of the file that ours does not support.
         """
 
     @abstractmethod
-    def pipeline(self, tokenizer: Any) -> Any:
-        """The `tokenizers.Tokenizer` that `tokenizer.json` holds."""
+    def pipeline(self, tokenizer: T) -> tokenizers.Tokenizer:
+        """The tokenizer to write into `tokenizer.json`."""
 
-    def lists(self, vocabulary: Mapping[str, Any]) -> dict[str, list[str]]:
-        """What two files of one vocabulary must have alike, in words for messages."""
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
+        """The lists that must be equal in two files of the same vocabulary, by what messages call them."""
         return {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}
 
-    def symbols(self, tokenizer: Any) -> set[str]:
-        """Tokens beside the special ones that transformers keeps whole, and ours may split."""
+    def symbols(self, tokenizer: T) -> set[str]:
+        """Tokens other than the special ones that transformers keeps whole, and ours may split."""
         return set()
 
-    def takes_space(self, tokenizer: Any, token: str, flags: Json, file: Path) -> bool:
-        """Whether ours takes the space before an added token, of which a file says that it stays.
+    def takes_space(self, tokenizer: T, token: str, flags: JsonObject, file: Path) -> bool:
+        """Whether ours includes the space before an added token in it, although a file says that it does not.
 
         Raises:
-            PresetError: if ours leaves the space, and the file says that it goes.
+            PresetError: if a file says that the space is included, and ours does not include it.
         """
-        return False  # to most, white space is nothing
+        return False  # most tokenizers ignore white space
 
-    def of_keras_hub(self, tokenizer: Any, lowercase: Callable[[], bool]) -> Tokenizer:
-        """A tokenizer as it was read from a preset of KerasHub's, with what is said elsewhere.
+    def of_keras_hub(self, tokenizer: T, lowercase: Callable[[], bool]) -> Tokenizer:
+        """Completes a tokenizer from a preset of KerasHub's with settings that its configuration does not hold.
 
         Args:
-            tokenizer: with its vocabulary.
+            tokenizer: the tokenizer, with its vocabulary.
             lowercase: guesses whether to lower-case.
         """
         return tokenizer
 
-    def to_keras_hub(self, tokenizer: Any, name: str) -> tuple[dict[str, Any], Tokenizer]:
-        """The configuration and the tokenizer whose files a class of KerasHub, called `name`, can read.
+    def to_keras_hub(self, tokenizer: T, name: str) -> tuple[Arguments, Tokenizer]:
+        """The configuration, and the tokenizer whose files to write, for KerasHub's class `name`.
 
         Raises:
-            PresetError: if there are none.
+            PresetError: if that class cannot do the same.
         """
         return self.keras_hub.write(tokenizer.get_config(), "KerasHub"), tokenizer
 
 
-def require(file: Path, part: str, stored: Any, expected: Mapping[str, tuple[Any, ...]]) -> None:
-    """Checks the values of some keys; one that is missing, but for the type, has the first of those expected.
+def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[object, ...]]) -> None:
+    """Checks the values of some keys. A missing key, other than the type, has the first of the expected values.
 
     Raises:
         PresetError: naming the first key with another value.
@@ -119,12 +124,12 @@ def require(file: Path, part: str, stored: Any, expected: Mapping[str, tuple[Any
     for key, allowed in expected.items():
         if (value := stored.get(key, None if key == "type" else allowed[0])) not in allowed:
             raise PresetError(
-                f"{file}: `{part}{key}` is {value!r:.80}, but ours can only follow {' or '.join(map(repr, allowed))}."
+                f"{file}: `{part}{key}` is {value!r:.80}, but lmzoo supports only {' or '.join(map(repr, allowed))}."
             )
 
 
-def template(tokenizer: Tokenizer) -> Any:
-    """The step of `tokenizers` that puts the start and end tokens around one text or two."""
+def template(tokenizer: Tokenizer) -> TemplateProcessing:
+    """The step of `tokenizers` that adds the start and end tokens to one text or two."""
     from tokenizers import processors
 
     start, end = tokenizer.start_token, tokenizer.end_token

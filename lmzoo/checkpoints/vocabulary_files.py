@@ -1,4 +1,4 @@
-"""Reading the files of a vocabulary: what all of them need."""
+"""Reads the files of vocabularies, and names them in errors."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ def has_file(directory: Path, name: str) -> bool:
     """Whether a file is in a directory.
 
     Raises:
-        PresetError: if it is a link that leads out of it.
+        PresetError: if it is a link out of the directory.
     """
     return file_beside(directory, name).is_file()
 
 
 def read_lines(file: Path) -> list[str]:
-    """Lines of a text file."""
-    # Split at "\n" only: a token may hold other characters that splitlines() takes for line ends.
+    """The lines of a UTF-8 file."""
+    # Split at "\n" only: tokens may hold other characters at which splitlines() would split.
     return [line.rstrip("\r") for line in file.read_bytes().decode().removesuffix("\n").split("\n")]
 
 
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """Lets errors name the file.
+    """Turns errors in the body into errors that name the file.
 
     Raises:
-        PresetError: instead of other errors.
+        PresetError: in place of other errors.
     """
     try:
         yield

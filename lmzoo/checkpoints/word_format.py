@@ -1,4 +1,4 @@
-"""Tokenizers of words in the files of bilm-tf and AllenNLP: a list of words, or nothing for one of characters."""
+"""Tokenizers of bilm-tf's and AllenNLP's ELMo: a list of words, or no file if the model reads characters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from lmzoo.text.tokenizers.word_level import VOCABULARY_FILE
 def read_words(
     directory: Path, cls: type[Tokenizer], vocabulary_size: int | None, max_characters: int
 ) -> tuple[Tokenizer, Path]:
-    """A tokenizer, and the file that it is from.
+    """Reads a tokenizer, and returns it with its file.
 
     Args:
         directory: the checkpoint's.
-        cls: the family's.
-        vocabulary_size: of a model that reads words, whatever the family's tokenizer is; None if it is not known.
-        max_characters: symbols of a word, for such a model.
+        cls: the family's tokenizer.
+        vocabulary_size: vocabulary size of a model that reads words; None if the model reads characters, or if it is
+            unknown.
+        max_characters: characters of a word, for a model that reads them.
 
     Raises:
         PresetError: naming the file and what is wrong.
@@ -38,7 +39,7 @@ def read_words(
 
 
 def write_words(tokenizer: Tokenizer, directory: Path) -> None:
-    """Writes vocab.txt, or nothing for a tokenizer of characters."""
+    """Writes vocab.txt, or nothing for a tokenizer that splits words into characters."""
     tokenizer.save_assets(directory)
     if (file := directory / VOCABULARY_FILE).is_file():
         file.replace(directory / "vocab.txt")

@@ -1,21 +1,24 @@
-"""WordPiece in the files of others."""
+"""WordPiece in the files of other libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, Json, TokenizerFormat, require, template
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
+from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerFormat, require, template
 from lmzoo.checkpoints.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.text import Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.tokenizer import in_order
 
+if TYPE_CHECKING:
+    import tokenizers
 
-class WordPieceFormat(TokenizerFormat):
-    """Tokens as the lines of a file."""
+
+class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
+    """A file with one token per line."""
 
     tokenizer = WordPieceTokenizer
     files = (("vocab.txt",), ("vocab_chinese.txt",))
@@ -31,7 +34,7 @@ class WordPieceFormat(TokenizerFormat):
         defaults={"lowercase": False, "strip_accents": False},
         only={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)},
         ignored=KERAS_HUB_IGNORED,
-        # It knows the special tokens but for this one, and keeps them whole only if told to.
+        # KerasHub knows the other special tokens, and keeps them whole only if told to.
         written={
             "vocabulary": None,
             "special_tokens": [WordPieceTokenizer.unk_token],
@@ -39,14 +42,14 @@ class WordPieceFormat(TokenizerFormat):
         },
     )
 
-    def vocabulary_of_files(self, files: Sequence[Path]) -> dict[str, Any]:
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         return {"vocabulary": [line.rstrip() for line in read_lines(files[0])]}
 
-    def vocabulary_of_pipeline(self, pipeline: Json, special_tokens: Collection[str]) -> dict[str, Any]:
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         return {"vocabulary": in_order(pipeline["model"]["vocab"])}
 
-    def settings_of_pipeline(self, pipeline: Json, file: Path) -> dict[str, Any]:
-        normalizer = pipeline.get("normalizer")
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        normalizer = pipeline.get("normalizer") or {}
         expected = {"type": ("BertNormalizer",), "clean_text": (True,), "handle_chinese_chars": (True,)}
         require(file, "normalizer.", normalizer, expected)
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
@@ -58,7 +61,7 @@ class WordPieceFormat(TokenizerFormat):
         require(file, "model.", pipeline["model"], model)
         return {"lowercase": normalizer.get("lowercase", True), "strip_accents": normalizer.get("strip_accents")}
 
-    def pipeline(self, tokenizer: WordPieceTokenizer) -> Any:
+    def pipeline(self, tokenizer: WordPieceTokenizer) -> tokenizers.Tokenizer:
         import tokenizers
         from tokenizers import decoders
 
@@ -66,10 +69,10 @@ class WordPieceFormat(TokenizerFormat):
         backend.post_processor, backend.decoder = template(tokenizer), decoders.WordPiece(tokenizer.continuation_prefix)
         return backend
 
-    def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[dict[str, Any], Tokenizer]:
+    def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         config, _ = super().to_keras_hub(tokenizer, name)
         if config["strip_accents"] is None:
             config["strip_accents"] = config["lowercase"]
         if strange := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
-            raise PresetError(f"KerasHub's {name} cannot read the token {strange!r}: it strips white space at the end.")
+            raise PresetError(f"KerasHub's {name} cannot read the token {strange!r}: it strips trailing white space.")
         return config, tokenizer

@@ -1,4 +1,4 @@
-"""Checkpoints and presets from any format to any other: `lmzoo.convert`, `lmzoo.verify` and `lmzoo.save_checkpoint`."""
+"""Conversion of checkpoints and presets: `lmzoo.convert`, `lmzoo.verify` and `lmzoo.save_checkpoint`."""
 
 from lmzoo.conversion.checkpoint_writer import save_checkpoint
 from lmzoo.conversion.converting import convert

@@ -1,4 +1,4 @@
-"""Models to files of other libraries."""
+"""Writes models in the formats of other libraries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 
+from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.engine import Layout, tensors_of, weights_of
 from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
@@ -31,7 +32,7 @@ from lmzoo.layers import MaskedLMHead
 from lmzoo.presets.loading import save_preset
 from lmzoo.text import Preprocessor
 
-Tensors = Iterable[tuple[str, np.ndarray]]
+Tensors: TypeAlias = Iterable[tuple[str, np.ndarray]]
 
 _TOKENIZER_FILES = {
     "added_tokens.json", "merges.txt", "special_tokens_map.json", "spiece.model", "tokenizer.json",
@@ -50,7 +51,7 @@ def save_checkpoint(
 
     Args:
         model: a backbone or a task.
-        directory: where to. A failure leaves what was there untouched.
+        directory: where to write. If writing fails, what was there stays untouched.
         to: `"hf"` for Hugging Face's transformers, `"keras_hub"` for KerasHub (backbones only), `"tf1"` for Google's
             BERT and ALBERT code, `"bilm"` for AllenNLP's and bilm-tf's ELMo, `"keras"` for a preset of lmzoo.
         overwrite: whether an existing directory may be replaced.
@@ -81,12 +82,10 @@ def save_checkpoint(
     kind = "bilm_tokens" if tokens else writer.kind
     if kind not in family.checkpoints:
         kinds = [name for name, other in _WRITERS.items() if other.kind in family.checkpoints]
-        raise PresetError(
-            f"There are no {to} files of the family {family.name!r}: it has {', '.join(kinds) or 'none'}."
-        )
+        raise PresetError(f"The family {family.name!r} has no format {to!r}: it has {', '.join(kinds) or 'none'}.")
     format = family.checkpoints[kind]
-    said, more = format.complete(backbone.config)
-    config = _config(format, dataclasses.replace(backbone.config, **said))
+    changes, more = format.complete(backbone.config)
+    config = _config(format, dataclasses.replace(backbone.config, **changes))
     weights = weights_of(model)
     if not getattr(model, "uses_pooler", True):
         weights = {path: weight for path, weight in weights.items() if not path.startswith(format.optional)}
@@ -100,49 +99,47 @@ def save_checkpoint(
     files = writer.files(family)
     with atomic_directory(directory, marker=files[0], owns=set(files), overwrite=overwrite) as target:
         writer.model(target, model, family, config, itertools.chain(tensors_of(format, weights, head), more.items()))
-        if preprocessor is not None:
+        if preprocessor is not None and writer.tokenizer is not None:
             writer.tokenizer(target, preprocessor, family)
     if to == "tf1" and getattr(model, "labels", None):
         warnings.warn(
-            "A TensorFlow 1 checkpoint has no place for the names of labels: say `labels=` when you load it.",
+            "A TensorFlow 1 checkpoint has no place for the names of labels: pass `labels=` when you load it.",
             stacklevel=2,
         )
 
 
 def _check_head(model: keras.Model, backbone: keras.Model, to: str) -> None:
-    """Checks that other libraries compute what the head does: they have no word for its arguments."""
-    told: dict[str, tuple[Any, Any]] = {"pooling": (getattr(model, "pooling", "first"), "first")}
+    """Checks that the head's arguments are those that other libraries always use: their files cannot hold others."""
+    fixed: dict[str, tuple[object, object]] = {"pooling": (getattr(model, "pooling", "first"), "first")}
     if to != "hf":
-        told["multi_label"] = (getattr(model, "multi_label", False), False)
+        fixed["multi_label"] = (getattr(model, "multi_label", False), False)
     if isinstance(model.head, MaskedLMHead):
         names = ("activation", "layer_norm_epsilon")
-        told |= {name: (getattr(model.head, name), getattr(backbone.config, name)) for name in names}
+        fixed |= {name: (getattr(model.head, name), getattr(backbone.config, name)) for name in names}
     if objective := getattr(model, "objective", None):
-        told["objective"] = (objective, family_of(backbone).objective)
-    for name, (found, expected) in told.items():
+        fixed["objective"] = (objective, family_of(backbone).objective)
+    for name, (found, expected) in fixed.items():
         if found != expected:
             raise PresetError(
-                f"The format {to!r} cannot say `{name}={found!r}` of a {type(model).__name__}: it means {expected!r} "
-                "there. Save `task.backbone`."
+                f"The format {to!r} cannot express `{name}={found!r}` of a {type(model).__name__}: there it is always "
+                f"{expected!r}. Save `task.backbone`."
             )
 
 
-def _config(format: Layout, config: Any) -> dict[str, Any]:
-    """The file's configuration, proven to say all that ours does."""
+def _config(format: Layout, config: Any) -> Arguments:
+    """The configuration to write, after a check that reading it gives back ours."""
     ours = dataclasses.asdict(config)
     stored = format.config.write(ours, format.name)
     untold = {name: ours[name] for name in format.config.untold}
     again = dataclasses.asdict(type(config)(**{**format.config.read(stored, "the file"), **untold}))
     if lost := sorted(name for name, value in ours.items() if again[name] != value):
         raise PresetError(
-            f"The format {format.name!r} cannot say `{lost[0]}={ours[lost[0]]!r}`: it means {again[lost[0]]!r} there."
+            f"The format {format.name!r} cannot express `{lost[0]}={ours[lost[0]]!r}`: there it is {again[lost[0]]!r}."
         )
     return stored
 
 
-def _write_hugging_face(
-    target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors
-) -> None:
+def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     head, names = getattr(model, "head_kind", None), names_in_transformers(family)
     if head == "regression":
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
@@ -160,13 +157,13 @@ def _write_hugging_face(
     write_safetensors(target / "model.safetensors", tensors)
 
 
-def _write_google(target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
+def _write_google(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     config_file, weights_file = google_files(family)
     write_json(target, config_file, config)
     write_tensorflow_checkpoint(target / weights_file, tensors)
 
 
-def _write_bilm(target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors) -> None:
+def _write_bilm(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     nested: dict[str, Any] = {}
     for key, value in config.items():
         *path, last = key.split(".")
@@ -178,9 +175,7 @@ def _write_bilm(target: Path, model: keras.Model, family: Family, config: dict[s
     write_hdf5(target / "weights.hdf5", tensors)
 
 
-def _write_keras_hub(
-    target: Path, model: keras.Model, family: Family, config: dict[str, Any], tensors: Tensors
-) -> None:
+def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     name = f"{keras_hub_prefix(family)}Backbone"
     write_json(target, CONFIG_FILE, {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"})
     write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
@@ -196,10 +191,6 @@ def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family:
     write_keras_hub_tokenizer(preprocessor.tokenizer, target, f"{keras_hub_prefix(family)}Tokenizer")
 
 
-def _write_no_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
-    pass
-
-
 def _files_of_google(family: Family) -> list[str]:
     config_file, weights_file = google_files(family)
     weights = [f"{weights_file}.{end}" for end in ("index", "data-00000-of-00001")]
@@ -212,16 +203,15 @@ class _Writer:
 
     Attributes:
         kind: its key in `Family.checkpoints`.
-        files: from a family to the names of the files in a directory of the format, the first being the one that tells
-            the format.
-        model: writes model and configuration.
-        tokenizer: writes the tokenizer, if there is one.
+        files: names of the files in a directory of the format, for a family; the first one identifies the format.
+        model: writes the weights and the configuration.
+        tokenizer: writes the tokenizer; None if the format has none.
     """
 
     kind: str
     files: Callable[[Family], Sequence[str]]
-    model: Callable[[Path, keras.Model, Family, dict[str, Any], Tensors], None]
-    tokenizer: Callable[[Path, Preprocessor, Family], None]
+    model: Callable[[Path, keras.Model, Family, Arguments, Tensors], None]
+    tokenizer: Callable[[Path, Preprocessor, Family], None] | None = None
 
 
 _WRITERS = {
@@ -235,5 +225,5 @@ _WRITERS = {
     "keras_hub": _Writer(
         "keras_hub", lambda family: [CONFIG_FILE, *PRESET_ENTRIES], _write_keras_hub, _write_keras_hub_tokenizer
     ),
-    "bilm": _Writer("bilm", lambda family: ["options.json", "weights.hdf5"], _write_bilm, _write_no_tokenizer),
+    "bilm": _Writer("bilm", lambda family: ["options.json", "weights.hdf5"], _write_bilm),
 }

@@ -1,10 +1,9 @@
-"""From any format to any other."""
+"""Converts from any format to any other."""
 
 from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import keras
 
@@ -38,21 +37,21 @@ def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite
 
 
 def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
-    """All that a source holds but for the values of the weights.
+    """Builds the model in a source, without reading the values of its weights.
 
     Args:
         opened: what `lmzoo.presets.loading.open_source` returns.
 
     Returns:
-        The task whose head is stored, or the backbone if there is none that can be loaded; and the preprocessor, or
+        The task whose head is stored, or the backbone if there is no head that can be loaded; and the preprocessor, or
         None without tokenizer files.
     """
     try:
         preprocessor = opened.preprocessor()
     except MissingTokenizerError:
         preprocessor = None
-    cls: Any = task_of(opened.head)
+    cls: type[keras.Model] | None = task_of(opened.head)
     arguments = None if cls is None else opened.head_of(cls)
     with skip_initial_values():
         backbone = opened.build({})
-    return backbone if arguments is None else cls(backbone, preprocessor, **arguments), preprocessor
+    return backbone if cls is None or arguments is None else cls(backbone, preprocessor, **arguments), preprocessor

@@ -1,4 +1,4 @@
-"""What a checkpoint or preset holds, and that nothing of it is wrong."""
+"""Reports what a checkpoint or preset holds, and checks all of it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lmzoo.presets.loading import open_source
 
 
 def verify(source: str | Path) -> dict[str, str]:
-    """What is in a checkpoint or preset, every part of it checked as in loading.
+    """Reports what is in a checkpoint or preset, and checks every part as loading does.
 
-    Of another library's checkpoint the tensors' names, shapes and dtypes are checked, but no values are read.
+    For another library's checkpoint, names, shapes and dtypes of the tensors are checked, but no values are read.
 
     Args:
         source: whatever `from_preset` takes.
 
     Returns:
-        What was found, by the name of the part.
+        Name of a part -> what was found.
 
     Raises:
         ValueError: naming the first thing that is wrong.

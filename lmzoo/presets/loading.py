@@ -1,20 +1,21 @@
-"""Presets to and from models."""
+"""Loads presets and checkpoints as models, and saves models as presets."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime
 import inspect
 import warnings
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.detect import find_checkpoint
+from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.family import family_of
 from lmzoo.files.atomic import atomic_directory
@@ -42,7 +43,7 @@ from lmzoo.version import __version__
 def load_backbone(
     preset: str | Path, cls: type[keras.Model], load_weights: bool = True, **overrides: Any
 ) -> keras.Model:
-    """The backbone of a preset; see `Backbone.from_preset`."""
+    """Loads the backbone of a preset; see `Backbone.from_preset`."""
     source = open_source(preset)
     backbone = _build(source, preset, cls, load_weights, overrides)
     if load_weights:
@@ -51,17 +52,13 @@ def load_backbone(
 
 
 def open_source(preset: str | Path) -> Source:
-    """What a preset's directory holds: ours, or another library's."""
+    """Opens a preset of lmzoo or a checkpoint of another library, without reading its weights."""
     directory = open_preset(preset)
     return find_checkpoint(directory) or _KerasPreset(directory)
 
 
 def _build(
-    source: Source,
-    preset: str | Path,
-    cls: type[keras.Model],
-    load_weights: bool,
-    overrides: dict[str, Any],
+    source: Source, preset: str | Path, cls: type[keras.Model], load_weights: bool, overrides: Arguments
 ) -> keras.Model:
     found = source.backbone_class
     if not issubclass(found, cls):
@@ -69,12 +66,12 @@ def _build(
             f"The preset {str(preset)!r} holds a {found.__name__}, not a {cls.__name__}. Call "
             f"`{found.__name__}.from_preset`, or `Backbone.from_preset` for any family."
         )
-    with skip_initial_values() if load_weights else nullcontext():
+    with skip_initial_values() if load_weights else contextlib.nullcontext():
         return source.build(overrides)
 
 
 class _KerasPreset:
-    """A directory in KerasHub's layout that holds classes of lmzoo; what `Checkpoint` is for other formats."""
+    """A preset of lmzoo: a directory in KerasHub's layout. It offers what `Checkpoint` does for other formats."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -85,15 +82,15 @@ class _KerasPreset:
         name = self.config.get("registered_name")
         if name is None:
             raise PresetError(
-                f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: it lacks `model_type`, by which Hugging "
-                "Face's checkpoints are told, and `registered_name`, by which KerasHub's and lmzoo's are."
+                f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: it has neither `model_type`, as in "
+                "Hugging Face's checkpoints, nor `registered_name`, as in KerasHub's and lmzoo's presets."
             )
         found = keras.saving.get_registered_object(name)
         if not (isinstance(found, type) and issubclass(found, keras.Model) and hasattr(found, "config_class")):
             raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
         return found
 
-    def build(self, overrides: dict[str, Any]) -> keras.Model:
+    def build(self, overrides: Arguments) -> keras.Model:
         wanted = keras.config.dtype_policy()
         if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
             overrides = {**overrides, "dtype": wanted}
@@ -108,18 +105,18 @@ class _KerasPreset:
 
     @property
     def head(self) -> str | None:
-        """Kind of the head that is stored, or None; of a task that is not known, the name of its class."""
+        """Kind of the stored head, or None; if its task is unknown, the name of the task's class."""
         if not (stored := self._task):
             return None
         found = keras.saving.get_registered_object(stored.get("registered_name"))
-        return found.head_kind if _is_task(found) else stored.get("class_name")
+        return found.head_kind if isinstance(found, type) and issubclass(found, HasHead) else stored.get("class_name")
 
     @property
-    def _task(self) -> dict[str, Any]:
+    def _task(self) -> JsonObject:
         return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
 
-    def head_of(self, cls: type[HasHead]) -> dict[str, Any] | None:
-        """The constructor's arguments of the task, if a head of its kind is stored, or one that it is a part of."""
+    def head_of(self, cls: type[HasHead]) -> Arguments | None:
+        """Arguments of a task's constructor, if its head is stored, by itself or as a part of another; None if not."""
         stored = self._task
         if stored.get("registered_name") == keras.saving.get_registered_name(cls):
             return dict(stored["config"])
@@ -129,14 +126,15 @@ class _KerasPreset:
         return None
 
     def preprocessor(self) -> Preprocessor:
-        if not (self.directory / PREPROCESSOR_FILE).exists():
+        file = self.directory / PREPROCESSOR_FILE
+        if not file.exists():
             raise MissingTokenizerError(
                 f"{self.directory} holds no tokenizer files ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
             )
-        stored, file = read_json(self.directory, PREPROCESSOR_FILE), self.directory / PREPROCESSOR_FILE
+        stored = read_json(self.directory, PREPROCESSOR_FILE)
         if stored.get("registered_name") != keras.saving.get_registered_name(Preprocessor):
             raise PresetError(f"{file} names no preprocessor of lmzoo.")
-        # Nothing but this class and a tokenizer is built from the file, whatever it names: Keras might call a function.
+        # Only this class and a tokenizer are built, whatever the file names: Keras might call a function that it names.
         try:
             config = stored["config"]
             name, settings = (config["tokenizer"][key] for key in ("registered_name", "config"))
@@ -153,20 +151,16 @@ class _KerasPreset:
 Source = _KerasPreset | Checkpoint
 
 
-def _backbone_of(model: Any) -> keras.Model:
+def _backbone_of(model: keras.Model) -> keras.Model:
     return getattr(model, "backbone", model)
 
 
-def _is_task(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, HasHead)
-
-
-def _is_float32(dtype: Any) -> bool:
+def _is_float32(dtype: object) -> bool:
     return getattr(keras.dtype_policies.get(dtype), "name", None) == "float32"
 
 
 def _check_weight_count(backbone: keras.Model, path: Path) -> None:
-    """Keras would load a part of a file, or fail in its middle, without saying that the architectures differ."""
+    """Compares the number of weights, since Keras would load a part of them, or fail without a clear message."""
     import h5py
 
     names: list[str] = []
@@ -186,12 +180,12 @@ def load_task(
     cls: type[keras.Model],
     backbone_class: type[keras.Model],
     load_weights: bool,
-    backbone_overrides: dict[str, Any],
+    backbone_overrides: Arguments,
     sequence_length: int | None,
     preprocessor: Preprocessor | None,
     **task_kwargs: Any,
 ) -> keras.Model:
-    """A task on the backbone of a preset, with the stored head if it fits; see `Task.from_preset`."""
+    """Loads a task, with the stored head if it is the task's; see `Task.from_preset`."""
     source = open_source(preset)
     backbone = _build(source, preset, backbone_class, load_weights, backbone_overrides)
     if preprocessor is None:
@@ -199,38 +193,34 @@ def load_task(
     if sequence_length is not None:
         preprocessor = copy.copy(preprocessor)
         preprocessor.sequence_length = sequence_length
-    config, name = source.head_of(cls), cls.__name__
+    stored, config, name = source.head, source.head_of(cls), cls.__name__
     has_head = config is not None
-    if load_weights and source.head in cls.refuses_heads and not _new_classes({}, task_kwargs):
-        raise _refusal(source.head, cls, preset)
+    if load_weights and stored is not None and stored in cls.refuses_heads and not _new_classes({}, task_kwargs):
+        raise _refusal(stored, cls, preset)
     config = config or {}
     if "dropout" in backbone_overrides:
-        config.pop("dropout", None)  # The head follows the backbone.
-    anew = ""
+        config.pop("dropout", None)  # the head follows the backbone
+    warning = ""
     if has_head and _new_classes(config, task_kwargs):
-        anew = (
+        warning = (
             f"The head of {str(preset)!r} is not used: `num_classes`, other `labels` or another `vocabulary` were "
-            "passed, so it starts anew. Leave them out to keep it."
+            "passed, so it starts from scratch. Omit them to keep it."
         )
         has_head = False
-        config.pop("labels", None)
-        config.pop("num_classes", None)
-        config.pop("vocabulary", None)
-    elif load_weights and not has_head and not cls.needs_labels:
-        anew = f"{str(preset)!r} holds no head of a {name}, so it starts anew."
-    elif load_weights and not has_head and source.head is not None and not _pretrains(source.head):
-        anew = f"{str(preset)!r} holds the head of a {task_name(source.head)}, not of a {name}, which starts anew."
+        config = {key: value for key, value in config.items() if key not in ("labels", "num_classes", "vocabulary")}
+    elif load_weights and not has_head:
+        known = task_of(stored)
+        if not cls.needs_labels:
+            warning = f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
+        elif stored is not None and (known is None or not known.pretrains):
+            found = task_name(stored)
+            warning = f"{str(preset)!r} holds the head of a {found}, not of a {name}, so a new one starts from scratch."
     task = cls(backbone, preprocessor, **{**config, **task_kwargs})
-    if anew:  # now that nothing speaks against it
-        warnings.warn(anew, stacklevel=3)
+    if warning:  # after the constructor has accepted the arguments
+        warnings.warn(warning, stacklevel=3)
     if load_weights:
         source.load(task if has_head else backbone)
     return task
-
-
-def _pretrains(kind: str) -> bool:
-    task = task_of(kind)
-    return task is not None and task.pretrains
 
 
 def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
@@ -238,12 +228,12 @@ def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
     classes = "num_classes" in inspect.signature(cls).parameters
     new = " Or pass `num_classes` or `labels` for a new head." if classes else ""
     return PresetError(
-        f"{str(preset)!r} holds the head of a {stored}, not of a {wanted}. Call `{stored}.from_preset`; its result's "
-        f"`backbone` and `preprocessor` make a {wanted} that starts anew.{new}"
+        f"{str(preset)!r} holds the head of a {stored}, not of a {wanted}. Call `{stored}.from_preset`; with its "
+        f"`backbone` and `preprocessor` you can build a {wanted} that starts from scratch.{new}"
     )
 
 
-def _new_classes(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
+def _new_classes(stored: Arguments, asked: Arguments) -> bool:
     """Whether the caller asks for other classes than the stored head's."""
     labels = asked.get("labels")
     renamed = labels is not None and (
@@ -260,26 +250,27 @@ def save_preset(
     directory: str | Path,
     overwrite: bool = True,
     preprocessor: Preprocessor | None = None,
-    **metadata: Any,
+    **metadata: object,
 ) -> None:
     """Writes a backbone or a task as a preset; see their `save_to_preset`.
 
     Args:
         model: what to save.
-        directory: where to.
+        directory: where to write.
         overwrite: whether an existing directory may be replaced.
         preprocessor: the tokenizer and packing rule, if there is one.
-        **metadata: more entries for `metadata.json`, such as `languages` and `licence`.
+        **metadata: additional entries of `metadata.json`, such as `languages` and `licence`.
     """
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
-        backbone: Any = _backbone_of(model)
+        backbone = _backbone_of(model)
         _write_backbone(backbone, target, metadata)
         if model is not backbone:
             config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
             name = keras.saving.get_registered_name(type(model))
             stored = {"class_name": type(model).__name__, "registered_name": name, "config": config}
             write_json(target, TASK_FILE, stored)
-            _write_head(model, target / TASK_WEIGHTS_FILE)
+            weights = ((path, keras.ops.cast(weight, "float32")) for path, weight in _head_weights(model).items())
+            write_hdf5(target / TASK_WEIGHTS_FILE, ((path, keras.ops.convert_to_numpy(x)) for path, x in weights))
         if preprocessor is not None:
             serialized = keras.saving.serialize_keras_object(preprocessor)
             write_json(target, PREPROCESSOR_FILE, serialized)
@@ -289,7 +280,7 @@ def save_preset(
         write_manifest(target)
 
 
-def _write_backbone(backbone: keras.Model, target: Path, metadata: dict[str, Any]) -> None:
+def _write_backbone(backbone: keras.Model, target: Path, metadata: JsonObject) -> None:
     write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
     backbone.save_weights(target / MODEL_WEIGHTS_FILE)
     write_json(
@@ -306,35 +297,20 @@ def _write_backbone(backbone: keras.Model, target: Path, metadata: dict[str, Any
     )
 
 
-def _head_weights(task: keras.Model) -> dict[str, Any]:
-    """The weights that are not the backbone's, by path."""
+def _head_weights(task: keras.Model) -> dict[str, keras.Variable]:
+    """The head's weights, which are all but the backbone's, by path."""
     backbone = {id(v) for v in task.backbone.variables}
     return {v.path: v for v in task.weights if id(v) not in backbone}
 
 
-def _write_head(task: keras.Model, path: Path) -> None:
-    import h5py
-
-    with h5py.File(path, "w") as file:
-        for name, weight in _head_weights(task).items():
-            file[name] = keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
-
-
 def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
     """Reads the head's weights; `in_part` if the file may hold more."""
-    import h5py
-
     weights = _head_weights(task)
-    with h5py.File(path, "r") as file:
-        stored: dict[str, Any] = {}
-        file.visititems(lambda name, item: stored.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        if in_part:
-            stored = {name: item for name, item in stored.items() if name in weights}
-        if stored.keys() != weights.keys():
+    with contextlib.closing(Hdf5File(path)) as file:
+        stored = {name for name in file.names() if name in weights or not in_part}
+        if stored != weights.keys():
             raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
         for name, weight in weights.items():
-            if stored[name].external or stored[name].is_virtual:
-                raise PresetError(f"{path}: {name} is kept in another file, which is not read.")
-            if stored[name].shape != tuple(weight.shape):
-                raise PresetError(f"{path}: {name} has shape {stored[name].shape}, expected {tuple(weight.shape)}.")
-            weight.assign(np.asarray(stored[name]))
+            if file.shape(name) != tuple(weight.shape):
+                raise PresetError(f"{path}: {name} has shape {file.shape(name)}, expected {tuple(weight.shape)}.")
+            weight.assign(file.read(name))

@@ -28,14 +28,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _SAVED_MODEL = (
-    "saved_model.pb",
-    "fingerprint.pb",
-    "variables",
-    "assets",
-    "assets.extra",
-    "keras_metadata.pb",
-    "labels.txt",
-)
+    "saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "keras_metadata.pb", "labels.txt",
+)  # fmt: skip
 
 _EXPORT_SCRIPT = """
 import importlib, sys, keras, lmzoo

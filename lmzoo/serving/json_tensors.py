@@ -7,13 +7,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import tensorflow as tf
     from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | float | None"
+Values: TypeAlias = "list[Values] | bytes | str | float"  # as numpy's `tolist` returns them
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -112,8 +113,8 @@ def _checked(values: Json, dtype: tf.DType, rank: int) -> object:
     return _SURROGATE.sub("\ufffd", values).encode()
 
 
-def to_json(name: str, value: Any) -> Json:
-    """An output, as numpy's `tolist` gives it, as values that JSON can hold; `name` is the output's."""
+def to_json(name: str, value: Values) -> Json:
+    """Turns the values of the output `name` into values that JSON can hold."""
     if isinstance(value, list):
         return [to_json(name, entry) for entry in value]
     if isinstance(value, bytes):

@@ -9,10 +9,9 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -95,7 +94,7 @@ class RestApi(Starlette):
                 Route(f"{path}/metadata", self._metadata),
                 Route(f"{path}:predict", self._predict, methods=["POST"]),
             ]
-        handlers: dict[type, Any] = {
+        handlers: dict[type[Exception], Callable[..., Response | Awaitable[Response]]] = {
             RequestError: lambda _, error: _response({"error": str(error)}, error.status),
             HTTPException: self._no_route,
             ClientDisconnect: lambda *_: Response(status_code=499),  # as nginx counts them; nobody reads it

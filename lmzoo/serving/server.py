@@ -63,7 +63,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
     try:
         listener = socket.create_server((host, port), backlog=_BACKLOG)
     except OSError as error:
-        reason = error.strerror.partition(" (")[0]
+        reason = (error.strerror or str(error)).partition(" (")[0]
         raise OSError(f"Cannot listen at {host}, port {port}: {reason}. Choose another port.") from None
     with listener:
         yield listener

@@ -66,9 +66,9 @@ def test_empty_directory(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder.extra": FIRST}, rf"{FIRST} lacks 'encoder.extra', which {INDEX} says"),
+        ({"encoder.extra": FIRST}, rf"{FIRST} lacks 'encoder.extra', which {INDEX} lists"),
         ({"encoder.bias": FIRST}, rf"{FIRST} lacks 'encoder.bias'"),
-        ({"encoder.bias": None}, rf"{SECOND} holds 'encoder.bias', which {INDEX} does not say"),
+        ({"encoder.bias": None}, rf"{SECOND} holds 'encoder.bias', which {INDEX} does not list"),
         ({"encoder.bias": "model-00003-of-00002.safetensors"}, "model-00003-of-00002.safetensors does not exist"),
         ({"encoder.bias": INDEX}, rf"{INDEX} ends within its header"),
     ],

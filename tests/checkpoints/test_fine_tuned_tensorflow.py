@@ -1,4 +1,4 @@
-"""What run_classifier.py and run_squad.py of Google's BERT leave: a head's tensors and the optimizer's beside them."""
+"""What run_classifier.py and run_squad.py of Google's BERT write: tensors of a head and of the optimizer."""
 
 from __future__ import annotations
 

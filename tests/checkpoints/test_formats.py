@@ -1,4 +1,4 @@
-"""Formats beside Hugging Face's: written, read back bit by bit, and read by the library that they come from."""
+"""Formats other than Hugging Face's: written, read back bit by bit, and read by the library that they come from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMATS = [
     for to, kind in (("hf", "hf"), ("tf1", "google"), ("keras_hub", "keras_hub"), ("bilm", "bilm"))
     if kind in family.checkpoints
 ]
-# What some formats cannot say: ALBERT's groups in KerasHub's, GELU's exact form in KerasHub's BERT.
+# What some formats cannot express: ALBERT's groups in KerasHub's, GELU's exact form in KerasHub's BERT.
 SAYABLE = {
     ("bert", "keras_hub"): {"activation": "gelu_tanh"},
     ("albert", "keras_hub"): {"activation": "gelu_tanh", "num_groups": 1, "num_inner_repetitions": 1},
@@ -103,7 +103,7 @@ def test_tensorflow_checkpoints_have_no_names_of_labels(backbone_of, tmp_path):
     pytest.importorskip("tensorflow")
     family = families()["bert"]
     task = TextClassifier(backbone_of("bert"), tiny_preprocessor(family), labels=["no", "yes", "who knows"])
-    with pytest.warns(UserWarning, match="no place for the names of labels: say `labels=`"):
+    with pytest.warns(UserWarning, match="no place for the names of labels: pass `labels=`"):
         save_checkpoint(task, tmp_path / "it", to="tf1")
     again = TextClassifier.from_preset(tmp_path / "it", preprocessor=task.preprocessor)
     assert (again.labels, again.num_classes) == (None, 3)
@@ -122,7 +122,7 @@ def test_optimizer_slots_and_other_heads_are_left_out(backbone_of, tmp_path):
     write_tensorflow_checkpoint(tmp_path / "bert_model.ckpt", [*tensors.items(), *more.items()])
     assert_same(Backbone.from_preset(tmp_path), backbone)
     write_tensorflow_checkpoint(tmp_path / "bert_model.ckpt", [*tensors.items(), ("surprise", np.ones(3, "float32"))])
-    with pytest.raises(PresetError, match=r"holds 'surprise' .* which is no part of the model"):
+    with pytest.raises(PresetError, match=r"holds 'surprise' .* which is not part of the model"):
         Backbone.from_preset(tmp_path)
 
 
@@ -305,13 +305,13 @@ def test_elmo_of_tokens(tmp_path):
 def test_what_a_format_cannot_say(backbone_of, tmp_path):
     backbone = tiny_backbone(families()["bert"], layer_norm_epsilon=1e-5)
     with pytest.raises(
-        PresetError, match="of Google's code\" cannot say `layer_norm_epsilon=1e-05`: it means 1e-12 there"
+        PresetError, match="of Google's code\" cannot express `layer_norm_epsilon=1e-05`: there it is 1e-12"
     ):
         save_checkpoint(backbone, tmp_path / "it", to="tf1")
     backbone = backbone_of("bert", activation="gelu_tanh")
-    with pytest.raises(PresetError, match="of Google's code\" has no word for `activation='gelu_tanh'`"):
+    with pytest.raises(PresetError, match="of Google's code\" cannot express `activation='gelu_tanh'`"):
         save_checkpoint(backbone, tmp_path / "it", to="tf1")
-    with pytest.raises(PresetError, match="no bilm files of the family 'bert': it has hf, tf1, keras_hub"):
+    with pytest.raises(PresetError, match="The family 'bert' has no format 'bilm': it has hf, tf1, keras_hub"):
         save_checkpoint(backbone, tmp_path / "it", to="bilm")
     with pytest.raises(ValueError, match="`to` must be one of keras, hf"):
         save_checkpoint(backbone, tmp_path / "it", to="onnx")
@@ -335,6 +335,8 @@ def test_a_failed_write_leaves_what_was_there(backbone_of, tmp_path, monkeypatch
 
 def test_a_file_that_is_no_directory(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(PresetError, match="names no backbone of lmzoo: it lacks `model_type`, by which Hugging Face's"):
+    with pytest.raises(
+        PresetError, match="names no backbone of lmzoo: it has neither `model_type`, as in Hugging Face's"
+    ):
         Backbone.from_preset(tmp_path)
     assert keras.backend.backend() in ("tensorflow", "jax", "torch")

@@ -180,8 +180,8 @@ def test_half_precision(dtype, tmp_path):
 QUERY = "encoder.layer.1.attention.self.query.weight"
 REFUSED_TENSORS = {
     "missing": (lambda s: {n: t for n, t in s.items() if n != QUERY}, f"lacks '{QUERY}'"),
-    "extra": (lambda s: {**s, "adapter.weight": torch.ones(3)}, "holds 'adapter.weight' .*no part of the model"),
-    "layer too many": (lambda s: {**s, QUERY.replace("1", "3"): s[QUERY].clone()}, "no part of the model"),
+    "extra": (lambda s: {**s, "adapter.weight": torch.ones(3)}, "holds 'adapter.weight' .*not part of the model"),
+    "layer too many": (lambda s: {**s, QUERY.replace("1", "3"): s[QUERY].clone()}, "not part of the model"),
     "transposed": (
         lambda s: {**s, "encoder.layer.0.output.dense.weight": s["encoder.layer.0.output.dense.weight"].T.contiguous()},
         r"'encoder.layer.0.output.dense.weight' has shape \(53, 35\), expected \(35, 53\)",
@@ -211,18 +211,18 @@ def test_an_untied_decoder(tmp_path):
 
 
 REFUSED_CONFIGS = {
-    "unknown key": ({"alibi_bias": True}, "the key 'alibi_bias' .* is not known"),
+    "unknown key": ({"alibi_bias": True}, "the key 'alibi_bias' .* is unknown"),
     "vocabulary": ({"vocab_size": 137}, r"word_embeddings.weight' has shape \(131, 35\), expected \(137, 35\)"),
     "positions": ({"position_embedding_type": "relative_key"}, "`position_embedding_type` must be 'absolute'"),
     "decoder": ({"is_decoder": True}, "`is_decoder` must be False"),
     "activation": ({"hidden_act": "swish"}, "`hidden_act` must be one of gelu, .* got 'swish'"),
-    "family": ({"model_type": "electra"}, "models of type 'electra' are not known; known are albert, bert"),
+    "family": ({"model_type": "electra"}, "models of type 'electra' are not supported; supported are albert, bert"),
     "heads": ({"num_attention_heads": 4}, "`hidden_size` .35. must be a multiple of `num_attention_heads` .4."),
     "layers": ({"num_hidden_layers": 4}, "lacks 'encoder.layer.3.attention"),
     "a number as text": ({"num_hidden_layers": "3"}, "`num_hidden_layers` must be a positive integer, got '3'"),
     "no layers": ({"num_hidden_layers": -3}, "`num_hidden_layers` must be a positive integer, got -3"),
     "no rate": (dict.fromkeys(["hidden_dropout_prob", "attention_probs_dropout_prob"]), "a value of the wrong type"),
-    "no type": ({"model_type": ["bert"]}, r"models of type \['bert'\] are not known"),
+    "no type": ({"model_type": ["bert"]}, r"models of type \['bert'\] are not supported"),
 }
 
 
@@ -239,7 +239,7 @@ def test_wrong_configuration(name, tmp_path):
 @pytest.mark.parametrize(
     ("case", "change", "message"),
     [
-        ("roberta", {"max_position_embeddings": 2}, "`max_position_embeddings` less 2 must be a positive .*, got 0"),
+        ("roberta", {"max_position_embeddings": 2}, "`max_position_embeddings` minus 2 must be a positive .*, got 0"),
         ("roberta", {"max_position_embeddings": "69"}, "`max_position_embeddings` must be an integer, got '69'"),
         ("distilbert", {"dim": 36}, r"`dim` \(36\) must be a multiple of `n_heads` \(5\)"),
         ("distilbert", {"hidden_dim": 0}, "`hidden_dim` must be a positive integer, got 0"),

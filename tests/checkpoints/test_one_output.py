@@ -77,7 +77,9 @@ def test_a_number_is_no_class(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lmzoo.checkpoints.checkpoint.Checkpoint.preprocessor", lambda self: None)
         for arguments, count in (({"num_classes": 3}, 3), ({"labels": ["a", "b"]}, 2)):
-            with pytest.warns(UserWarning, match="head of a TextRegressor, not of a TextClassifier, which starts anew"):
+            with pytest.warns(
+                UserWarning, match="head of a TextRegressor, not of a TextClassifier, so a new one starts"
+            ):
                 assert TextClassifier.from_preset(tmp_path, **arguments).num_classes == count
         TextRegressor.from_preset(tmp_path, load_weights=False)
     assert isinstance(load(tmp_path), Backbone)
@@ -102,7 +104,7 @@ def test_several_labels(tmp_path):
     task = load(tmp_path / "theirs", TextClassifier)
     assert task.multi_label
     save_checkpoint(task, tmp_path / "ours", to="hf")
-    with pytest.raises(PresetError, match="'tf1' cannot say `multi_label=True` of a TextClassifier"):
+    with pytest.raises(PresetError, match="'tf1' cannot express `multi_label=True` of a TextClassifier"):
         save_checkpoint(task, tmp_path / "google", to="tf1")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "ours")
     assert (config.problem_type, config.num_labels) == ("multi_label_classification", 3)
@@ -128,7 +130,7 @@ def test_means_are_not_written(tmp_path):
     backbone = tiny_backbone(families()["bert"])
     for task_class, classes in ((MultipleChoice, {}), (TextClassifier, {"num_classes": 3}), (TextRegressor, {})):
         task = task_class(backbone, pooling="mean", **classes)
-        with pytest.raises(PresetError, match=f"cannot say `pooling='mean'` of a {task_class.__name__}"):
+        with pytest.raises(PresetError, match=f"cannot express `pooling='mean'` of a {task_class.__name__}"):
             save_checkpoint(task, tmp_path / "it", to="hf")
         assert not (tmp_path / "it").exists()
 

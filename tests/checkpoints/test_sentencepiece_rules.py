@@ -83,6 +83,6 @@ def test_rules_that_cannot_be_joined(models: dict[str, bytes]) -> None:
     proto = sentencepiece_model_pb2.ModelProto.FromString(models["identity"])
     written = sentencepiece.SentencePieceNormalizer(norm_map=[("AB", "x"), ("ab", "AB")])
     proto.normalizer_spec.MergeFromString(written.serialized_normalizer_spec())
-    with pytest.raises(PresetError, match=r"no rules for {'lowercase': True, 'keep_accents': True} beside"):
+    with pytest.raises(PresetError, match=r"cannot add rules for {'lowercase': True, 'keep_accents': True} to"):
         with_clean_up(SentencePieceTokenizer(proto.SerializeToString(), keep_accents=True))
     with_clean_up(SentencePieceTokenizer(proto.SerializeToString(), lowercase=False, keep_accents=True))

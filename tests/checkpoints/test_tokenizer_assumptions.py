@@ -107,7 +107,7 @@ def test_files_that_disagree(directory: Path) -> None:
     ):
         assert read_tokenizer(directory, WORD).lowercase
     edit_json(directory / CONFIG, lambda config: config.pop("do_lower_case"))
-    with pytest.warns(UserWarning, match="takes True, since .* lacks `do_lower_case`. Here it is False"):
+    with pytest.warns(UserWarning, match="takes True, since .* lacks `do_lower_case`. lmzoo takes False"):
         assert not read_tokenizer(directory, WORD).lowercase
     edit_json(directory / CONFIG, put(tokenizer_class="TokenizersBackend", do_lower_case=True))
     assert not read_tokenizer(directory, WORD).lowercase
@@ -121,7 +121,7 @@ def test_vocabularies_that_disagree(directory: Path) -> None:
         (directory / PIPELINE).write_bytes(pipeline)
         # tokenizer.json counts, as in transformers, but SentencePiece's own file says more.
         chosen = "spiece.model" if cls is SENTENCE else PIPELINE
-        with pytest.warns(UserWarning, match=rf"{PIPELINE} and .* hold different tokens: .* reads, here {chosen}\."):
+        with pytest.warns(UserWarning, match=rf"{PIPELINE} and .* hold different tokens: .*; lmzoo reads {chosen}\."):
             assert kept in [token.lstrip("Ġ") for token in read_tokenizer(directory, cls).vocabulary]
 
 
@@ -136,7 +136,7 @@ def test_merges_that_disagree(directory: Path) -> None:
 def test_mask_that_leaves_the_space(directory: Path) -> None:
     write_tokenizer(tiny(PAIR), directory, 7)
     edit_json(directory / PIPELINE, put(added_tokens__4__lstrip=False))
-    with pytest.warns(UserWarning, match=r"tokenizer.json: <mask> lacks `lstrip`, so that transformers keeps a space"):
+    with pytest.warns(UserWarning, match=r"tokenizer.json: <mask> lacks `lstrip`, so transformers keeps a space"):
         read_tokenizer(directory, PAIR)
 
 
@@ -180,9 +180,9 @@ def keras_hub(directory: Path, name: str, **config: Any) -> None:
     [
         ("BertTokenizer", {"split": False}, "`split` must be True, got False"),
         ("BertTokenizer", {"oov_token": "<unk>"}, "`oov_token` must be '.UNK.'"),
-        ("BertTokenizer", {"reversed": True}, "the key 'reversed' .value True. is not known"),
-        ("BertTokenizer", {"special_tokens": ["film"]}, "'film' is never split there, but a WordPieceTokenizer would"),
-        ("RobertaTokenizer", {"unsplittable_tokens": ["film"]}, "'film' is never split there"),
+        ("BertTokenizer", {"reversed": True}, "the key 'reversed' .value True. is unknown"),
+        ("BertTokenizer", {"special_tokens": ["film"]}, "KerasHub never splits 'film', but a WordPieceTokenizer would"),
+        ("RobertaTokenizer", {"unsplittable_tokens": ["film"]}, "KerasHub never splits 'film'"),
         ("RobertaTokenizer", {"add_prefix_space": True}, "`add_prefix_space` must be False"),
         ("AlbertTokenizer", {"add_bos": True}, "`add_bos` must be False"),
     ],
@@ -206,7 +206,7 @@ def test_keras_hubs_files(directory: Path, tmp_path: Path) -> None:
     ):
         read_tokenizer(directory, PAIR)
     edit_json(directory / PIPELINE, put(class_name="GPT2Tokenizer"))
-    with pytest.raises(PresetError, match="holds a 'GPT2Tokenizer' of KerasHub; known are AlbertTokenizer, "):
+    with pytest.raises(PresetError, match="holds a 'GPT2Tokenizer' of KerasHub; supported are AlbertTokenizer, "):
         read_tokenizer(directory, WORD)
     edit_json(directory / PIPELINE, put(class_name="BertTokenizer"))
     file = directory / "assets/tokenizer/vocabulary.txt"

@@ -1,4 +1,4 @@
-"""Tokenizer files that are damaged, or that ours cannot follow, are refused by name; what is assumed is said."""
+"""Tokenizer files that are damaged, or ask for what lmzoo does not support, are refused by name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SETTINGS = [
         WORD,
         CONFIG,
         put(tokenize_chinese_chars=False),
-        "`tokenize_chinese_chars` is False, but ours can only follow True",
+        "`tokenize_chinese_chars` is False, but lmzoo supports only True",
     ),
     (WORD, CONFIG, put(do_basic_tokenize=False), "`do_basic_tokenize` is False"),
     (WORD, CONFIG, put(never_split=["film"]), r"`never_split` is \['film'\]"),
@@ -70,7 +70,7 @@ SETTINGS = [
         put(sp_model_kwargs={"enable_sampling": True}),
         "`sp_model_kwargs` is {'enable_sampling': True}",
     ),
-    (WORD, PIPELINE, put(normalizer=None), "`normalizer.type` is None, but ours can only follow 'BertNormalizer'"),
+    (WORD, PIPELINE, put(normalizer=None), "`normalizer.type` is None, but lmzoo supports only 'BertNormalizer'"),
     (WORD, PIPELINE, put(normalizer__type="Lowercase"), "`normalizer.type` is 'Lowercase'"),
     (WORD, PIPELINE, put(normalizer__clean_text=False), "`normalizer.clean_text` is False"),
     (WORD, PIPELINE, put(normalizer__handle_chinese_chars=False), "`normalizer.handle_chinese_chars` is False"),
@@ -78,7 +78,7 @@ SETTINGS = [
     (WORD, PIPELINE, put(model__max_input_chars_per_word=200), "`model.max_input_chars_per_word` is 200"),
     (WORD, PIPELINE, put(model__continuing_subword_prefix="@@"), "`model.continuing_subword_prefix` is '@@'"),
     (WORD, PIPELINE, put(model__unk_token="<unk>"), "`model.unk_token` is '<unk>'"),
-    (WORD, PIPELINE, put(model__type="WordLevel"), "holds a 'WordLevel' model; known are WordPiece, BPE, Unigram"),
+    (WORD, PIPELINE, put(model__type="WordLevel"), "holds a 'WordLevel' model; supported are WordPiece, BPE, Unigram"),
     (WORD, PIPELINE, put(model=[]), 'must hold an object "model" with a "vocab"'),
     (PAIR, PIPELINE, put(normalizer={"type": "NFC"}), "`normalizer` is {'type': 'NFC'}"),
     (PAIR, PIPELINE, put(pre_tokenizer__add_prefix_space=True), "`pre_tokenizer.add_prefix_space` is True"),
@@ -227,7 +227,7 @@ def test_malformed_vocabularies(directory: Path) -> None:
     write_tokenizer(tiny(SENTENCE), directory, 7)
     (directory / "spiece.model").unlink()
     edit_json(directory / PIPELINE, put(model__vocab__0=["<pad>"]))
-    with pytest.raises(PresetError, match="expected a vocabulary of pairs, piece and score"):
+    with pytest.raises(PresetError, match="expected a vocabulary of pairs, token and score"):
         read_tokenizer(directory, SENTENCE)
 
 
@@ -285,7 +285,7 @@ def test_malformed_dictionary(directory: Path) -> None:
 def test_class_that_only_the_models_configuration_names(directory: Path) -> None:
     write_vocabulary(directory, tiny(WORD))
     write_json(directory / "config.json", {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"})
-    with pytest.raises(PresetError, match="the tokenizer is a BertJapaneseTokenizer, but ours can only follow"):
+    with pytest.raises(PresetError, match="the tokenizer is a BertJapaneseTokenizer, but lmzoo supports only"):
         read_tokenizer(directory, WORD)
 
 

@@ -58,7 +58,7 @@ def edit_json(path: Path, change: Any) -> None:
 
 
 def write_vocabulary(directory: Path, tokenizer: Any) -> None:
-    """The vocabulary's own files, without anything beside them."""
+    """The vocabulary's own files, and nothing else."""
     if isinstance(tokenizer, WordPieceTokenizer):
         (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in tokenizer.vocabulary), "utf-8")
     elif isinstance(tokenizer, SentencePieceTokenizer):

@@ -157,11 +157,11 @@ def options_of(shared):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda o: o["lstm"].update(peephole=True), r"the key 'lstm.peephole' .* is not known"),
+        (lambda o: o["lstm"].update(peephole=True), r"the key 'lstm.peephole' .* is unknown"),
         (lambda o: o["lstm"].pop("use_skip_connections"), r"lacks the key 'lstm.use_skip_connections'"),
         (lambda o: o["char_cnn"].update(n_characters=300), r"`char_cnn.n_characters` must be 261 or 262, got 300"),
         (lambda o: o["lstm"].update(dim=32), r"has shape .*, expected"),
-        (lambda o: o["char_cnn"].update(n_highway=1), "holds 'CNN_high_1/.* no part of the model"),
+        (lambda o: o["char_cnn"].update(n_highway=1), "holds 'CNN_high_1/.* not part of the model"),
     ],
 )
 def test_wrong_options(shared, tmp_path, change, message):

@@ -417,8 +417,8 @@ FAULTS = (
     Fault(
         "the weights of a head are not read from a preset",
         "presets/loading.py",
-        "            weight.assign(np.asarray(stored[name]))",
-        "            np.asarray(stored[name])",
+        "            weight.assign(file.read(name))",
+        "            file.read(name)",
     ),
     Fault(
         "the learning rate does not fall after the warm-up",

@@ -279,7 +279,7 @@ def test_files(tmp_path):
     assert_same([task, *clones])
     backbone = ElmoBackbone.from_preset(tmp_path / "preset")
     assert_same([task.backbone, backbone])
-    with pytest.warns(UserWarning, match="another `vocabulary` were passed, so it starts anew"):
+    with pytest.warns(UserWarning, match="another `vocabulary` were passed, so it starts from scratch"):
         anew = BidirectionalLM.from_preset(tmp_path / "preset", vocabulary=VOCABULARY[:7])
     assert (anew.head.kernel.shape, anew.num_sampled) == ((7, 13), 7)
     backbone.save_to_preset(tmp_path / "bare")
@@ -290,7 +290,7 @@ def test_files(tmp_path):
 def test_the_originals_files(tmp_path):
     task = build()
     save_checkpoint(task.backbone, tmp_path / "bilm", to="bilm")
-    with pytest.warns(UserWarning, match="no head of a BidirectionalLM, so it starts anew"):
+    with pytest.warns(UserWarning, match="no head of a BidirectionalLM, so it starts from scratch"):
         again = BidirectionalLM.from_preset(tmp_path / "bilm", vocabulary=VOCABULARY)
     assert_same([task.backbone.bilm, again.backbone.bilm])
     assert again.preprocessor.tokenizer.max_characters == WIDTH

@@ -84,7 +84,7 @@ def test_a_task_from_outside(tmp_path):
     assert open_source(tmp_path / "preset").head == "length"
     lmzoo.convert(tmp_path / "preset", tmp_path / "again")
     assert lmzoo.verify(tmp_path / "again")["head"] == "Length"
-    with pytest.warns(UserWarning, match="holds the head of a Length, not of a TextRegressor, which starts anew"):
+    with pytest.warns(UserWarning, match="holds the head of a Length, not of a TextRegressor, so a new one starts"):
         TextRegressor.from_preset(tmp_path / "preset")
     with pytest.raises(ValueError, match="'hf' has no place for the head of a Length"):
         lmzoo.save_checkpoint(task, tmp_path / "hf", to="hf")

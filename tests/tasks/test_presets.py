@@ -52,7 +52,7 @@ def test_round_trip_with_head_and_labels(classifier, preset):
 
 def test_other_classes_start_anew_with_a_notice(classifier, preset):
     for arguments in ({"num_classes": 3}, {"num_classes": 5}, {"labels": ["no", "yes"]}, {"labels": ["a", "b", "c"]}):
-        with pytest.warns(UserWarning, match="starts anew") as notices:
+        with pytest.warns(UserWarning, match="starts from scratch") as notices:
             task = TextClassifier.from_preset(preset, **arguments)
         assert len(notices) == 1
         assert notices[0].filename == __file__
@@ -63,11 +63,13 @@ def test_other_classes_start_anew_with_a_notice(classifier, preset):
 
 
 def test_another_task_takes_the_backbone(classifier, preset):
-    with pytest.warns(UserWarning, match="holds no head of a MaskedLM, so it starts anew"):
+    with pytest.warns(UserWarning, match="holds no head of a MaskedLM, so it starts from scratch"):
         task = MaskedLM.from_preset(preset)
     for ours, theirs in zip(task.backbone.weights, classifier.backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    with pytest.warns(UserWarning, match="holds the head of a TextClassifier, not of a MultipleChoice, which starts"):
+    with pytest.warns(
+        UserWarning, match="holds the head of a TextClassifier, not of a MultipleChoice, so a new one starts"
+    ):
         MultipleChoice.from_preset(preset)
 
 

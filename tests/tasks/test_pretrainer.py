@@ -198,7 +198,7 @@ def test_a_preset_serves_other_tasks(tiny, tmp_path):
     np.testing.assert_array_equal(masked.predict(texts, verbose=0), task.predict(texts, verbose=0)["masked_lm"])
     TextClassifier.from_preset(tmp_path / "both", num_classes=3)
     masked.save_to_preset(tmp_path / "masked")
-    with pytest.warns(UserWarning, match="no head of a Pretrainer, so it starts anew"):
+    with pytest.warns(UserWarning, match="no head of a Pretrainer, so it starts from scratch"):
         Pretrainer.from_preset(tmp_path / "masked")
 
 

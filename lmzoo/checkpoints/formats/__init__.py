@@ -1,1 +1,1 @@
-"""File formats of weights: tensors by name, whatever library wrote them."""
+"""File formats of weights: tensors by name, independent of the library that wrote them."""

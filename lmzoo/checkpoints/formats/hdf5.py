@@ -1,4 +1,4 @@
-"""HDF5, the format of bilm-tf's and AllenNLP's ELMo."""
+"""HDF5, the format of bilm-tf's and AllenNLP's ELMo and of Keras' weights."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 class Hdf5File(TensorFile):
     """The datasets of an HDF5 file by their paths, such as `CNN/W_cnn_0`.
 
-    Only what is in the file, as it is: no link other than hard ones (which cannot leave the file), no dataset that
-    takes its values from elsewhere, and none that is compressed or not written in full, so that a small file cannot
-    stand for a large tensor. bilm-tf, AllenNLP and Keras write none of these.
+    Refused are all links but hard ones (which cannot leave the file), datasets that take their values from other files,
+    and datasets that are compressed or not written in full, so that a small file cannot claim to hold a large tensor.
+    bilm-tf, AllenNLP and Keras write none of these.
 
     Args:
         path: the file.
 
     Raises:
-        PresetError: if it is missing, truncated or something else, or holds one of the things above.
+        PresetError: if it is missing, truncated or not HDF5, or holds one of the things above.
 
     Example:
 
@@ -49,7 +49,7 @@ class Hdf5File(TensorFile):
         self.path = Path(path)
         check_is_weights(self.path)
         self._datasets: dict[str, h5py.Dataset] = {}
-        # A refused file is closed at once: HDF5 takes one that is open for what it was, though it was replaced.
+        # A refused file is closed at once: while it is open, HDF5 would not notice that it was replaced.
         with damage_named(f"{self.path} is not a whole HDF5 file"), contextlib.ExitStack() as stack:
             file = stack.enter_context(h5py.File(self.path, "r"))
             links: dict[str, object] = {}
@@ -76,6 +76,10 @@ class Hdf5File(TensorFile):
         with damage_named(f"{self.path}: {name} cannot be read"):
             return np.asarray(dataset, dataset.dtype.newbyteorder("="))
 
+    def close(self) -> None:
+        """Closes the file, after which no tensor can be read."""
+        self._file.close()
+
 
 def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
     size, properties = path.stat().st_size, dataset.id.get_create_plist()
@@ -84,32 +88,31 @@ def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
     if dataset.shape is None or dataset.dtype.kind not in "fiub":
         raise PresetError(f"{path}: {name} holds {dataset.dtype}, expected an array of numbers.")
     if properties.get_nfilters():
-        raise PresetError(f"{path}: {name} is compressed, which is not read: `h5repack -f NONE` unpacks a file.")
+        raise PresetError(f"{path}: {name} is compressed, which is not read: unpack the file with `h5repack -f NONE`.")
     stored = dataset.id.get_storage_size()
     if not dataset.nbytes <= stored <= size:
         raise PresetError(
-            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, and {stored} of the file's {size} are said "
-            "to be its values."
+            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, got {stored} in a file of {size}."
         )
 
 
 def write_hdf5(path: str | Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Writes an HDF5 file, one tensor in memory at a time.
+    """Writes an HDF5 file, with one tensor in memory at a time.
 
     Args:
         path: the file to write.
         tensors: pairs of a dataset's path and an array of floats or integers.
 
     Raises:
-        PresetError: if two datasets have one path, one's path runs through another, or HDF5 has no place for a dtype.
+        PresetError: if two datasets have the same path, a path leads through a dataset, or HDF5 does not have a dtype.
         OSError: if the file cannot be written.
     """
     import h5py
 
     with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
         for name, array in tensors:
-            if array.dtype.kind not in "fiub":  # bfloat16 is none of them
-                raise PresetError(f"{path}: {name} holds {array.dtype}, which HDF5 does not know.")
+            if array.dtype.kind not in "fiub":  # which bfloat16 is not
+                raise PresetError(f"{path}: {name} holds {array.dtype}, which HDF5 does not have.")
             try:
                 file.create_dataset(name, data=array)
             except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Safetensors, the format of Hugging Face's hub: one file or several with an index."""
+"""Safetensors, the format of Hugging Face's hub: one file, or several with an index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmzoo.files.atomic import atomic_file
 
 _NAMES = ("model.safetensors", "model.safetensors.index.json")
 
-# BERT-large needs 50 kB. The library would take 100 MB, and several times that as objects.
+# BERT-large needs 50 kB. The library accepts 100 MB, and would need several times that for the objects.
 _LONGEST_HEADER = 10_000_000
 
 _DTYPES = {
@@ -33,15 +33,15 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 class SafetensorsFiles(TensorFile):
     """The tensors of a safetensors file, or of a directory with `model.safetensors` or its parts and their index.
 
-    The files that an index names must be in its directory; `file_beside` in `lmzoo.checkpoints.formats.sharded` says
-    which links are followed.
+    The files that an index names must be in its directory; see `lmzoo.checkpoints.formats.sharded.file_beside` for the
+    links that are followed.
 
     Args:
         path: a `*.safetensors` file, or a directory.
 
     Raises:
-        PresetError: if a file is missing, truncated or something else; its header lies; or the index and the files
-            differ.
+        PresetError: if a file is missing, truncated or not in the format; its header does not fit its values; or the
+            index and the files differ.
 
     Example:
 
@@ -57,7 +57,7 @@ class SafetensorsFiles(TensorFile):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._layouts: dict[str, tuple[tuple[int, ...], str, int]] = {}  # shape, dtype, where in the file
+        self._layouts: dict[str, tuple[tuple[int, ...], str, int]] = {}  # shape, dtype, offset in the file
         self._files = files_of_tensors(self.path, _NAMES, self._look_into)
 
     def _look_into(self, file: Path) -> Iterable[str]:
@@ -84,7 +84,7 @@ class SafetensorsFiles(TensorFile):
     def read(self, name: str) -> np.ndarray:
         if (dtype := self.dtype(name)) not in _CODES:
             raise PresetError(f"{self.file_of(name)}: {name!r} holds {dtype}, which cannot be read.")
-        # The library would map the file, and what is read of it would be in memory twice.
+        # The library would map the file into memory, and so hold the values there twice.
         shape, _, offset = self._layouts[name]
         with self._files[name].open("rb") as raw:
             raw.seek(offset)
@@ -98,13 +98,13 @@ class SafetensorsFiles(TensorFile):
 
 
 def _header_length(file: Path) -> int:
-    """The library refuses the same, but not how much it would take to parse a header that is as long as it says."""
+    """Length of the header. The library checks it, too, but accepts headers that need a lot of memory to parse."""
     with file.open("rb") as opened:
         start = opened.read(8)
     length, room = int.from_bytes(start, "little"), file.stat().st_size - 8
     if len(start) < 8 or length > room:
         raise PresetError(
-            f"{file} ends within its header of {length} bytes: it is truncated or no safetensors file. Fetch it again."
+            f"{file} ends within its header of {length} bytes: it is truncated or not safetensors. Fetch it again."
         )
     if length > _LONGEST_HEADER:
         raise PresetError(f"{file} has a header of {length} bytes, expected at most {_LONGEST_HEADER}.")
@@ -114,19 +114,19 @@ def _header_length(file: Path) -> int:
 def write_safetensors(
     path: str | Path, tensors: Iterable[tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Writes a safetensors file, one tensor in memory at a time.
+    """Writes a safetensors file, with one tensor in memory at a time.
 
     Args:
         path: the file to write.
         tensors: pairs of a name and an array of floats (bfloat16 too), integers or booleans.
-        metadata: what else to write into the header; None for `{"format": "pt"}`, which transformers asks for.
+        metadata: other entries of the header; None for `{"format": "pt"}`, which transformers requires.
 
     Raises:
-        PresetError: if two tensors have one name, or the format has no place for a dtype.
+        PresetError: if two tensors have the same name, or the format does not have a dtype.
         OSError: if the file cannot be written.
     """
     header: dict[str, object] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
-    # The header comes first and says where everything ends, which is known last.
+    # The header comes first, but the offsets in it are known only at the end.
     with atomic_file(path) as temporary, tempfile.TemporaryFile(dir=temporary.parent) as values:
         end = 0
         for name, array in tensors:

@@ -1,4 +1,4 @@
-"""Finding a checkpoint's files: one or several, and none that lies elsewhere or is no weights at all."""
+"""Finds a checkpoint's files, one or several, and refuses those that are elsewhere or are not weights."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 
-# Early versions of Git LFS gave other addresses; all begin like this.
+# Early versions of Git LFS wrote other addresses; all of them begin with one of these.
 _LFS_POINTER = (b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/")
 _WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 def check_is_weights(path: Path) -> None:
-    """Tells a file of weights from what is often found in its place.
+    """Checks that a file may hold weights, and is none of the things that are often found in place of them.
 
     Raises:
         PresetError: if there is no such file, it cannot be read, is empty, a Git LFS pointer, or a web page.
@@ -42,14 +42,14 @@ def check_is_weights(path: Path) -> None:
 
 
 def file_beside(directory: Path, name: str) -> Path:
-    """The file of this name in a checkpoint's directory, which must really be there.
+    """The file with a name in a checkpoint's directory, which must really lie there.
 
-    A symbolic link may lead to another file in the directory. One that leads out of it is refused but for those of
-    Hugging Face's cache, where `snapshots/<revision>/` holds links into `blobs/` beside `snapshots/`.
+    A symbolic link may lead to another file in the directory. One that leads out of it is refused, except in Hugging
+    Face's cache, where `snapshots/<revision>/` holds links into `blobs/` next to `snapshots/`.
 
     Args:
         directory: the checkpoint's.
-        name: as written in an index.
+        name: the file's, as an index gives it.
 
     Raises:
         PresetError: if the name is a path, or the file is a link out of the directory.
@@ -61,11 +61,11 @@ def file_beside(directory: Path, name: str) -> Path:
 
 
 def check_inside(directory: Path, path: Path) -> None:
-    """Refuses a symbolic link out of a checkpoint's directory, but for those of Hugging Face's cache.
+    """Refuses a symbolic link out of a checkpoint's directory, except in Hugging Face's cache.
 
     Args:
         directory: the checkpoint's.
-        path: of a file in it or in one of its folders.
+        path: a file in it or in one of its folders.
 
     Raises:
         PresetError: if the file really lies elsewhere.
@@ -82,19 +82,19 @@ def check_inside(directory: Path, path: Path) -> None:
 def files_of_tensors(
     path: Path, known_names: Iterable[str], names_in: Callable[[Path], Iterable[str]]
 ) -> dict[str, Path]:
-    """Opens a checkpoint in one file or in several with an index, and says where each of its tensors is.
+    """Opens a checkpoint in one file, or in several with an index, and finds the file of each tensor.
 
     Args:
         path: a file, or a directory that holds one of `known_names`.
-        known_names: names to look for in a directory, the first one there wins; `*.index.json` is an index.
+        known_names: names to look for in a directory; the first one found counts. `*.index.json` is an index.
         names_in: opens a file and returns the names of its tensors.
 
     Returns:
         The file of each tensor.
 
     Raises:
-        PresetError: if the directory holds none of the names; an index is malformed, or names files elsewhere; a tensor
-            is not in the file that the index says, or in one but not in the index.
+        PresetError: if the directory holds none of the names; an index is malformed, or names files elsewhere; or a
+            tensor is not in the file that the index gives, or is in a file and not in the index.
     """
     if not path.is_dir():
         return dict.fromkeys(names_in(path), path)
@@ -109,15 +109,15 @@ def files_of_tensors(
     held = {shard: set(names_in(shard)) for shard in dict.fromkeys(mapped.values())}
     for tensor, shard in mapped.items():
         if tensor not in held[shard]:
-            raise PresetError(f"{shard} lacks {tensor!r}, which {name} says is there.")
+            raise PresetError(f"{shard} lacks {tensor!r}, which {name} lists there.")
     for shard, tensors in held.items():
         if strange := sorted(tensor for tensor in tensors if mapped.get(tensor) != shard):
-            raise PresetError(f"{shard} holds {strange[0]!r}, which {name} does not say is there.")
+            raise PresetError(f"{shard} holds {strange[0]!r}, which {name} does not list there.")
     return mapped
 
 
 def _read_index(directory: Path, name: str) -> dict[str, Path]:
-    """The file of each tensor, as the index says."""
+    """The file of each tensor according to the index."""
     check_is_weights(directory / name)
     weight_map = read_json(directory, name).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):

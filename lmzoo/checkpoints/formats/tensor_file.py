@@ -1,4 +1,4 @@
-"""What every reader of a file format offers: tensors by name, read one at a time, and one error for damaged files."""
+"""The interface of readers of file formats: tensors by name, read one at a time, and one error for damaged files."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class TensorFile(ABC):
 
 
 class RenamedTensors(TensorFile):
-    """Tensors of one file or of several, by other names.
+    """Tensors of one file or of several, under other names.
 
     Args:
         path: the file, or the directory of several.
-        places: the name of each tensor -> the file that it is in, and its name there.
+        places: name of a tensor -> the file that holds it, and its name there.
     """
 
     def __init__(self, path: Path, places: Mapping[str, tuple[TensorFile, str]]) -> None:
@@ -78,7 +78,7 @@ class RenamedTensors(TensorFile):
 
 @contextlib.contextmanager
 def damage_named(what: str) -> Iterator[None]:
-    """Turns whatever a library makes of a damaged file into one kind of error.
+    """Turns whatever error a library raises for a damaged file into a `PresetError`.
 
     Args:
         what: what cannot be read, such as "model.bin is not a whole file of PyTorch's".
@@ -90,9 +90,9 @@ def damage_named(what: str) -> Iterator[None]:
         yield
     except PresetError:
         raise
-    except Exception as error:  # which kind it is depends on where a file is torn
+    except Exception as error:  # its type depends on where the file is damaged
         reason = str(error).strip().partition("\n")[0]
-        # PyTorch's own text on unpickling advises to try again without protection.
+        # PyTorch's own message on unpickling advises to try again without protection.
         reason = type(error).__name__ if "weights_only" in reason or not reason else f"{reason:.300}"
         raise PresetError(
             f"{what}: {reason}. The file is truncated, altered or in another format; fetch it again."

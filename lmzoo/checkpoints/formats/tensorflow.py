@@ -1,6 +1,6 @@
 """TensorFlow's checkpoints, versions 1 and 2: `prefix.index` and `prefix.data-00000-of-00001`, or several such files.
 
-TensorFlow itself reads and writes them; what it does not say clearly is checked before it is asked.
+TensorFlow itself reads and writes them. What it would not report clearly is checked before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
-# TensorFlow's names are numpy's. The other dtypes (strings, resources, quantized numbers) are of no model's weights.
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# TensorFlow's names are numpy's. No model has weights of the other dtypes (strings, resources, quantized numbers).
 _NUMBERS = frozenset({
     "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64", "bool", "complex64", "complex128",
@@ -33,11 +36,11 @@ _BLOCK = 1 << 18  # bytes of an index that have one checksum
 class TensorFlowCheckpoint(TensorFile):
     """The tensors of a checkpoint, each checked against its checksum when it is read.
 
-    Tensors that are not numbers (strings, such as `_CHECKPOINTABLE_OBJECT_GRAPH`, resources) have names and shapes, but
-    cannot be read. A tensor that was stored in slices is presented as a whole.
+    Tensors that are not numbers (strings, such as `_CHECKPOINTABLE_OBJECT_GRAPH`, and resources) have names and shapes,
+    but cannot be read. A tensor that was stored in slices is presented as a whole.
 
     Args:
-        prefix: what the names of the files have in common, such as `bert_model.ckpt`, or the path of the index.
+        prefix: common prefix of the files' paths, such as `bert_model.ckpt`, or the path of the index.
 
     Attributes:
         path: the index.
@@ -68,7 +71,7 @@ class TensorFlowCheckpoint(TensorFile):
         common = self.path.with_suffix("").as_posix()
         if "[" in common or "\\" in common:
             raise PresetError(f"{self.path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
-        # Not `tf.train.load_checkpoint`: where a directory has the prefix's name, it reads another one in there.
+        # Not `tf.train.load_checkpoint`: if a directory has the prefix's name, it reads a checkpoint in there.
         open_reader = _tensorflow(self.path).compat.v1.train.NewCheckpointReader
         with damage_named(f"{self.path} cannot be read as the index of a TensorFlow checkpoint"):
             self._reader = open_reader(common)
@@ -77,7 +80,7 @@ class TensorFlowCheckpoint(TensorFile):
         numbers = [name for name, (_, dtype) in self._entries.items() if dtype in _NUMBERS]
         needed = sum(math.prod(shapes[name]) * dtypes[name].size for name in numbers)
         size = sum(file.stat().st_size for file in files)
-        # TensorFlow passes over a damaged block of the index where it has several.
+        # TensorFlow skips a damaged block of the index if there are several.
         has_blocks = self.path.stat().st_size > _BLOCK and len(numbers) == len(self._entries)
         if needed > size or (needed < size and has_blocks):
             raise PresetError(
@@ -92,11 +95,11 @@ class TensorFlowCheckpoint(TensorFile):
         return self._entry(name)[0]
 
     def dtype(self, name: str) -> str:
-        """Dtype of a tensor by its numpy name, or TensorFlow's for what is not numbers: "string", "resource"."""
+        """Dtype of a tensor by its numpy name, or TensorFlow's for one that is not of numbers: "string", "resource"."""
         return self._entry(name)[1]
 
     def read(self, name: str) -> np.ndarray:
-        """The values of a tensor, in an array of its own.
+        """The values of a tensor.
 
         Raises:
             PresetError: if there is no such tensor, its data was altered, or it does not hold numbers.
@@ -114,7 +117,7 @@ class TensorFlowCheckpoint(TensorFile):
 
 
 def _data_files(index: Path) -> Iterator[Path]:
-    """The files with the values, after a look at each; the names of those that are there say how many there must be."""
+    """The files with the values, each checked; the names of those that are there give the expected number of files."""
     prefix = index.with_suffix("").name
     pattern = re.compile(re.escape(prefix) + r"\.data-\d{5}-of-(\d{5})")
     counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
@@ -139,35 +142,35 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Iterabl
     """Writes a checkpoint, for `tf.train.load_checkpoint` and TensorFlow 1's `Saver`.
 
     Args:
-        prefix: what the names of the files begin with; directories are made.
-        tensors: pairs of a name and an array. All are held in memory.
+        prefix: common prefix of the files' paths; missing directories are created.
+        tensors: pairs of a name and an array. All of them are held in memory.
 
     Raises:
-        PresetError: if TensorFlow is not installed, two tensors have one name, or one has none.
+        PresetError: if TensorFlow is not installed, two tensors have the same name, or a name is empty.
         OSError: if the files cannot be written.
     """
-    tf = _tensorflow(prefix)
-    values: dict[str, Any] = {}
-    with tf.device("CPU:0"):
+    tensorflow = _tensorflow(prefix)
+    values: dict[str, tf.Tensor] = {}
+    with tensorflow.device("CPU:0"):
         for name, array in tensors:
-            if not name or name in values:  # TensorFlow would end the process at an empty name
+            if not name or name in values:  # an empty name would make TensorFlow abort the process
                 raise PresetError(f"{prefix}: each tensor needs a name of its own, got {name!r}.")
-            values[name] = tf.convert_to_tensor(array)
+            values[name] = tensorflow.convert_to_tensor(array)
         index, data = (Path(f"{os.fspath(prefix)}.{part}") for part in ("index", "data-00000-of-00001"))
-        # The data file takes its place first, and the index last.
+        # The data file is moved to its place first, and the index last.
         with (
             atomic_file(index) as new_index,
             atomic_file(data) as new_data,
             tempfile.TemporaryDirectory(dir=new_index.parent) as folder,
         ):
             try:
-                tf.raw_ops.SaveV2(
+                tensorflow.raw_ops.SaveV2(
                     prefix=f"{folder}/model",
                     tensor_names=list(values),
                     shape_and_slices=[""] * len(values),
                     tensors=list(values.values()),
                 )
-            except tf.errors.OpError as error:
+            except tensorflow.errors.OpError as error:
                 raise OSError(f"{prefix} cannot be written: {error.message}.") from error
             os.replace(f"{folder}/model.index", new_index)
             os.replace(f"{folder}/model.data-00000-of-00001", new_data)

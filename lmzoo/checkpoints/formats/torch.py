@@ -8,7 +8,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt")
 
-# All that a state dict needs, and less than torch allows: some of that can be made to fill the memory.
+# All that a state dict needs. torch allows more, with some of which a file can fill the memory.
 _GLOBALS = re.compile(
     r"collections OrderedDict|argparse Namespace|torch._utils _rebuild_(tensor|tensor_v2|parameter)|"
     r"torch (Double|Float|Half|BFloat16|Long|Int|Short|Char|Byte|Bool)Storage"
@@ -30,30 +30,31 @@ _GLOBALS = re.compile(
 _LEGACY_PICKLES = 5  # magic number, protocol, byte order, state dict, order of the storages
 _MOST_EXTRA = 100_000  # values in one entry of `extra`
 
-# What was read of a mapped file counts as memory until it is closed.
+# What was read of a mapped file stays in memory until the file is closed.
 _MOST_MAPPED = 100_000_000  # bytes
 
 _FUSED = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
 
 
 class TorchFile(TensorFile):
-    """The tensors of a file that PyTorch wrote, or of a directory with one or with several and their index.
+    """The tensors of a file that PyTorch wrote, or of a directory with such a file, or with several and their index.
 
-    Nothing in a pickle runs: what it would call is compared with a short list first, and then `torch.load` reads it
-    with `weights_only=True`. Zip files are mapped into memory; files older than PyTorch 1.6 are read as a whole.
+    No code in a pickle runs: first, all that it would call is compared with a short list, and then `torch.load` reads
+    it with `weights_only=True`. Zip files are mapped into memory; files from before PyTorch 1.6 are read as a whole.
 
-    fairseq's older layout, in which the attention's query, key and value are the three thirds of `in_proj_weight` and
-    `in_proj_bias`, is presented as its newer one: `q_proj.weight`, `k_proj.weight`, and so on.
+    fairseq's older layout, in which `in_proj_weight` and `in_proj_bias` hold the attention's query, key and value, is
+    presented as its newer one: `q_proj.weight`, `k_proj.weight`, and so on.
 
     Args:
         path: a file, or a directory that holds `pytorch_model.bin` or its parts and their index, or `model.pt`.
 
     Attributes:
-        extra: what stands beside fairseq's state dict and consists of plain Python values; `args` as a dict.
+        extra: entries of fairseq's file other than the state dict, as far as they are plain Python values; `args` is a
+            dict.
 
     Raises:
-        PresetError: if a file is missing, truncated or something else; its pickle asks for more than tensors; an entry
-            is no tensor; or torch is not installed.
+        PresetError: if a file is missing, truncated or not PyTorch's; its pickle asks for more than tensors; an entry
+            is not a tensor; or torch is not installed.
 
     Example:
 
@@ -68,7 +69,7 @@ class TorchFile(TensorFile):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.extra: dict[str, Any] = {}
+        self.extra: dict[str, object] = {}
         self._states: dict[Path, dict[str, torch.Tensor]] = {}
         self._mapped: dict[Path, int] = {}  # bytes read of each zip file since it was opened
         self._files = files_of_tensors(self.path, _NAMES, self._open)
@@ -110,8 +111,8 @@ class TorchFile(TensorFile):
         return self._files[name]
 
 
-def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], bool]:
-    """State dict, what stands beside it, and whether the file is a zip, after every check."""
+def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]:
+    """Returns the state dict, the file's other entries, and whether the file is a zip, after every check."""
     check_is_weights(file)
     is_zip = _check_calls(file)
     try:
@@ -121,13 +122,13 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], bool]:
             f"{file} was written by PyTorch, which is needed to read it: run `pip install 'lmzoo[torch]'`, or convert "
             "the file to safetensors where PyTorch is installed."
         ) from error
-    # Somebody else's permission, if there is one, is not ours to take back at the end.
+    # If somebody else has allowed this class, it must still be allowed afterwards.
     namespace = {argparse.Namespace}.difference(torch.serialization.get_safe_globals())
     with damage_named(f"{file} cannot be read as PyTorch's"), torch.serialization.safe_globals(list(namespace)):
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
     if not isinstance(loaded, dict):
         raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
-    extra: dict[str, Any] = {}
+    extra: dict[str, object] = {}
     if isinstance(loaded.get("model"), dict) and ("args" in loaded or "cfg" in loaded):
         extra = {
             key: vars(v) if isinstance(v, argparse.Namespace) else v for key, v in loaded.items() if key != "model"
@@ -136,7 +137,9 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], bool]:
     size = file.stat().st_size
     for name, tensor in loaded.items():
         if not (isinstance(name, str) and isinstance(tensor, torch.Tensor)):
-            raise PresetError(f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a tensor: no state dict.")
+            raise PresetError(
+                f"{file}: {name!r:.100} is a {type(tensor).__name__}, expected a tensor, as in a state dict."
+            )
         if tensor.numel() * tensor.element_size() > size:
             raise PresetError(f"{file} has {size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
     state: dict[str, torch.Tensor] = {}
@@ -149,7 +152,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], bool]:
 
 
 def _check_calls(file: Path) -> bool:
-    """Reads the pickles without executing them, and returns whether the file is a zip."""
+    """Checks the pickles without executing them, and returns whether the file is a zip."""
     with damage_named(f"{file} is not a whole file of PyTorch's"):
         with file.open("rb") as opened:
             is_zip = opened.read(4) == b"PK\x03\x04"
@@ -164,7 +167,7 @@ def _check_calls(file: Path) -> bool:
 def _check_zip(file: Path) -> None:
     with zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
-            name = entry.filename.lower()  # as torch finds them
+            name = entry.filename.lower()  # torch ignores the case, too
             if name.endswith("/constants.pkl"):
                 raise PresetError(f"{file} is a TorchScript program, which is not run: expected a state dict.")
             if entry.compress_type != zipfile.ZIP_STORED:
@@ -176,29 +179,29 @@ def _check_zip(file: Path) -> None:
 
 def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
     for opcode, argument, _ in pickletools.genops(pickled):
-        if opcode.name in ("GLOBAL", "INST") and not _GLOBALS.fullmatch(argument):
+        if opcode.name in ("GLOBAL", "INST") and not _GLOBALS.fullmatch(wanted := str(argument)):
             raise PresetError(
-                f"{file} asks for {argument.replace(' ', '.')!r:.100}, which no weights need, and is not unpickled. If "
-                "you trust it, convert it to safetensors with what wrote it."
+                f"{file} asks for {wanted.replace(' ', '.')!r:.100}, which weights do not need, and is not unpickled. "
+                "If you trust it, convert it to safetensors with the program that wrote it."
             )
         if opcode.name == "PROTO" and argument != 2:
             raise PresetError(f"{file} is pickled with protocol {argument}, expected 2: save it with `torch.save`.")
 
 
 def _thirds(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensor by its name, or the three in it by theirs."""
+    """Yields the tensor and its name, or query, key and value and theirs, if it holds these."""
     fused = _FUSED.fullmatch(name)
     if fused is None:
         yield name, tensor
         return
     if tensor.ndim == 0 or tensor.shape[0] % 3:
-        raise PresetError(f"{file}: {name!r} has shape {tuple(tensor.shape)}, expected rows for q, k and v alike.")
+        raise PresetError(f"{file}: {name!r} has shape {tuple(tensor.shape)}, expected equal parts for q, k and v.")
     for part, third in zip("qkv", tensor.chunk(3), strict=True):
         yield f"{fused[1]}{part}_proj.{fused[2]}", third
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value consists of strings, numbers, lists and dicts, and not of so many that they are a trap."""
+    """Whether a value consists of strings, numbers, lists and dicts, and of at most `_MOST_EXTRA` of them."""
     pending = [value]
     for _ in range(_MOST_EXTRA):
         if not pending or len(pending) > _MOST_EXTRA:

@@ -1,4 +1,4 @@
-"""`model_max_length` of tokenizer_config.json: the longest row that a checkpoint's tokenizer makes."""
+"""`model_max_length` of tokenizer_config.json: the longest sequence that a checkpoint's tokenizer makes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def say(folder, length) -> None:
 @pytest.mark.parametrize(
     ("length", "expected"), [(23, 23), (67, 67), (512, 67), (10**30, 67), (1e30, 67), (29.0, 29), (None, 67)]
 )
-def test_it_limits_rows(length, expected, folder):
+def test_it_limits_sequences(length, expected, folder):
     say(folder, length)
     task = TextClassifier.from_preset(folder)
     assert task.preprocessor.sequence_length == expected
