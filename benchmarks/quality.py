@@ -408,9 +408,7 @@ def compare(name: str, presets: list[str], folder: Path, rows: dict[str, list[di
 def best_rate(rows: list[dict]) -> float:
     """The rate whose first run is best on the validation examples."""
     first = [row for row in rows if row["seed"] == SEEDS[0]]
-    return max(first, key=lambda row: np.nan_to_num(row["validation"], nan=-np.inf))[
-        "rate"
-    ]  # NaN if constant
+    return max(first, key=lambda row: np.nan_to_num(row["validation"], nan=-np.inf))["rate"]  # NaN if constant
 
 
 def markdown(rows: dict[str, list[dict]]) -> str:
