@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after the other: `python -m benchmarks [--quick] [NAME ...]`."""
+"""Runs the benchmarks one after another: `python -m benchmarks [--quick] [NAME ...]`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small models and few rounds: minutes instead of an hour")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(QUICK):
-        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(QUICK)}")
+        parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; choose from {', '.join(QUICK)}")
     failed = []
     for name in arguments.names or QUICK:
         console.rule(name)

@@ -1,7 +1,8 @@
 """(e) How long an ALBERT classifier takes to compile its train step, and then to run it.
 
-Every peer: dropout 0.1, plain SGD, a batch of full rows. A round is a new process; "compile s" is what its first step
-takes longer than later ones. Unless `--xla` is given, Keras chooses: XLA on JAX, none on TensorFlow on a CPU.
+Every peer has dropout 0.1, plain SGD, and a batch without padding. A round is a new process; "compile s" is how much
+longer its first step takes than later ones. Unless `--xla` is given, Keras chooses: XLA on JAX, none on TensorFlow on a
+CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from benchmarks.common import JAX, TENSORFLOW, console, interleave, save, show, timed, warn_if_busy
 
-SIZES = {  # layers, heads, width, inner width
+SIZES = {  # layers, heads, hidden width, intermediate width
     "base": (12, 12, 768, 3072),
     "xlarge": (24, 16, 2048, 8192),
     "xxlarge": (12, 64, 4096, 16384),
@@ -27,7 +28,7 @@ MEASURES = ("compile s", "train step s")
 
 
 def model_of(peer: str, size: str) -> Any:
-    """The classifier, not compiled."""
+    """The classifier, without `compile`."""
     layers, heads, width, inner = SIZES[size]
     shape = {
         "vocabulary_size": VOCABULARY,
@@ -81,7 +82,7 @@ def main() -> None:
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3, help="steps after the first in a round; their median counts")
+    parser.add_argument("--steps", type=int, default=3, help="steps after the first in a round; the median is reported")
     parser.add_argument("--name", default="albert_compile", help="name of the result file")
     options = vars(parser.parse_args())
     warn_if_busy()
@@ -91,7 +92,7 @@ def main() -> None:
         rows[backend] = interleave("albert_compile", peers, options, options["rounds"], fresh=True)
         title = f"ALBERT-{options['size']} {options['batch_size']} x {options['length']}, {backend}"
         summary[backend] = show(title, rows[backend], (*MEASURES, "peak memory GiB"))
-    console.print("Ratios above 1: the peer is that much slower than lmzoo.")
+    console.print("A ratio above 1 says how many times slower than lmzoo a peer is.")
     save(options["name"], options, rows=rows, summary=summary)
 
 

@@ -1,8 +1,8 @@
-"""(n) What smaller artifacts cost: size on disk, time of a request and accuracy of one fine-tuned classifier.
+"""(n) Smaller artifacts: size on disk, time of a request and accuracy of one fine-tuned classifier.
 
-The preset is fine-tuned on SST-2 and exported as it is, in bfloat16, with int8 weights (`quantize("int8")`), and as
-ONNX and LiteRT files. SavedModels take strings; for the two files the preprocessor's time is part of the request.
-Accuracy is that of all 872 development sentences; the artifacts take turns.
+The preset is fine-tuned on SST-2 and exported in float32, in bfloat16, with int8 weights (`quantize("int8")`), and as
+ONNX and LiteRT files. SavedModels take strings; for the two files a request includes the preprocessor's time. Accuracy
+is measured on all 872 development sentences. The artifacts take turns.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from benchmarks.common import SHARED, console, ready, save, timed
 from lmzoo.data.readers import read_table
 
 Answer = Callable[[list[str]], np.ndarray]
-BATCHES = {1: 60, 32: 6}  # and how many requests of each a round asks
+BATCHES = {1: 60, 32: 6}  # texts in a request -> requests in a round
 LABELS = ("negative", "positive")
 
 
 def saved_model(path: Path) -> Answer:
-    """Answers of a SavedModel: class numbers."""
+    """The answers of a SavedModel: class numbers."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the tokenizer's ops
 
@@ -39,7 +39,7 @@ def saved_model(path: Path) -> Answer:
 
 
 def onnx_file(path: Path, preprocessor: Any) -> Answer:
-    """Answers of an ONNX file."""
+    """The answers of an ONNX file."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path))
@@ -47,17 +47,17 @@ def onnx_file(path: Path, preprocessor: Any) -> Answer:
 
 
 def litert_file(path: Path, preprocessor: Any) -> Answer:
-    """Answers of a LiteRT file."""
+    """The answers of a LiteRT file."""
     import tensorflow as tf
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the interpreter will move to a package of its own
+        warnings.simplefilter("ignore")  # the interpreter will move to another package
         run = tf.lite.Interpreter(str(path), num_threads=2).get_signature_runner()
     return lambda texts: next(iter(run(**preprocessor(texts)).values())).argmax(-1)
 
 
 def build(preset: Path, folder: Path) -> dict[str, tuple[int, Answer]]:
-    """Writes every artifact; size in bytes and answers of each."""
+    """Writes every artifact, and returns the size in bytes and the answers of each."""
     found = {}
 
     def load(**arguments: Any) -> Any:
@@ -67,7 +67,7 @@ def build(preset: Path, folder: Path) -> dict[str, tuple[int, Answer]]:
         task = load(**arguments)
         if name.startswith("int8"):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Keras names the layers without weights
+                warnings.simplefilter("ignore")  # Keras warns of layers without weights
                 task.quantize("int8")
         task.export(path := folder / name.replace(" ", "_"), verbose=False)
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -1,7 +1,8 @@
-"""The harness: one process per peer, taking turns, so that a busy second on the machine hits all of them alike.
+"""The harness: one process per peer. They take turns, so that a slow moment of the machine affects all of them alike.
 
-A benchmark is a module with `PEERS`, a dict from a peer's name to its environment, and `prepare(peer, options)`, which
-runs in the peer's own process and returns a function; each call of it is one round and returns a dict of numbers.
+A benchmark is a module with `PEERS`, a dict from a peer's name to its environment variables, and
+`prepare(peer, options)`, which runs in the peer's process and returns a function. Each call of that function is one
+round and returns a dict of numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ console = Console()
 
 
 class Worker:
-    """A peer's process: prepares itself, then does one round each time it is asked to.
+    """A peer's process: it prepares itself, then runs one round on each request.
 
     Args:
         module: name of the benchmark's module.
@@ -72,7 +73,7 @@ class Worker:
         )
 
     def answer(self) -> dict[str, Any]:
-        """What the process says next; `{"skip": reason}` if it has died."""
+        """The next reply of the process; `{"skip": reason}` if it has died."""
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
@@ -82,12 +83,12 @@ class Worker:
         return {"skip": f"exit status {self.process.returncode}: " + "\n".join(lines[-12:])}
 
     def round(self) -> dict[str, Any]:
-        """Asks for a round and waits for its numbers."""
+        """Requests a round and waits for its numbers."""
         try:
             self.process.stdin.write("go\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # `answer` says why
+            pass  # `answer` reports why
         return self.answer()
 
     def close(self) -> None:
@@ -105,8 +106,8 @@ def interleave(
 ) -> Rows:
     """Runs `rounds` rounds of each peer, one peer after the other within a round, and returns all their numbers.
 
-    Peers that cannot start, or fail, are left out with a message. With `fresh` every round has a process of its own,
-    for peers that do not fit into memory together.
+    Peers that cannot start, or fail, are left out with a message. With `fresh` every round has a new process, for peers
+    that do not fit into memory together.
     """
     rows: Rows = {}
     workers: dict[str, Worker] = {}
@@ -150,7 +151,7 @@ def summarise(rows: Rows, measure: str, skip: int = 0) -> dict[str, dict[str, fl
 
     Args:
         rows: numbers of each round of each peer.
-        measure: which of them.
+        measure: name of the number.
         skip: rounds to leave out at the start.
     """
     values = {peer: [row[measure] for row in rounds[skip:] if measure in row] for peer, rounds in rows.items()}
@@ -168,10 +169,10 @@ def summarise(rows: Rows, measure: str, skip: int = 0) -> dict[str, dict[str, fl
 
 
 def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict[str, Any]:
-    """Prints one table of medians and ratios for each measure, and returns what it says."""
-    said = {}
+    """Prints a table of medians and ratios for each measure, and returns their content."""
+    summaries = {}
     for measure in measures:
-        said[measure] = summary = summarise(rows, measure, skip)
+        summaries[measure] = summary = summarise(rows, measure, skip)
         if not summary:
             continue
         first = next(iter(summary))
@@ -181,11 +182,11 @@ def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict
             numbers = " ".join(f"{row[measure]:.4g}" for row in rows[peer] if measure in row)
             table.add_row(peer, f"{line['median']:.4g}", spread, f"{line['ratio']:.2f}", numbers)
         console.print(table)
-    return said
+    return summaries
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The processor and the versions that the numbers depend on."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -211,30 +212,30 @@ def save(name: str, options: dict[str, Any], **results: Any) -> None:
 
 
 def ready(*paths: Path) -> bool:
-    """Whether all the files are here; says so if one is not, or if something else is using the machine."""
+    """Whether all files exist. Prints a message if one does not, or if something else is using the machine."""
     for path in paths:
         if not path.exists():
-            console.print(f"[yellow]skipped:[/] {path} is not here; LMZOO_SHARED says where to look")
+            console.print(f"[yellow]skipped:[/] {path} does not exist; set LMZOO_SHARED to the folder with the data")
             return False
     warn_if_busy()
     return True
 
 
 def warn_if_busy() -> None:
-    """Says so if something else is using the machine."""
+    """Prints a warning if something else is using the machine."""
     if (load := os.getloadavg()[0]) > 0.5:
         console.print(f"[yellow]The load average is {load:.1f}: the machine is not quiet.[/]")
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """Seconds that a call takes."""
+    """The seconds that a call takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 def _serve() -> None:
-    """The worker's side: replies go to the real standard output, what libraries print goes to the log."""
+    """The worker's side: replies go to the real standard output, the output of libraries goes to the log."""
     module, peer, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

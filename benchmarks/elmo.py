@@ -1,10 +1,10 @@
 """(f) ELMo's encoder on sentences, and (g) a training step of a bidirectional language model's LSTMs.
 
-"rnn" is the straightforward way to write it in Keras: `keras.layers.RNN` over a cell with projection and clips, one for
-each layer and direction, and the character CNN on every column of every token. Both take the same arrays.
+"rnn" is the straightforward implementation in Keras: `keras.layers.RNN` over a cell with projection and clips, one for
+each layer and direction, and the character CNN on all characters of every token. Both take the same arrays.
 
-(f) reads real sentences where the shared development data is at hand (SST-2's), random ones elsewhere, by length.
-(g) takes the gradient of the mean square of the outputs: the softmax over the words, equal in both, is left out.
+(f) reads the sentences of SST-2 if the shared development data exists, otherwise random ones, sorted by length.
+(g) takes the gradient of the mean square of the outputs. It leaves out the softmax over words, which both share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.common import JAX, SHARED, TENSORFLOW, console, interleave, save, show, timed, warn_if_busy
 
-SIZES = {  # width of the memory, of the projection, highway layers
+SIZES = {  # width of the memory, width of the projection, number of highway layers
     "tiny": (64, 16, 1),
     "small": (1024, 128, 1),
     "medium": (2048, 256, 1),
@@ -41,7 +41,7 @@ def sentences(count: int) -> list[list[str]]:
 
 
 def straightforward(size: str, dtype: str) -> Any:
-    """The model as `keras.layers.RNN`s: a function from characters (B, T, 50) to the top layer, (B, T, 2P)."""
+    """The model with `keras.layers.RNN`: a function from characters (B, T, 50) to the top layer, (B, T, 2P)."""
     import keras
     from keras import ops
 
@@ -159,7 +159,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=SIZES, help="by default the original's for (f) and the small one for (g)")
+    parser.add_argument("--size", choices=SIZES, help="by default original for (f) and small for (g)")
     parser.add_argument("--backend", choices=BACKENDS, default="tf")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--sentences", type=int, default=128)
@@ -180,7 +180,7 @@ def main() -> None:
         rows["training"] = interleave("elmo", peers, run, options["rounds"])
         title = f"biLM {run['size']}, 64 x 20, {options['backend']}"
         summary["training"] = show(title, rows["training"], ("train step s", "peak memory GiB"))
-    console.print("Ratios above 1: the peer is that much slower than lmzoo.")
+    console.print("A ratio above 1 says how many times slower than lmzoo a peer is.")
     save(options["name"], options, rows=rows, summary=summary)
 
 

@@ -1,7 +1,8 @@
-"""(b) A fine-tuning epoch from raw SST-2 strings: sentences a second, and the accuracy reached.
+"""(b) A fine-tuning epoch from raw SST-2 strings: sentences per second, and the accuracy after it.
 
-A 4 x 256 BERT with random weights, BERT's own 30,522 pieces, batches of 32, AdamW at one constant rate for everybody.
-The first round includes tracing and compiling; the later ones go on with the same model, strings again.
+A 4 x 256 BERT with random weights, BERT's vocabulary of 30,522 tokens, batches of 32, AdamW at the same constant rate
+for all peers. The first round includes tracing and compiling; later rounds continue with the same model and start from
+strings again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def read(part: str, limit: int | None = None) -> tuple[list[str], np.ndarray]:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model; a round is one epoch, with the accuracy measured outside the clock."""
+    """Builds the model; a round is one epoch. Its time does not include measuring the accuracy."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     texts, labels = read("train", options["sentences"])
     dev, dev_labels = read("dev", options["dev"])
@@ -65,7 +66,7 @@ def _lmzoo(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) ->
 
     model = lmzoo_classifier(options["size"], len(vocabulary), vocabulary=vocabulary)
     model.compile(optimizer=AdamW(options["learning_rate"]), jit_compile=peer.endswith("jit") or "auto")
-    constant = keras.callbacks.LearningRateScheduler(lambda epoch: options["learning_rate"])  # turns the ramp off
+    constant = keras.callbacks.LearningRateScheduler(lambda epoch: options["learning_rate"])  # no warm-up and decay
     fit = lambda: model.fit(texts, labels, batch_size=options["batch_size"], callbacks=[constant], verbose=0)  # noqa: E731
     return fit, lambda dev: model.predict(dev, verbose=0)
 
@@ -92,14 +93,14 @@ def _transformers(peer: str, options: Any, vocabulary: Any, texts: Any, labels: 
 
     def fit() -> None:
         model.train()
-        rows = tokenizer(texts, truncation=True, max_length=512)["input_ids"]
+        sequences = tokenizer(texts, truncation=True, max_length=512)["input_ids"]
         if peer.endswith("grouped"):
-            order = list(LengthGroupedSampler(size, lengths=[len(row) for row in rows]))
+            order = list(LengthGroupedSampler(size, lengths=list(map(len, sequences))))
         else:
-            order = torch.randperm(len(rows)).tolist()
+            order = torch.randperm(len(sequences)).tolist()
         for start in range(0, len(order), size):
             index = order[start : start + size]
-            batch = tokenizer.pad({"input_ids": [rows[i] for i in index]}, return_tensors="pt")
+            batch = tokenizer.pad({"input_ids": [sequences[i] for i in index]}, return_tensors="pt")
             loss = model(**batch, labels=torch.tensor(labels[index], dtype=torch.long)).loss
             loss.backward()
             optimizer.step()

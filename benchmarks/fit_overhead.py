@@ -1,7 +1,7 @@
-"""(c) What `fit()` adds to the bare compiled train step, for lmzoo on both backends.
+"""(c) The overhead of `fit()` over the bare compiled train step, for lmzoo on both backends.
 
-The same model, optimizer and batches: first as a loop over a hand-written `tf.function` or `jax.jit` step, then through
-`fit()`: on rows of encoded text, and on raw strings, which adds the tokeniser.
+The same model is trained on the same batches in a loop over a hand-written `tf.function` or `jax.jit` step, and with
+`fit()`: on encoded sequences, and on strings, which adds the tokenizer.
 """
 
 from __future__ import annotations

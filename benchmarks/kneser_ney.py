@@ -1,19 +1,19 @@
 """Perplexity of an interpolated Kneser-Ney trigram model (Kneser and Ney, 1995; Chen and Goodman, 1998, section 2.7).
 
-What a language model trained on the same documents has to beat. The vocabulary is closed, as that of a
-`BidirectionalLM`'s softmax: other words are `<UNK>`. What is predicted, and counted, is what the forward direction of
-`BidirectionalLM.perplexity` predicts, every word and every end of a sentence. A sentence is predicted from itself
-alone, while the LSTMs also know those before it.
+This is a baseline for language models that are trained on the same documents. The vocabulary is closed, as that of
+`BidirectionalLM`'s softmax: other words are `<UNK>`. The same tokens are predicted and counted as in the forward
+direction of `BidirectionalLM.perplexity`: every word and every end of a sentence. Each sentence is predicted by itself,
+while the LSTMs also see the sentences before it.
 
-With c(h, w) how often w follows the words h, N(h) how many different words do, and D a discount for each order,
+Let c(h, w) be how often w follows the words h, N(h) how many different words follow h, and D a discount for each order:
 
     p(w | h) = max(c(h, w) - D, 0) / c(h) + D N(h) / c(h) p(w | h without its first word)
 
-where below the highest order c(h, w) is the number of different words that were seen before h, w, unless h begins with
-the beginning of a sentence, before which there is nothing. Below single words is the uniform distribution. D is
-n1 / (n1 + 2 n2), of the numbers of n-grams that were counted once and twice, or 1/2 if there are none to tell.
+Below the highest order c(h, w) is the number of different words that were seen before h, w, unless h begins with the
+beginning of a sentence, before which there is no word. The order below single words is the uniform distribution. D is
+n1 / (n1 + 2 n2), where n1 and n2 are the numbers of n-grams that were counted once and twice; it is 1/2 if n1 is 0.
 
-Files hold a sentence a line, and an empty line between documents:
+Files hold one sentence per line, and an empty line between documents:
 
     python -m benchmarks.kneser_ney train.txt heldout.txt --vocabulary-size 20000
 """
@@ -39,14 +39,14 @@ class KneserNey:
 
     Args:
         documents: documents to count, each a list of sentences.
-        vocabulary: the words that it knows; `<S>`, which never follows, need not be among them.
+        vocabulary: the known words; `<S>`, which never follows a word, may be missing.
         order: n.
     """
 
     def __init__(self, documents: Iterable[Document], vocabulary: Iterable[str], order: int = 3) -> None:
         self.vocabulary = {*vocabulary, SENTENCE_END, UNKNOWN} - {SENTENCE_START}
         self.order = order
-        # By length of the n-gram less one.
+        # By the length of the n-gram minus one.
         counts: list[Counter[Gram]] = [Counter() for _ in range(order)]
         for sentence in sentences_of(documents):
             counts[-1].update(self._grams(sentence))
@@ -70,7 +70,7 @@ class KneserNey:
         return [tuple(padded[i : i + self.order]) for i in range(len(words) + 1)]
 
     def probability(self, gram: Gram) -> float:
-        """That of the last word after the others."""
+        """The probability of the last word after the others."""
         n, before = len(gram) - 1, gram[:-1]
         lower = self.probability(gram[1:]) if n else 1 / len(self.vocabulary)
         if not (total := self.totals[n][before]):
@@ -79,13 +79,13 @@ class KneserNey:
         return (max(self.counts[n][gram] - discount, 0) + discount * self.followers[n][before] * lower) / total
 
     def perplexity(self, documents: Iterable[Document]) -> float:
-        """Exponential of the mean negative log-likelihood of all words and ends of sentences."""
+        """The exponential of the mean negative log-likelihood of all words and ends of sentences."""
         logs = [math.log(self.probability(gram)) for s in sentences_of(documents) for gram in self._grams(s)]
         return math.exp(-math.fsum(logs) / len(logs))
 
 
 def read(path: Path) -> list[list[str]]:
-    """A file's documents."""
+    """The documents of a file."""
     return [block.split("\n") for block in path.read_text("utf-8").split("\n\n")]
 
 

@@ -1,6 +1,6 @@
-"""(h) Loading BERT-base from Hugging Face's files: seconds, and how far memory rises above what imports took.
+"""(j) Loading BERT-base from Hugging Face's files: seconds, and the rise of the peak memory after the imports.
 
-Every round is a new process, which imports its library before the clock starts. The weights are random, 440 MB.
+Every round is a new process, which imports its library before the clock starts. The weights are random and take 440 MB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PEERS = {
 
 
 def write_checkpoint(folder: Path, layers: int) -> None:
-    """A BERT of `layers` layers with random weights, as transformers saves it."""
+    """Saves a BERT of `layers` layers with random weights as transformers does."""
     import transformers
 
     transformers.BertModel(transformers.BertConfig(num_hidden_layers=layers)).save_pretrained(folder)
@@ -78,7 +78,7 @@ def main() -> None:
         peers = {peer: PEERS[peer] for peer in options["peers"]}
         rows = interleave("load", peers, {**options, "folder": folder}, options["rounds"], fresh=True)
     summary = show("BERT-base from safetensors", rows, ("seconds", "MB"))
-    console.print("Ratios above 1: the peer is that much slower than lmzoo on TensorFlow.")
+    console.print("A ratio above 1 says how many times slower than lmzoo on TensorFlow a peer is.")
     save(options["name"], options, rows=rows, summary=summary)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-SIZES = {  # layers, heads, width, inner width
+SIZES = {  # layers, heads, hidden width, intermediate width
     "tiny": (2, 2, 32, 64),
     "nano": (4, 2, 128, 512),
     "small": (4, 4, 256, 1024),

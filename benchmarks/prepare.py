@@ -1,7 +1,7 @@
-"""(k) Preparing pre-training data: tokens a second and core, from files to shards and from shards to rows.
+"""(k) Preparing pre-training data: tokens per second and core, from files to shards and from shards to sequences.
 
-A core's second is one of processor time, of all threads together, so that a machine that is busy hardly changes it.
-Padding is that of the batches that `fit` makes of the rows, 32 to a batch.
+Core seconds are processor time, of all threads together, which hardly changes if the machine is busy. Padding is that
+of the batches of 32 that `fit` makes of the sequences.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ FAMILIES = ("bert", "roberta", "albert")
 
 
 def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
-    """How rows are made, by name."""
+    """How sequences are made, by name."""
     rng = np.random.default_rng(0)
     return {
-        f"full rows, {length}": pack_documents,
+        f"full sequences, {length}": pack_documents,
         f"full sentences, {length}": pack_sentences,
         f"document sentences, {length}": lambda corpus, pack: pack_sentences(corpus, pack, across_documents=False),
         f"nsp, {length}": lambda corpus, pack: segment_pairs(corpus, pack, "nsp", rng),
@@ -46,15 +46,15 @@ def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
     }
 
 
-def padding(rows: EncodedTexts, length: int) -> float:
+def padding(sequences: EncodedTexts, length: int) -> float:
     """Share of padding in the batches of an epoch."""
-    buckets = fitted_buckets(rows.lengths, length)
-    sizes = LengthBatches(rows.lengths, lambda batch, width, rng: len(batch) * width, 32, buckets)
-    return 1 - len(rows.token_ids) / sum(sizes.batches())
+    buckets = fitted_buckets(sequences.lengths, length)
+    sizes = LengthBatches(sequences.lengths, lambda batch, width, rng: len(batch) * width, 32, buckets)
+    return 1 - len(sequences.token_ids) / sum(sizes.batches())
 
 
 def measure(call: Callable[[], Any]) -> tuple[Any, float, float]:
-    """What a call returns, its seconds and the processor's."""
+    """The result of a call, its seconds, and its seconds of processor time."""
     wall, processor = time.perf_counter(), time.process_time()
     result = call()
     return result, time.perf_counter() - wall, time.process_time() - processor
@@ -72,7 +72,7 @@ def main() -> None:
     table = Table("what", "tokens", "seconds", "tokens/s", "tokens/s/core", "padding")
     rows: list[dict[str, Any]] = []
 
-    def note(what: str, tokens: int, wall: float, processor: float, padded: float | None = None) -> None:
+    def record(what: str, tokens: int, wall: float, processor: float, padded: float | None = None) -> None:
         rows.append({"what": what, "tokens": tokens, "seconds": wall, "core seconds": processor, "padding": padded})
         rates = (f"{tokens / seconds:,.0f}" for seconds in (wall, processor))
         table.add_row(what, f"{tokens:,}", f"{wall:.2f}", *rates, "" if padded is None else f"{padded:.2%}")
@@ -85,12 +85,12 @@ def main() -> None:
             family = families()[name]
             tokenizer = train_tokenizer(documents(), family.tokenizer, options["vocabulary_size"], verbose=False)
             corpus, *seconds = measure(lambda t=tokenizer, n=name: write_corpus(documents(), t, Path(folder, n)))
-            note(f"{name}: files to shards", corpus.num_tokens, *seconds)
+            record(f"{name}: files to shards", corpus.num_tokens, *seconds)
             for length in options["lengths"]:
                 for recipe, pack in recipes(length).items():
                     preprocessor = Preprocessor(tokenizer, family.packing, length)
                     made, *seconds = measure(lambda c=corpus, p=preprocessor, pack=pack: pack(c, p))
-                    note(f"{name}: {recipe}", len(made.token_ids), *seconds, padding(made, length))
+                    record(f"{name}: {recipe}", len(made.token_ids), *seconds, padding(made, length))
     console.print(table)
     console.print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
     save(options["name"], {**options, "data": str(options["data"].name)}, rows=rows)

@@ -1,11 +1,11 @@
-"""What a shipped preset's card quotes: scores on held-out text, and the picture of its training.
+"""The figures of a shipped preset's card: scores on held-out text, and the plot of its training.
 
     python -m benchmarks.preset_card presets/bert/bert_nano_en_uncased --data DATA --log RUN/log.csv
 
-Encoders: loss and accuracy at masked tokens of 1,024 rows of whole sentences, drawn from all of the text, and the
-pseudo-perplexity (Salazar et al., 2020) of sentences. ELMo: the perplexity of the whole text, a direction at a time.
-What fine-tuning makes of the presets is measured by `quality`. Writes `results/card_<preset>.json` and, with `--log`,
-`loss.png` beside the card.
+For encoders: loss and accuracy at the masked tokens of 1,024 sequences of whole sentences, drawn from all of the text,
+and the pseudo-perplexity (Salazar et al., 2020) of sentences. For ELMo: the perplexity of the whole text in each
+direction. `quality` measures the results of fine-tuning. Writes `results/card_<preset>.json` and, with `--log`,
+`loss.png` in the folder of the card.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lmzoo.pretraining.card import plot_loss
 from lmzoo.pretraining.encoders import some_rows
 from lmzoo.text import Preprocessor
 
-ROWS, LENGTH = 1024, 128
+SEQUENCES, LENGTH = 1024, 128
 
 
 def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
@@ -34,8 +34,8 @@ def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
         return {f"{d} perplexity": model.perplexity(documents, direction=d) for d in ("forward", "backward")}
     model = lmzoo.models.MaskedLM.from_preset(preset)
     preprocessor = Preprocessor(model.preprocessor.tokenizer, model.preprocessor.packing, LENGTH)
-    rows = some_rows(pack_sentences(documents, preprocessor), ROWS)
-    loss, accuracy = model.evaluate(rows, batch_size=32, verbose=0)
+    sequences = some_rows(pack_sentences(documents, preprocessor), SEQUENCES)
+    loss, accuracy = model.evaluate(sequences, batch_size=32, verbose=0)
     lines = [line for document in documents for line in document if 60 <= len(line) <= 200]
     chosen = np.random.default_rng(0).choice(len(lines), sentences, replace=False)
     found = model.pseudo_perplexity([lines[i] for i in chosen], batch_size=64)
@@ -46,8 +46,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset", type=Path)
     parser.add_argument("--data", type=Path, required=True, help="folder with `pretrain/*-dev*`")
-    parser.add_argument("--log", type=Path, help="log.csv of the training, for the picture")
-    parser.add_argument("--tokens", type=float, default=60e6, help="of the training")
+    parser.add_argument("--log", type=Path, help="log.csv of the training, for the plot")
+    parser.add_argument("--tokens", type=float, default=60e6, help="tokens of the training")
     parser.add_argument("--sentences", type=int, default=200, help="for the pseudo-perplexity")
     args = parser.parse_args()
     if args.log:

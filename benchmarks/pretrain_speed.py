@@ -1,10 +1,10 @@
-"""(l) Masked-LM pre-training: real tokens a second, from the text that each library is usually given.
+"""(l) Masked-LM pre-training: real tokens per second, from the kind of text that each library usually gets.
 
-The text is real: paragraphs of books and textbooks. lmzoo trains on its tokenised shards, packed into rows of whole
-sentences. KerasHub's pieces (`BertMaskedLM` with its preprocessor) tokenise, cut and pad one paragraph a row; `packed`
-gives them text in pieces as long as a row instead, so that hardly anything is padded. transformers trains on rows that
-were packed before, masked by its collator. 15% of the tokens are masked everywhere; a real token is one that is not
-padding, and those that are cut off do not count. Every round trains for as many steps and goes on with the same model.
+The text is real: paragraphs of books and textbooks. lmzoo trains on its tokenised shards, packed into sequences of
+whole sentences. KerasHub's parts (`BertMaskedLM` with its preprocessor) tokenise, truncate and pad each paragraph to
+one sequence; with `packed` the text is cut to the length of a sequence first, so that there is hardly any padding.
+transformers trains on sequences that were packed before, masked by its collator. All mask 15% of the tokens. Real
+tokens are those that are neither padding nor truncated. Every round continues the training for as many steps.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ PEERS = {
 MEASURES = ("tokens per second", "seconds per step")
 VOCABULARY = SHARED / "data/tokenizers/bert-base-uncased/vocab.txt"
 DATA = SHARED / "data/pretrain"
-Round = Callable[[], float]  # trains, and returns how many real tokens it saw
+Round = Callable[[], float]  # trains, and returns the number of real tokens
 
 
 def paragraphs(options: dict[str, Any]) -> list[str]:
-    """The text: as many paragraphs of a training file as were asked for."""
+    """The first paragraphs of a training file, as many as the options say."""
     documents = read_documents(DATA / options["file"], split=False)
     found = (paragraph for document in documents for paragraph in document)
     return [next(found) for _ in range(options["paragraphs"])]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds model and rows; a round is `options["steps"]` steps."""
+    """Builds the model and the sequences; a round is `options["steps"]` steps."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     build = {"l": _lmzoo, "k": _keras_hub, "t": _transformers}[peer[0]]
     train = build(peer, options, vocabulary, paragraphs(options))
@@ -73,14 +73,14 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: lis
     model.compile(optimizer=AdamW(options["learning_rate"]))
     folder = tempfile.mkdtemp()
     documents = map(split_sentences, texts)
-    rows = pack_sentences(write_corpus(documents, preprocessor.tokenizer, folder, verbose=False), preprocessor)
+    sequences = pack_sentences(write_corpus(documents, preprocessor.tokenizer, folder, verbose=False), preprocessor)
     steps, size, done = options["steps"], options["batch_size"], 0
 
     def train() -> float:
         nonlocal done
         done += 1
-        model.fit(rows, batch_size=size, steps_per_epoch=steps, seed=done, verbose=0)
-        return steps * size * float(rows.lengths.mean())
+        model.fit(sequences, batch_size=size, steps_per_epoch=steps, seed=done, verbose=0)
+        return steps * size * float(sequences.lengths.mean())
 
     return train
 
@@ -106,25 +106,25 @@ def _keras_hub(peer: str, options: dict[str, Any], vocabulary: list[str], texts:
         weighted_metrics=["sparse_categorical_accuracy"],
     )
     if peer.endswith("packed"):
-        texts = list(_pieces(texts, tokenizer, length - 2))
+        texts = list(_cut(texts, tokenizer, length - 2))
     once = tf.data.Dataset.from_tensor_slices(texts).batch(size).map(preprocessor)
     real = sum(float(tf.reduce_sum(tf.cast(x["padding_mask"], "float32"))) for x, _, _ in once) / len(texts)
-    rows = tf.data.Dataset.from_tensor_slices(texts).repeat().shuffle(len(texts)).batch(size)
-    rows = rows.map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    batches = tf.data.Dataset.from_tensor_slices(texts).repeat().shuffle(len(texts)).batch(size)
+    batches = batches.map(preprocessor, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def train() -> float:
-        model.fit(rows, steps_per_epoch=steps, verbose=0)
+        model.fit(batches, steps_per_epoch=steps, verbose=0)
         return steps * size * real
 
     return train
 
 
-def _pieces(texts: list[str], tokenizer: Any, tokens: int) -> Iterator[str]:
-    """The texts' words, joined to pieces of about as many tokens."""
+def _cut(texts: list[str], tokenizer: Any, tokens: int) -> Iterator[str]:
+    """The words of the texts, joined to texts of about `tokens` tokens."""
     words, count = [], 0
     for text in texts:
-        for word, pieces in zip(text.split(), tokenizer(text.split()), strict=True):
-            words, count = [*words, word], count + len(pieces)
+        for word, ids in zip(text.split(), tokenizer(text.split()), strict=True):
+            words, count = [*words, word], count + len(ids)
             if count >= tokens:
                 yield " ".join(words)
                 words, count = [], 0
@@ -141,7 +141,7 @@ def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], tex
     found = tokenizer(texts, return_special_tokens_mask=True)
     length, size = options["length"], options["batch_size"]
     joined = {key: np.concatenate(found[key]) for key in found}
-    rows = [
+    sequences = [
         {key: values[start : start + length] for key, values in joined.items()}
         for start in range(0, len(joined["input_ids"]) - length, length)
     ]
@@ -150,7 +150,7 @@ def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], tex
 
     def train() -> float:
         for _ in range(options["steps"]):
-            batch = collate([rows[i] for i in rng.choice(len(rows), size, replace=False)])
+            batch = collate([sequences[i] for i in rng.choice(len(sequences), size, replace=False)])
             model(**batch).loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -162,11 +162,11 @@ def _transformers(peer: str, options: dict[str, Any], vocabulary: list[str], tex
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=SIZES, default="nano")
-    parser.add_argument("--file", default="expository-train-00.txt.xz", help="of the folder of text")
+    parser.add_argument("--file", default="expository-train-00.txt.xz", help="name of the text file")
     parser.add_argument("--paragraphs", type=int, default=4000)
-    parser.add_argument("--length", type=int, default=128, help="tokens of a row")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=60, help="of a round")
+    parser.add_argument("--steps", type=int, default=60, help="steps of a round")
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--rounds", type=int, default=4, help="the first of them compiles")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
@@ -175,7 +175,7 @@ def main() -> None:
     if not ready(VOCABULARY, DATA / options["file"]):
         return
     rows = interleave("pretrain_speed", {p: PEERS[p] for p in options["peers"]}, options, options["rounds"])
-    title = f"masked LM, {options['size']}, rows of {options['length']}"
+    title = f"masked LM, {options['size']}, sequences of {options['length']}"
     save(options["name"], options, rows=rows, summary=show(title, rows, MEASURES, skip=1))
 
 

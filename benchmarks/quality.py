@@ -1,10 +1,11 @@
-"""What fine-tuning gives: presets, the same networks with random weights, and baselines without any network.
+"""Results of fine-tuning: presets, the same networks with random weights, and baselines without a network.
 
     python -m benchmarks.quality --data DATA [--presets NAME ...] [--only sst2 ewt ...]
 
-Every preset and its random twin get the same search: one run for each learning rate, the best chosen on a tenth of the
-training examples that no run trains on, then two more seeds at that rate. What is reported are the examples of the
-development set, which choose nothing. Runs are kept in `results/quality.json`: a run that was stopped goes on.
+Every preset and the same network with random weights get the same search: one run for each learning rate, the best of
+which is chosen on a held-out tenth of the training examples, then two more seeds at that rate. The reported scores are
+those on the development set, which is used for nothing else. Runs are stored in `results/quality.json`, so that a
+stopped run continues.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from lmzoo.training import AdamW
 
 RATES = (3e-4, 1e-3)
 SEEDS = (0, 1, 2)
-VALIDATION = 500  # at most, and a tenth of the training examples at most
+VALIDATION = 500  # examples at most, and at most a tenth of the training examples
 WEIGHTS = {"pre-trained": True, "random weights": False}
 
 Examples = tuple[Any, Any]  # x and y as `fit` takes them
@@ -47,14 +48,14 @@ Scores = dict[str, float]
 
 
 class Dataset(NamedTuple):
-    """A set of examples, the task for it, and how it is trained and scored; the first score is what is compared."""
+    """A data set, its task, and how the task is trained and scored; the first score is compared."""
 
     title: str
     task: str
     read: Callable[[Path], tuple[Examples, Examples]]
     score: Callable[[Any, Any, Any], Scores]  # of a task, x and y
     baseline: Callable[[Examples, Examples], tuple[str, Scores]]
-    arguments: dict[str, Any] = {}  # noqa: RUF012 - of the task
+    arguments: dict[str, Any] = {}  # noqa: RUF012 - the task's
     epochs: int = 4
     batch_size: int = 32
 
@@ -62,16 +63,16 @@ class Dataset(NamedTuple):
 # === Examples ===
 
 
-def take(examples: Examples, rows: Sequence[int]) -> Examples:
-    """Some of the examples."""
+def take(examples: Examples, indices: Sequence[int]) -> Examples:
+    """The examples with these indices."""
     x, y = examples
     if isinstance(x, tuple):
-        return tuple([part[i] for i in rows] for part in x), [y[i] for i in rows]
-    return [x[i] for i in rows], [y[i] for i in rows]
+        return tuple([part[i] for i in indices] for part in x), [y[i] for i in indices]
+    return [x[i] for i in indices], [y[i] for i in indices]
 
 
 def some(examples: Examples, count: int | None) -> Examples:
-    """`count` examples at random, always the same; None for all, in their order."""
+    """`count` random examples, the same in every run; None for all, in their order."""
     return examples if count is None else take(examples, np.random.default_rng(0).permutation(len(examples[1]))[:count])
 
 
@@ -85,7 +86,7 @@ def read_rte(folder: Path) -> tuple[Examples, Examples]:
 
 
 def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
-    """Cosmos QA's open part, split by its contexts: every fourth context tests."""
+    """Cosmos QA's public part, split by its contexts: every fourth context is for testing."""
     names = {"prompt": ("context", "question"), "start": None, "choices": [f"answer{i}" for i in range(4)]}
     path = folder / "mc_cosmosqa/valid.open.csv.gz"
     examples = read_choices(path, **names)
@@ -97,7 +98,7 @@ def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
 
 
 def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Pairs and how alike they are, from 0 to `highest`."""
+    """Pairs and their similarities, from 0 to `highest`."""
     columns = {"text": 0, "pair": 1, "label": 2, "header": False}
     return tables(
         "stsb/stsb-en-train.decontam.csv.gz",
@@ -111,7 +112,7 @@ def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
 def tables(
     train: str, dev: str, count: int | None = None, **arguments: Any
 ) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Reads two tables of the same columns; of the first `count` rows."""
+    """Reads two tables with the same columns; `count` rows of the first one."""
     return lambda folder: (
         some(read_table(folder / train, **arguments), count),
         read_table(folder / dev, **arguments),
@@ -153,7 +154,7 @@ def correlation(found: Sequence[float], y: Any) -> Scores:
 
 
 def evaluated(*names: str) -> Callable[[Any, Any, Any], Scores]:
-    """Takes metrics from `evaluate`."""
+    """Metrics of `evaluate`."""
 
     def score(task: Any, x: Any, y: Any) -> Scores:
         found = task.evaluate(x, y, verbose=0, return_dict=True)
@@ -184,12 +185,12 @@ def terms(texts: Sequence[str]) -> TfidfVectorizer:
 
 
 def linear(features: Any, labels: Any, inverse_penalty: float = 10) -> LogisticRegression:
-    """Logistic regression, fitted."""
+    """A fitted logistic regression."""
     return LogisticRegression(C=inverse_penalty, max_iter=3000).fit(features, labels)
 
 
 def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Examples, Examples], tuple[str, Scores]]:
-    """Logistic regression on TF-IDF of one- and two-word terms; of pairs, on what both have and on what one has."""
+    """Logistic regression on TF-IDF of one- and two-word terms; for pairs, on common terms and on differences."""
 
     def baseline(train: Examples, dev: Examples) -> tuple[str, Scores]:
         vectorizer = terms(joined(train[0]))
@@ -218,7 +219,7 @@ def cosine(train: Examples, dev: Examples) -> tuple[str, Scores]:
 
 
 def usual_tags(train: Examples, dev: Examples) -> list[list[str]]:
-    """Each word's most frequent tag, and the most frequent of all for a word that is new."""
+    """Each word's most frequent tag; for an unknown word, the most frequent tag of all."""
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for words, tags in zip(*train, strict=True):
         for word, tag in zip(words, tags, strict=True):
@@ -252,7 +253,7 @@ def nearest_sentence(train: Examples, dev: Examples) -> tuple[str, Scores]:
 
 
 def words_of_choices(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    """Logistic regression on the terms of a choice, without its prompt: what the wording of choices gives away."""
+    """Logistic regression on the terms of a choice, without its prompt: how much the wording of the choices tells."""
     texts = [text for _, choices in train[0] for text in choices]
     vectorizer = terms(texts)
     right = [k == i for (_, choices), i in zip(*train, strict=True) for k in range(len(choices))]
@@ -261,9 +262,9 @@ def words_of_choices(train: Examples, dev: Examples) -> tuple[str, Scores]:
     return "bag of words of the choices alone", {"accuracy": float(np.mean(np.array(found) == np.array(dev[1])))}
 
 
-# === The sets ===
+# === Data sets ===
 
-MEAN = {"pooling": "mean"}  # nothing has trained the first token of the nano presets
+MEAN = {"pooling": "mean"}  # the pre-training of the nano presets had no objective for the first token
 WNUT = Dataset(
     "WNUT-17, emerging entities",
     "TokenClassifier",
@@ -299,7 +300,14 @@ DATASETS = {
         words_classifier(accuracy),
         {"num_classes": 2, **MEAN},
     ),
-    "stsb": Dataset("STS-B, similarity, 4,000 pairs as rows", "TextRegressor", stsb(5), correlations, cosine, MEAN),
+    "stsb": Dataset(
+        "STS-B, similarity, 4,000 pairs, both texts in one sequence",
+        "TextRegressor",
+        stsb(5),
+        correlations,
+        cosine,
+        MEAN,
+    ),
     "stsb-vectors": Dataset(
         "the same, a vector for each text", "TextEmbedder", stsb(1), cosines, cosine, {"objective": "cosine", **MEAN}
     ),
@@ -317,7 +325,7 @@ DATASETS = {
     "wnut": WNUT,
     "wnut-long": WNUT._replace(title="the same, 15 epochs", epochs=15),
     "squad": Dataset(
-        "SQuAD 1.1, 1,200 questions; 500 questions of dev",
+        "SQuAD 1.1, 1,200 questions; 500 of the development set",
         "QuestionAnswerer",
         lambda folder: (
             some(read_squad(folder / "squad/train-v1.1.first12.json.gz"), 1200),
@@ -329,7 +337,7 @@ DATASETS = {
         epochs=2,
     ),
     "cosmos": Dataset(
-        "Cosmos QA, 600 questions of the open part; a quarter of it",
+        "Cosmos QA, 600 questions of the public part; a quarter of it",
         "MultipleChoice",
         read_cosmos,
         evaluated("accuracy"),
@@ -345,7 +353,7 @@ DATASETS = {
 
 
 def run(preset: str, pretrained: bool, dataset: Dataset, rate: float, seed: int, parts: list[Examples]) -> dict:
-    """Scores on the validation and the development examples after training on the first part."""
+    """Scores on the validation set and the development set after training on the first part."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     train, validation, dev = parts
@@ -353,7 +361,7 @@ def run(preset: str, pretrained: bool, dataset: Dataset, rate: float, seed: int,
     if dataset.task == "TokenClassifier":
         arguments["labels"] = sorted({tag for _, y in parts for tags in y for tag in tags})
     if dataset.task in ("TextClassifier", "TextRegressor", "MultipleChoice") and "elmo" in preset:
-        arguments.pop("pooling", None)  # the mean is all that ELMo has
+        arguments.pop("pooling", None)  # ELMo always has the mean
     task = getattr(lmzoo.models, dataset.task).from_preset(preset, load_weights=pretrained, **arguments)
     task.compile(optimizer=AdamW(rate, global_clipnorm=1.0))
     start = time.perf_counter()
@@ -364,14 +372,14 @@ def run(preset: str, pretrained: bool, dataset: Dataset, rate: float, seed: int,
 
 
 def split(examples: Examples) -> list[Examples]:
-    """The examples that train, and those that choose the rate."""
+    """The training examples, and the validation examples, which choose the rate."""
     order = np.random.default_rng(0).permutation(len(examples[1]))
     count = min(VALIDATION, len(order) // 10)
     return [take(examples, np.sort(order[count:])), take(examples, np.sort(order[:count]))]
 
 
 def compare(name: str, presets: list[str], folder: Path, rows: dict[str, list[dict]], keep: Callable[[], None]) -> None:
-    """Adds the runs that are missing for a data set."""
+    """Adds the missing runs of a data set."""
     dataset = DATASETS[name]
     train, dev = dataset.read(folder)
     parts = [*split(train), dev]
@@ -400,18 +408,19 @@ def compare(name: str, presets: list[str], folder: Path, rows: dict[str, list[di
 def best_rate(rows: list[dict]) -> float:
     """The rate whose first run is best on the validation examples."""
     first = [row for row in rows if row["seed"] == SEEDS[0]]
-    return max(first, key=lambda row: np.nan_to_num(row["validation"], nan=-np.inf))["rate"]  # NaN: all alike
+    return max(first, key=lambda row: np.nan_to_num(row["validation"], nan=-np.inf))["rate"]  # NaN if constant
 
 
 def markdown(rows: dict[str, list[dict]]) -> str:
-    """The table of the documentation: each set's first score, mean and standard deviation over the seeds, per cent."""
+    """The table of the documentation: mean and standard deviation of each data set's first score, in per cent."""
     presets = list(dict.fromkeys(key.split(" ")[1] for key in rows if not key.endswith("baseline")))
-    lines = [f"| set | examples | score | {' | '.join(['no network', *presets])} |", "|---" * (4 + len(presets)) + "|"]
+    names = ["data set", "examples", "score", "no network", *presets]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, dataset in DATASETS.items():
         if f"{name} baseline" not in rows:
             continue
         (base,) = rows[f"{name} baseline"]
-        measure = list(base)[3]  # behind its kind and the numbers of examples
+        measure = list(base)[3]  # after the kind and the numbers of examples
         cells = [dataset.title, f"{base['examples']:,} / {base['tested']:,}", measure]
         cells.append(f"{100 * base[measure]:.1f} ({base['kind']})")
         for preset in presets:
@@ -435,9 +444,9 @@ def spread(rows: list[dict], measure: str) -> str:
 
 
 def main() -> None:
-    """Runs what is missing and prints the table."""
+    """Does the missing runs and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each set")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="SET")
     args = parser.parse_args()

@@ -1,11 +1,11 @@
-"""What `quality` measures, by transformers: a low score that both have is no bug of this library.
+"""The measurements of `quality` with transformers: a low score that both have is not a bug of this library.
 
-The weights of a preset, Hugging Face's own tokenizer and model, a loop in torch; the sets, the recipe and the chosen
-rate are those of `quality`.
+The weights of a preset are trained with Hugging Face's tokenizer and model, in a loop in torch. The data sets, the
+recipe and the chosen rate are those of `quality`.
 
     python -m benchmarks.quality_peer --data DATA [--preset bert_nano_en_uncased] [--only sst2 stsb ...]
 
-Needs the preset's rows in `results/quality.json` for the rate; writes `results/quality_peer.json`.
+Needs the preset's results in `results/quality.json` for the rate; writes `results/quality_peer.json`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ DECAY, DROPOUT = 0.01, 0.1
 
 
 class Peer(torch.nn.Module):
-    """An encoder, the mean over the real tokens, dropout and a linear layer: with `predict` and `score` as tasks have.
+    """An encoder, the mean over the real tokens, dropout and a linear layer, with the `predict` and `score` of tasks.
 
     Args:
         folder: the checkpoint in Hugging Face's layout.
-        outputs: int, numbers of a text; 1 for a regressor.
+        outputs: int, number of outputs for each text; 1 for a regressor.
     """
 
     def __init__(self, folder: Path, outputs: int) -> None:
@@ -57,12 +57,12 @@ class Peer(torch.nn.Module):
         return self.head(self.dropout((hidden * mask).sum(1) / mask.sum(1)))
 
     def fit(self, examples: Examples, rate: float, epochs: int, batch_size: int, seed: int) -> None:
-        """AdamW, a warm-up over a tenth of the steps, linear decay, gradients of norm 1 at most."""
+        """Trains with AdamW, a warm-up over a tenth of the steps, linear decay, and gradients clipped to norm 1."""
         columns, labels = _columns(examples[0]), torch.tensor(examples[1])
-        kept = [n for n, _ in self.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
+        undecayed = [n for n, _ in self.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
         groups = [
-            {"params": [p for n, p in self.named_parameters() if (n in kept) == bare], "weight_decay": decay}
-            for bare, decay in ((False, DECAY), (True, 0.0))
+            {"params": [p for n, p in self.named_parameters() if (n in undecayed) == without], "weight_decay": decay}
+            for without, decay in ((False, DECAY), (True, 0.0))
         ]
         optimizer = torch.optim.AdamW(groups, lr=rate, eps=1e-6)
         steps = epochs * -(-len(labels) // batch_size)
@@ -100,7 +100,7 @@ def _columns(x: Any) -> tuple[list[str], ...]:
 
 
 def run(folder: Path, dataset: Dataset, parts: list[Examples], rate: float, seed: int) -> dict[str, float]:
-    """Scores on the examples that test."""
+    """Scores on the test examples."""
     torch.manual_seed(seed)
     peer = Peer(folder, dataset.arguments.get("num_classes", 1))
     peer.fit(parts[0], rate, dataset.epochs, dataset.batch_size, seed)
@@ -109,7 +109,7 @@ def run(folder: Path, dataset: Dataset, parts: list[Examples], rate: float, seed
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each set")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     args = parser.parse_args()

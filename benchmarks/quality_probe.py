@@ -1,7 +1,8 @@
-"""What a preset's vectors know of sentiment before fine-tuning: a linear classifier on them, alone and beside words.
+"""How well a linear classifier predicts sentiment from a preset's vectors before fine-tuning, without and with words.
 
-The means over the tokens of the last layer, of SST-2's sentences, pre-trained and with random weights; beside them the
-bag of words of `quality`'s baseline. If the vectors add nothing to the words, no recipe can get it out of them.
+The vectors are the means over the tokens of the last layer for SST-2's sentences, pre-trained and with random weights.
+They are also combined with the bag of words of `quality`'s baseline. If they add nothing to the words, no recipe can
+improve on the words with them.
 
     python -m benchmarks.quality_probe --data DATA [--presets NAME ...]
 """
@@ -19,12 +20,12 @@ import lmzoo
 from benchmarks.common import SHARED, console, save
 from benchmarks.quality import DATASETS, WEIGHTS, linear, terms
 
-SCALE = 0.03  # of the vectors beside the words, whose rows have length 1
+SCALE = 0.03  # of the vectors when combined with the words, whose vectors have length 1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each set")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased", "roberta_nano_en"])
     args = parser.parse_args()
     (texts, labels), (tests, right) = DATASETS["sst2"].read(args.data)

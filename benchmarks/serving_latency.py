@@ -1,9 +1,10 @@
 """(m) From strings to labels: how long a request to an exported classifier takes.
 
-SST-2's sentences in the order of the file, so that batches are of real lengths; BERT's own 30,522 pieces, random
-weights. lmzoo's SavedModel takes the strings. KerasHub's takes ids from its preprocessor, which pads all rows to 128
-tokens, or to 512, its default. transformers tokenises in Rust and pads to the longest of a batch; `onnxruntime` runs
-the same network and tokenizer. Loading and the first requests are not measured.
+The requests are SST-2's sentences in the order of the file, so that batches have realistic lengths. Models have random
+weights and BERT's vocabulary of 30,522 tokens. lmzoo's SavedModel takes the strings. KerasHub's takes ids from its
+preprocessor, which pads all sequences to 128 tokens, or to its default of 512. transformers tokenises in Rust and pads
+to the longest of a batch; `onnxruntime` runs the same network and tokenizer. Loading and the first requests are not
+measured.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PEERS = {
     "onnxruntime": TORCH,
 }
 BATCHES = (1, 32)
-REQUESTS = {"base": (40, 4)}  # how many of each batch a round asks, where it is not (100, 20)
+REQUESTS = {"base": (40, 4)}  # requests in a round for each of BATCHES; (100, 20) for other sizes
 MEASURES = [f"{percentile} ms, batch {batch}" for batch in BATCHES for percentile in ("p50", "p99")]
 VOCABULARY = SHARED / "data/tokenizers/bert-base-uncased/vocab.txt"
 SENTENCES = SHARED / "data/sst2/stsa.binary.dev"
@@ -46,14 +47,14 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         answer = build[name](options, vocabulary, Path(folder), int(length or 0))
     counts = zip(BATCHES, REQUESTS.get(options["size"], (100, 20)), strict=True)
     requests = {batch: [texts[i : i + batch] for i in range(0, batch * count, batch)] for batch, count in counts}
-    for batch, rows in requests.items():
-        assert len(answer(rows[0])) == batch
-        answer(max(rows, key=lambda row: max(map(len, row))))
+    for batch, parts in requests.items():
+        assert len(answer(parts[0])) == batch
+        answer(max(parts, key=lambda part: max(map(len, part))))
 
     def once() -> dict[str, float]:
         found = {}
-        for batch, rows in requests.items():
-            times = [1000 * timed(lambda row=row: answer(row)) for row in rows]
+        for batch, parts in requests.items():
+            times = [1000 * timed(lambda part=part: answer(part)) for part in parts]
             found |= {f"p{p} ms, batch {batch}": float(np.percentile(times, p)) for p in (50, 99)}
         return found
 
@@ -79,7 +80,7 @@ def _keras_hub(options: dict[str, Any], vocabulary: list[str], folder: Path, len
     loaded = tf.saved_model.load(str(folder / "1"))
 
     def answer(texts: list[str]) -> list[int]:
-        features = {name: tf.cast(x, tf.int32) for name, x in preprocessor(texts).items()}  # as its export asks for
+        features = {name: tf.cast(x, tf.int32) for name, x in preprocessor(texts).items()}  # as its export requires
         return tf.argmax(loaded.serve(features), axis=-1).numpy().tolist()
 
     return answer

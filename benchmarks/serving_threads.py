@@ -1,11 +1,11 @@
-"""Many threads on one exported model: are the answers those of one thread, and does anything grow?
+"""Many threads on one exported model: do they get the answers of a single thread, and does anything grow?
 
     python -m benchmarks.serving_threads                     # 32 threads, 500 requests each, the shipped preset
     python -m benchmarks.serving_threads --model my.keras --threads 8
 
-Requests hold 1 to 4 texts of 0 to 200 words. Every answer of every thread is compared, to the bit, with what one thread
-got; the functions that TensorFlow has traced are counted, and the memory of the process is read once all threads have
-answered the longest texts and each request has been answered by one of them, and after all others.
+Requests hold 1 to 4 texts of 0 to 200 words. Every answer of every thread is compared, to the bit, with the answer that
+a single thread got. The functions that TensorFlow has traced are counted. The memory of the process is measured twice:
+after all threads have answered the longest texts and each request has been answered once, and at the end.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> int:
 
     expected = [ask(texts) for texts in distinct]
     with ThreadPoolExecutor(arguments.threads) as pool:
-        # Warm up: the largest, all at once, and each shape once, for which oneDNN keeps what it has prepared.
+        # Warm up: the largest request in all threads at once, then each shape once, since oneDNN caches its kernels.
         list(pool.map(ask, [[" ".join(WORDS * 14)] * 4] * arguments.threads * 2))
         list(pool.map(ask, distinct))
         functions, memory, start = len(context.context().list_function_names()), _resident(), time.perf_counter()
@@ -71,7 +71,7 @@ def main() -> int:
         "functions traced meanwhile": len(context.context().list_function_names()) - functions,
         "memory after warming up, MB": memory / 1e6,
         "memory, after / before": _resident() / memory,
-        "requests a second": arguments.threads * arguments.requests / seconds,
+        "requests per second": arguments.threads * arguments.requests / seconds,
     }
     for what, value in rows.items():
         console.print(f"{what}: {value:.4g}" if isinstance(value, float) else f"{what}: {value}")
@@ -88,7 +88,7 @@ def _same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 
 def _resident() -> int:
-    """Bytes of memory that this process holds."""
+    """Bytes of memory that this process uses."""
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 
 

@@ -1,6 +1,6 @@
-"""(d) From nothing to the first prediction: whole processes, import, local preset and one sentence.
+"""(d) From the start of a process to its first prediction: import, local preset and one sentence.
 
-Every round starts each peer once. `keras alone` is the floor: importing Keras and nothing else.
+Every round starts each peer once. `keras alone` is the lower bound: it only imports Keras.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def write_presets(size: str, folder: Path) -> None:
 
 
 def start(peer: str, folder: str) -> dict[str, float] | None:
-    """Seconds of one process; None if it failed."""
+    """The seconds that a process takes; None if it failed."""
     environment, code = PEERS[peer]
     began = time.perf_counter()
     done = subprocess.run(
@@ -80,7 +80,7 @@ def main() -> None:
     rows: Rows = {}
     with tempfile.TemporaryDirectory() as folder, console.status("writing presets") as status:
         write_presets(options["size"], Path(folder))
-        # Round 0 warms the file cache and is not counted.
+        # Round 0 fills the file cache and is not counted.
         for number in range(options["rounds"] + 1):
             for peer in list(peers):
                 status.update(f"startup: round {number} of {options['rounds']}, {peer}")

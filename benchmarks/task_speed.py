@@ -1,8 +1,8 @@
 """(h) Tagging and (i) question answering: an epoch of fine-tuning and a prediction, from text to answers.
 
-WNUT-17's sentences and SQuAD's questions, a 4 x 256 BERT with random weights, BERT's own 30,522 pieces, AdamW.
-transformers tokenises, pads and decodes as its own `run_ner` and `run_qa` do: sentences to the longest of a batch,
-windows all to 384 tokens; `-dynamic` pads windows to the longest of a batch, too.
+WNUT-17's sentences and SQuAD's questions, a 4 x 256 BERT with random weights, BERT's 30,522 tokens, AdamW. transformers
+tokenises, pads and decodes as its `run_ner` and `run_qa` do: it pads sentences to the longest of a batch and all
+windows to 384 tokens; `-dynamic` also pads windows to the longest of a batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Steps = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 def read(task: str, count: int) -> tuple[Any, Any]:
-    """The first examples as lists; of a question's answers the first."""
+    """The first examples, as lists; of the answers to a question only the first one."""
     if task == "tagging":
         x, y = read_conll(WORDS)
         return x[:count], y[:count]
@@ -61,7 +61,7 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y:
     else:
         task = lmzoo.models.QuestionAnswerer(backbone, preprocessor, doc_stride=STRIDE)
     task.compile(optimizer=AdamW(options["learning_rate"]), metrics=[])
-    constant = keras.callbacks.LearningRateScheduler(lambda epoch: options["learning_rate"])  # turns the ramp off
+    constant = keras.callbacks.LearningRateScheduler(lambda epoch: options["learning_rate"])  # no warm-up and decay
     verb = task.tag if options["task"] == "tagging" else task.answer
     return lambda: task.fit(x, y, batch_size=options["batch_size"], callbacks=[constant], verbose=0), lambda: verb(x)
 
@@ -170,7 +170,7 @@ def _encode_questions(tokenizer: Any, x: Any, y: Any, labels: list[str]) -> list
 
 
 def _decode_questions(rows: list[dict], results: list[Any], x: Any, labels: list[str]) -> list[Any]:
-    """The twenty best starts and ends of each window, and the best pair of a question's windows."""
+    """The best pair in the windows of each question, from the twenty best starts and ends of each window."""
     best: dict[int, tuple[float, int, int]] = {}
     for index, output in results:
         starts, ends = output.start_logits.numpy(), output.end_logits.numpy()

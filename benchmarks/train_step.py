@@ -1,6 +1,6 @@
 """(a) One train step, and one forward pass, of a BERT classifier at equal padded shape.
 
-Every peer: dropout 0.1, AdamW, a batch of full rows, the step that its library compiles by itself.
+Every peer has dropout 0.1, AdamW, a batch without padding, and the step that its library compiles by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PEERS = {
     "kerashub-jax": JAX,
     "transformers-torch": TORCH,
 }
-# Peers that are in memory together; BERT-base takes 3 to 4 GiB each. The first is what the others are compared with.
+# Peers that are in memory together; BERT-base takes 3 to 4 GiB each. The others are compared with the first one.
 GROUPS = {
     "tf": ("lmzoo-tf", "kerashub-tf", "transformers-torch", "lmzoo-tf-jit"),
     "jax": ("lmzoo-jax", "kerashub-jax", "transformers-torch"),
@@ -33,7 +33,7 @@ MEASURES = ("train step s", "forward s")
 
 
 def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """A batch of full rows and its labels."""
+    """A batch without padding, and its labels."""
     rng = np.random.default_rng(1)
     shape = (options["batch_size"], options["length"])
     ids = rng.integers(1000, VOCABULARY, shape).astype("int32")
@@ -46,7 +46,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     features, labels = arrays(options)
     build = _torch_steps if peer == "transformers-torch" else _keras_steps
     train, forward = build(peer, options, features, labels)
-    for _ in range(2):  # compiles; the second call may compile again once the optimizer has its state
+    for _ in range(2):  # the first call compiles; the second may compile again, since the optimizer has its state
         train()
         forward()
 
@@ -67,7 +67,7 @@ def _keras_steps(peer: str, options: dict[str, Any], features: Any, labels: Any)
         from lmzoo.training import AdamW
 
         model = lmzoo_classifier(options["size"], VOCABULARY, dtype)
-        # Explicit, without the default's gradient clipping, which the others do not have.
+        # Without the default's gradient clipping, which the others do not have.
         model.compile(optimizer=AdamW(5e-5), **({"jit_compile": True} if peer.endswith("jit") else {}))
     else:
         features = {**features, "padding_mask": features["padding_mask"].astype(bool)}
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--group", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=2, help="calls of each function in a round; their median counts")
+    parser.add_argument("--steps", type=int, default=2, help="calls of each function in a round, for the median")
     parser.add_argument("--name", default="train_step", help="name of the result file")
     options = vars(parser.parse_args())
     warn_if_busy()
@@ -131,7 +131,7 @@ def main() -> None:
             rows[key] = interleave("train_step", chosen, {**options, "precision": precision}, options["rounds"])
             title = f"BERT-{options['size']} {options['batch_size']} x {options['length']}, {key}"
             summary[key] = show(title, rows[key], (*MEASURES, "peak memory GiB"))
-    console.print("Ratios above 1: the peer is that much slower than lmzoo.")
+    console.print("A ratio above 1 says how many times slower than lmzoo a peer is.")
     save(options["name"], options, rows=rows, summary=summary)
 
 

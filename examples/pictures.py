@@ -1,4 +1,4 @@
-"""Draws the pictures of the guides: what each task gives after a minute or two of training.
+"""Draws the figures of the guides: the results of each task after a minute or two of training.
 
     python examples/pictures.py DATA [--output docs/assets] [--only classify tag ...]
 
@@ -27,7 +27,7 @@ COLOURS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporati
 
 
 def fitted(name: str, train: tuple[Any, Any], epochs: int, held_out: Any = None, **arguments: Any) -> tuple[Any, Any]:
-    """A task after training, and the history of it."""
+    """A trained task, and the history of its training."""
     task = getattr(lmzoo.models, name).from_preset(PRESET, **arguments)
     task.compile(optimizer=AdamW(1e-3, global_clipnorm=1.0))
     history = task.fit(*train, validation_data=held_out, epochs=epochs, batch_size=32, seed=0, verbose=2).history
@@ -35,7 +35,7 @@ def fitted(name: str, train: tuple[Any, Any], epochs: int, held_out: Any = None,
 
 
 def classify(data: Path, path: Path) -> None:
-    """Learning curve and confusion matrix of sentiments."""
+    """The learning curve and the confusion matrix of a sentiment classifier."""
     names = ["negative", "positive"]
     (x, y), (dev, expected) = (
         read_table(data / f"sst2/stsa.binary.{part}", label="label", label_type=int, format="labelled")
@@ -60,7 +60,7 @@ def classify(data: Path, path: Path) -> None:
 
 
 def tag(data: Path, path: Path) -> None:
-    """Names in sentences, with the colours of their types."""
+    """Names in sentences, coloured by their types."""
     train, held_out = (read_conll(data / f"ner_wnut17/{name}.conll") for name in ("wnut17train", "emerging.dev"))
     labels = sorted({label for part in (train, held_out) for labels in part[1] for label in labels})
     task, _ = fitted("TokenClassifier", train, 8, held_out, labels=labels)
@@ -73,26 +73,26 @@ def tag(data: Path, path: Path) -> None:
 
 
 def highlight(texts: list[str], spans: list[list[dict[str, Any]]], path: Path) -> None:
-    """Texts with coloured spans, each with its label below it."""
+    """Texts with coloured spans, and their labels below them."""
     figure, axes = plt.subplots(figsize=(8.6, 0.75 * len(texts)), layout="constrained")
     axes.set_axis_off()
     width = max(map(len, texts)) + 1
     axes.set(xlim=(0, width), ylim=(0, 2 * len(texts)))
     for row, (text, found) in enumerate(zip(texts, spans, strict=True)):
         height = 2 * (len(texts) - row) - 0.7
-        for place, letter in enumerate(text):  # a letter to a column, so that spans know where they are
+        for place, letter in enumerate(text):  # one column per letter, so that spans can be drawn
             axes.text(place + 0.5, height, letter, family="monospace", ha="center", va="center", fontsize=10)
         for span in found:
             start, length, label = span["start"], span["end"] - span["start"], span.get("label", "")
             colour = COLOURS.get(label, "#eeeeee")
             axes.add_patch(plt.Rectangle((start, height - 0.55), length, 1.1, color=colour, zorder=0))
-            text_of = f"{label} {span['score']:.2f}".strip()
-            axes.text(start + length / 2, height - 0.95, text_of, ha="center", va="center", fontsize=7, color="#555555")
+            note = f"{label} {span['score']:.2f}".strip()
+            axes.text(start + length / 2, height - 0.95, note, ha="center", va="center", fontsize=7, color="#555555")
     keep(figure, path)
 
 
 def answer(data: Path, path: Path) -> None:
-    """Where questions find their answers: the example of the guide, learnt by heart."""
+    """The answers to questions in their texts: the memorised example of the guide."""
     contexts = [
         "Ada Byron was born in London in 1815. She met Charles Babbage when she was seventeen.",
         "The bridge is 512 metres long. It was opened in 1934, two years late.",
@@ -108,12 +108,12 @@ def answer(data: Path, path: Path) -> None:
         {"text": "512 metres", "answer_start": 14},
     ]
     task, _ = fitted("QuestionAnswerer", (pairs, answers), 40)
-    rows = [text for pair in pairs for text in pair]
-    highlight(rows, [spans for one in task.answer(pairs) for spans in ([], [one])], path)
+    texts = [text for pair in pairs for text in pair]
+    highlight(texts, [spans for one in task.answer(pairs) for spans in ([], [one])], path)
 
 
 def score(data: Path, path: Path) -> None:
-    """Scores of held-out sentences for each of the annotators' five grades."""
+    """The scores of held-out sentences, for each of the annotators' five grades."""
     train, (texts, grades) = (
         read_table(data / f"sst2/stsa.fine.{part}", label="label", label_type=float, format="labelled")
         for part in ("train", "dev")
@@ -130,7 +130,7 @@ def score(data: Path, path: Path) -> None:
 
 
 def choose(data: Path, path: Path) -> None:
-    """Probabilities of the choices of two questions: the example of the guide, learnt by heart."""
+    """The probabilities of the choices for two prompts: the memorised example of the guide."""
     examples = [
         ("The kettle whistles. She", ["pours the tea.", "paints it green.", "files a report."]),
         ("The bus has left. He", ["swims after it.", "waits for the next one."]),
@@ -146,7 +146,7 @@ def choose(data: Path, path: Path) -> None:
 
 
 def fill(data: Path, path: Path) -> None:
-    """The most probable words at a mask."""
+    """The most probable words for a mask."""
     task = lmzoo.models.MaskedLM.from_preset(PRESET)
     texts = ["She opened the [MASK] and went in.", "They sailed across the [MASK] ."]
     figure, panels = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
@@ -157,7 +157,7 @@ def fill(data: Path, path: Path) -> None:
 
 
 def keep(figure: Any, path: Path) -> None:
-    """Writes a figure without the date, which would make each file a new one."""
+    """Writes a figure without the date, so that the same figure gives the same file."""
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     print(f"written to {path}")

@@ -1,4 +1,4 @@
-"""From a pre-trained model to a served classifier, in one go.
+"""A tour from a pre-trained model to a served classifier.
 
 Run with `make quickstart` or `python examples/quickstart.py [--output FOLDER]`.
 """
@@ -26,7 +26,7 @@ from lmzoo.serving.server import running_server
 PRESET = "bert_nano_en_uncased"
 REVIEWS = Path(__file__).parent / "data" / "reviews.csv"
 EPOCHS, LEARNING_RATE = 8, 2e-3
-VERBOSE = 1 if sys.stdout.isatty() else 2  # progress bars are for terminals
+VERBOSE = 1 if sys.stdout.isatty() else 2  # progress bars only on terminals
 QUESTIONS = [
     "A warm and funny film, I loved every minute.",
     "It broke after two days, a waste of money.",
@@ -35,7 +35,7 @@ QUESTIONS = [
     "I expected to love it, and I was wrong.",
 ]
 
-# What a serving process runs: TensorFlow and its text ops, and nothing of lmzoo.
+# The code of a serving process: it uses TensorFlow and its text ops, and not lmzoo.
 SERVE = """
 import json, sys
 import tensorflow as tf
@@ -48,14 +48,14 @@ print(json.dumps({"label": [x.decode() for x in answers["label"].numpy()], "scor
 
 
 def read_reviews(split: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of one part of the reviews."""
+    """Texts and labels of one split of the reviews."""
     with open(REVIEWS, newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["split"] == split]
     return [row["text"] for row in rows], [row["label"] for row in rows]
 
 
 def fine_tune(texts: list[str], labels: list[str], pretrained: bool) -> lmzoo.models.TextClassifier:
-    """Trains a classifier from the preset's weights, or the same architecture from random ones."""
+    """Trains a classifier from the preset's weights, or from random weights."""
     keras.utils.set_random_seed(1)
     classifier = lmzoo.models.TextClassifier.from_preset(
         PRESET, labels=["negative", "positive"], pooling="mean", load_weights=pretrained
@@ -66,7 +66,7 @@ def fine_tune(texts: list[str], labels: list[str], pretrained: bool) -> lmzoo.mo
 
 
 def accuracy(predicted: list[str], labels: list[str]) -> float:
-    """Share of equal entries."""
+    """The share of equal entries."""
     return float(np.mean(np.array(predicted) == np.array(labels)))
 
 
@@ -92,7 +92,7 @@ def main() -> None:
     test_texts, test_labels = read_reviews("test")
     print(f"\n2. Fine-tune a sentiment classifier on {len(texts)} reviews ({REVIEWS.name})")
     classifier = fine_tune(texts, labels, pretrained=True)
-    print("   ... and the same architecture from random weights, for comparison")
+    print("   ... and the same architecture with random weights, for comparison")
     untrained = fine_tune(texts, labels, pretrained=False)
     words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)).fit(texts, labels)
     print(f"\n   accuracy on {len(test_texts)} held-out reviews")
@@ -103,10 +103,10 @@ def main() -> None:
         (f"{PRESET}, fine-tuned", predict(classifier, test_texts)),
     ):
         print(f"   {name:40s} {accuracy(predicted, test_labels):.2f}")
-    print(f"   A toy with {len(texts)} reviews: counting words is as good, and a few points up or down are chance.")
-    print(f"   What the preset is worth on other data: see its model card, presets/bert/{PRESET}/README.md")
+    print(f"   A toy on {len(texts)} reviews: counting words is as good, and differences of a few points are chance.")
+    print(f"   For results on other data see the preset's model card, presets/bert/{PRESET}/README.md")
 
-    print(f"\n3. Ask it (neither labels nor scores are to be trusted after {len(texts)} reviews)")
+    print(f"\n3. Ask it (do not trust labels or scores after {len(texts)} reviews)")
     for text, answer in zip(QUESTIONS, classifier.classify(QUESTIONS), strict=True):
         print(f"   {text!r:50s} -> {answer['label']} ({answer['score']:.2f})")
 

@@ -1,17 +1,17 @@
-"""How far the senses of a word come apart, layer by layer.
+"""How well each layer of a model separates the senses of a word.
 
     python examples/word_senses.py [--preset bert_nano_en_uncased] [--plot senses.svg]
 
-The same word is read in sentences that use it in different senses, and each layer of the model gives it a vector. Per
-layer the script prints the mean cosine of two uses of one sense, that of two uses of different senses, and their
-difference, the gap. Two things are there to compare it with: the gap that 95 of 100 random divisions of the same
-vectors into senses stay below, and the gap in a model of the same shape with random weights, which sees the same
-neighbouring words but has learnt nothing. Layer 0 has not seen the neighbours: a gap there comes from the word's place
-in the sentence, or from its first letter in a model that tells "Apple" from "apple".
+The same word is read in sentences that use it in different senses, and each layer of the model gives it a vector. For
+each layer the script prints the mean cosine of two uses of the same sense, that of two uses of different senses, and
+their difference, the gap. It prints two other gaps to compare with: "chance" is what 95 of 100 random divisions of the
+same vectors into senses stay below; "random weights" is the gap in a model of the same shape that has learned nothing,
+but sees the same neighbouring words. Layer 0 does not see the neighbours: a gap there comes from the word's position in
+the sentence or, in a model that keeps capital letters, from "Apple" and "apple".
 
 `--preset` takes what `from_preset` takes: a name of `lmzoo presets`, a folder, `hf://google-bert/bert-base-uncased`, or
-the folder of a published ELMo (`*options.json`, `*weights.hdf5`). The plot needs matplotlib, as `pip install
-'lmzoo[bench]'` brings it.
+the folder of a published ELMo (`*options.json`, `*weights.hdf5`). The plot needs matplotlib: `pip install
+'lmzoo[plots]'`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ ROUNDS = 1000  # random divisions into senses
 
 
 def uses_of(word: str, embedder: lmzoo.models.TextEmbedder) -> tuple[np.ndarray, np.ndarray]:
-    """The word's vectors from every layer, float (n, L, H), and the number of the sense of each use, int (n,)."""
+    """The word's vectors in every layer, float (n, L, H), and the number of the sense of each use, int (n,)."""
     senses = SENTENCES[word]
     texts = [text for sentences in senses.values() for text in sentences]
     found = embedder.embed(texts, level="word", layers="all")
@@ -103,14 +103,14 @@ def uses_of(word: str, embedder: lmzoo.models.TextEmbedder) -> tuple[np.ndarray,
 
 
 def mean_cosines(cosines: np.ndarray, senses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each layer the mean cosine within and between senses, two arrays (L,); `cosines` is (L, n, n)."""
+    """The mean cosines of each layer within and between senses, two arrays (L,); `cosines` is (L, n, n)."""
     same = senses[:, None] == senses
     others = ~np.eye(len(senses), dtype=bool)
     return cosines[:, same & others].mean(axis=1), cosines[:, ~same].mean(axis=1)
 
 
 def measure(vectors: np.ndarray, senses: np.ndarray) -> dict[str, np.ndarray]:
-    """`within`, `between`, `gap` and `chance`, each (L,), of vectors (n, L, H)."""
+    """Computes `within`, `between`, `gap` and `chance`, each (L,), from vectors (n, L, H)."""
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     cosines = np.einsum("ilh,jlh->lij", unit, unit)  # (L, n, n)
     within, between = mean_cosines(cosines, senses)
@@ -125,7 +125,7 @@ def measure(vectors: np.ndarray, senses: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def draw(results: dict[str, dict[str, np.ndarray]], title: str, path: str) -> None:
-    """One panel for each word: the gap by layer, of the model, of random weights, and by chance."""
+    """Draws a panel for each word: the gap by layer of the model, with random weights, and by chance."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -149,7 +149,7 @@ def draw(results: dict[str, dict[str, np.ndarray]], title: str, path: str) -> No
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="bert_nano_en_uncased")
-    parser.add_argument("--plot", help="file to draw the gaps into, .svg or .png")
+    parser.add_argument("--plot", help="file for a plot of the gaps, .svg or .png")
     options = parser.parse_args(arguments)
     keras.utils.set_random_seed(0)
     trained = lmzoo.models.TextEmbedder.from_preset(options.preset)

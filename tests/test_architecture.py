@@ -131,6 +131,12 @@ def test_imports_point_down(path: Path) -> None:
         assert floor_of(name) <= own, f"{relative(path)} imports {name}, which stands above it"
 
 
+def test_contributing_lists_the_floors() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("| floor | contents |")[2].partition("\n\n")[0]
+    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    assert tuple(set(re.findall(r"`(\w+)`", row)) for row in rows) == FLOORS
+
+
 def test_no_circles() -> None:
     imports = {name: imports_of(path) for name, path in MODULES.items()}
     while free := [name for name, imported in imports.items() if not imported & imports.keys()]:
