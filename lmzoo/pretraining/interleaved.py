@@ -1,4 +1,4 @@
-"""Batches of several kinds in turns."""
+"""Batches of several kinds, interleaved."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lmzoo.text.batching import Batches, LengthBatches
 
 
 class Interleaved(Batches):
-    """Batches of several parts, each part's spread evenly over the training, without end.
+    """An endless sequence of batches of several parts, with those of each part evenly spread.
 
     Args:
-        parts: where batches come from; each goes through its own epochs.
-        counts: of each part, how many batches there are in `sum(counts)`.
+        parts: the sources of batches; each has its own epochs.
+        counts: how many of `sum(counts)` batches are from each part.
     """
 
     def __init__(self, parts: Sequence[LengthBatches], counts: Sequence[int]) -> None:
@@ -26,7 +26,7 @@ class Interleaved(Batches):
 
     @property
     def seed(self) -> tuple[int, ...]:
-        """That of all parts."""
+        """The seed of all parts."""
         return self.parts[0].seed
 
     @seed.setter
@@ -36,11 +36,11 @@ class Interleaved(Batches):
 
     @property
     def num_batches(self) -> int:
-        """Of all turns."""
+        """Number of batches until the order of the parts repeats."""
         return len(self._turns)
 
     def batches(self) -> Iterator[Any]:
-        """Of all epochs."""
+        """The batches of all epochs."""
         return self.batches_from(0)
 
     def batches_from(self, step: int) -> Iterator[Any]:
@@ -55,7 +55,7 @@ class Interleaved(Batches):
             first = 0
 
     def identity(self) -> dict[str, Any]:
-        """That of each part, and how many batches there are of each."""
+        """The identity of each part, and how many batches are from each; see `Batches`."""
         of_parts = [(i, part.identity()) for i, part in enumerate(self.parts, 1)]
         counts = {"number of batches": np.bincount(self._turns).tolist()}
         return counts | {f"{name} (part {i})": value for i, found in of_parts for name, value in found.items()}

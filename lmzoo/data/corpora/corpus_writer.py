@@ -121,7 +121,7 @@ class _Writer:
             )
 
     def _batches(self, texts: Iterator[list[str]]) -> Iterator[list[list[str]]]:
-        """Yields batches of about `_BATCH` characters; of fewer if shards are small, since a shard ends with a batch."""
+        """Yields batches of about `_BATCH` characters, or fewer if shards are small: a shard ends with a batch."""
         most, batch, count = min(_BATCH, self.shard_tokens), [], 0
         for document in texts:
             batch.append(document)

@@ -60,10 +60,10 @@ def segment_pairs(
     `short`, a smaller number of tokens, uniformly drawn; it is drawn once per document and pass.
 
     * `"nsp"`, next-sentence prediction (Devlin et al., 2019): half of the second segments are replaced by consecutive
-      sentences of another document, beginning at a random one. The replaced sentences come next. These pairs have label
-      1, the others 0.
-    * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. These pairs have label 1, the
-      others 0.
+      sentences of another document, beginning at a random one. The replaced sentences come next. These pairs have
+      label 1, the others 0.
+    * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. These pairs have label 1,
+      the others 0.
 
     A single sentence cannot be split: with either objective it gets a random second segment and label 1. If a pair is
     too long, tokens are removed one by one from the longer segment (the second on ties), from its front or back at

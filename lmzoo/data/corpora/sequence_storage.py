@@ -56,7 +56,7 @@ def join_blocks(
             lengths.append(counts)
         flat = np.concatenate(parts)
     else:
-        # Mapped only after writing: on a full disk, writing to a map would kill the process instead of raising an error.
+        # Written before it is mapped: on a full disk, writing to a map would kill the process without an error.
         with tempfile.TemporaryFile(dir=folder) as file:
             dtype = np.dtype("int32")
             for ids, counts in blocks:

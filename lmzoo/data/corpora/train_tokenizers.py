@@ -82,8 +82,8 @@ def report_size(found: int, asked: int, what: str) -> None:
     """
     if found < asked:
         warn(
-            f"The documents support {found:,} {what}, not the {asked:,} that were requested: the vocabulary has all that "
-            "are frequent enough."
+            f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "
+            "enough are in the vocabulary."
         )
 
 
