@@ -56,7 +56,7 @@ def error_of(*arguments, **options):
         (["--preset", "bert_nanno_en_uncased"], "Unknown preset 'bert_nanno_en_uncased'"),
         (["--task", "tagger", "--text", "0", "--label", "0"], "is that of the words"),
         (["--task", "embedder"], "name the column of the second texts (--pair)"),
-        (["--task", "regressor"], "line 2: the label 'pos' is no number"),
+        (["--task", "regressor"], "line 2: the label 'pos' is not a valid number"),
         (["--task", "regressor", "--scale", "0"], "--scale must be above 0"),
         (["--task", "masked-lm", "--pooling", "mean"], "does not pool"),
         (["--label", "review", "--text", "sentiment", "--encoding", "ascii2"], "There is no encoding 'ascii2'"),

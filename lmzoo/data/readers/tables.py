@@ -190,7 +190,7 @@ class Table:
             return label_type(label)
         except ValueError:
             name = getattr(label_type, "__name__", "label")
-            raise ValueError(f"{self.where(row)}: the label {label!r} is not of type {name}.") from None
+            raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {name}.") from None
 
 
 def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
