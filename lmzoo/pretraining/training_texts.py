@@ -105,9 +105,7 @@ def split_held_out(corpus: TextSource, validation: TextSource | None) -> tuple[T
     if validation is not None:
         known = {path.resolve() for path in corpus.files()}
         if both := [str(path) for path in validation.files() if path.resolve() in known]:
-            raise ValueError(
-                f"{', '.join(both)}: both text to train on and to evaluate on (`validation`); it can only be one."
-            )
+            raise ValueError(f"{', '.join(both)}: text to train on and to evaluate on (`validation`) must differ.")
         train, held = TrainingDocuments(corpus), TrainingDocuments(validation)
     else:
         count = sum(1 for _ in itertools.islice(corpus, _HELD_OUT))

@@ -265,7 +265,8 @@ def test_a_folder_goes_on_with_the_same_text_alone(text, tmp_path, monkeypatch):
         begun.append(run)
         raise Interrupted
 
-    monkeypatch.setattr(importlib.import_module("lmzoo.pretraining.pretrain"), "train_encoder", train)
+    trainers = importlib.import_module("lmzoo.pretraining.pretrain")._TRAINERS
+    monkeypatch.setitem(trainers, "pretraining", train)
 
     def begin(corpus, validation=None, error=Interrupted, match=None, seed=0):
         with pytest.raises(error, match=match):
