@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from lmzoo.tensor_types import Tensors
 from lmzoo.text.batching import Batches, LengthBatches
 
 
@@ -39,11 +39,11 @@ class Interleaved(Batches):
         """Number of batches until the order of the parts repeats."""
         return len(self._turns)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[Tensors]:
         """The batches of all epochs."""
         return self.batches_from(0)
 
-    def batches_from(self, step: int) -> Iterator[Any]:
+    def batches_from(self, step: int) -> Iterator[Tensors]:
         """See `Batches`."""
         rounds, first = divmod(step, len(self._turns))
         every = np.bincount(self._turns, minlength=len(self.parts))
@@ -54,7 +54,7 @@ class Interleaved(Batches):
                 yield next(streams[turn])
             first = 0
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The identity of each part, and how many batches are from each; see `Batches`."""
         of_parts = [(i, part.identity()) for i, part in enumerate(self.parts, 1)]
         counts = {"number of batches": np.bincount(self._turns).tolist()}

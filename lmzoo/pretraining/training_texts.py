@@ -50,14 +50,14 @@ class TextSource:
         """The files; none if the documents are in memory."""
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Identifies the text: by the names, sizes and beginnings of files, or by all documents in memory.
 
         Raises:
             FileNotFoundError: if a file does not exist.
         """
         digest = hashlib.sha256()
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         if self.in_files:
             paths, size = self.files(), 0
             for path in paths:

@@ -54,7 +54,7 @@ def error_of(*arguments, **options):
         (["--validation", "other.csv", "--validation-split", "0.5"], "not both"),
         (["--validation-split", "0.01"], "--validation-split 0.01 leaves no examples"),
         (["--preset", "bert_nanno_en_uncased"], "Unknown preset 'bert_nanno_en_uncased'"),
-        (["--task", "tagger", "--text", "0", "--label", "0"], "is that of the words"),
+        (["--task", "tagger", "--text", "0", "--label", "0"], "holds the words, not labels"),
         (["--task", "embedder"], "name the column of the second texts (--pair)"),
         (["--task", "regressor"], "line 2: the label 'pos' is not a valid number"),
         (["--task", "regressor", "--scale", "0"], "--scale must be above 0"),

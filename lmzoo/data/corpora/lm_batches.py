@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import Any
 
 import numpy as np
 
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
 from lmzoo.progress import progress_over
+from lmzoo.tensor_types import Tensors
 from lmzoo.text import Encoded
 from lmzoo.text.batching import Batches
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START
@@ -98,7 +98,7 @@ class DocumentStreams(Batches):
     def __init__(
         self,
         documents: Iterable[Document],
-        make_batch: Callable[[list[list[Step]], int, bool], Any],
+        make_batch: Callable[[list[list[Step]], int, bool], Tensors],
         rows: int,
         steps: int,
         length: int | None = None,
@@ -122,7 +122,7 @@ class DocumentStreams(Batches):
         self.length = length
         self.num_words = 0
         self.warning = FirstWarning()
-        self._pass: tuple[int, Iterator[Any]] = (0, iter(()))
+        self._pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
 
     @property
     def num_batches(self) -> int | None:
@@ -157,18 +157,18 @@ class DocumentStreams(Batches):
                 f"{self.rows} rows of {self.steps}: choose a smaller `batch_size` or `unroll_steps`."
             )
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[Tensors]:
         """One pass over the epoch begun last."""
         yield from self._pass_of(self.epoch)
 
-    def batches_from(self, step: int) -> Iterator[Any]:
+    def batches_from(self, step: int) -> Iterator[Tensors]:
         """See `Batches`. Earlier steps are read too, but are not made into batches."""
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:
             yield from self._pass_of(epoch, first)
             epoch, first = epoch + 1, 0
 
-    def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Any]:
+    def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
         directions = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)
             for backward in (False, True)
@@ -178,10 +178,10 @@ class DocumentStreams(Batches):
             rows = [list(zip(*row, strict=True)) for row in zip(*pair, strict=True)]
             yield self.make_batch(rows, self.steps, index > 0)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What is quickly known of the documents, and how they are read; see `Batches`."""
         first: list[str] = next(sentences_of(self.documents, warning=self.warning), [])
-        found: dict[str, Any] = {"first sentence": " ".join(first)}
+        found: dict[str, object] = {"first sentence": " ".join(first)}
         if isinstance(self.documents, Sized):
             found["number of documents"] = len(self.documents)
         if isinstance(self.documents, Sequence) and self.documents:
@@ -209,7 +209,7 @@ class DocumentStreams(Batches):
             if sentence is None:
                 raise ValueError(_NO_WORDS)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Tensors:
         """The batch at `index`, which must be the next one, or 0 to begin a pass."""
         if index == 0:
             self._pass = (0, self.batches())
@@ -233,18 +233,18 @@ class EncodedDocuments(Encoded):
     def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
         """Reads documents; see `sentences_of`."""
         check_documents(documents)
-        documents, warning, rows = list(documents), FirstWarning(), []
+        documents, warning, steps = list(documents), FirstWarning(), []
         for i in range(len(documents)):
             sentences = list(sentences_of(documents, [i], warning))
             forward, backward = ([pair for s in sentences for pair in pairs_of(s, b)] for b in (False, True))
-            rows.append(list(zip(forward, backward, strict=True)))
-        return cls(rows)
+            steps.append(list(zip(forward, backward, strict=True)))
+        return cls(steps)
 
     @property
     def lengths(self) -> np.ndarray:
         """Int64 (n,), number of steps of each document."""
         return np.array([len(steps) for steps in self.documents], "int64")
 
-    def select(self, rows: np.ndarray | Sequence[int]) -> EncodedDocuments:
+    def select(self, indices: np.ndarray | Sequence[int]) -> EncodedDocuments:
         """See `Encoded`."""
-        return EncodedDocuments([self.documents[row] for row in rows])
+        return EncodedDocuments([self.documents[index] for index in indices])

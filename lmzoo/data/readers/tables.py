@@ -253,26 +253,10 @@ def _read_csv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(limit)
 
 
-def _read_tsv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split("\t")) for number, line in numbered_lines(text) if line)
-
-
-def _read_jsonl(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    return json_objects(numbered_lines(text), name)
-
-
-def _read_txt(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, [line]) for number, line in numbered_lines(text))
-
-
-def _read_labelled(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split(" ", 1)) for number, line in numbered_lines(text) if line)
-
-
 _READERS: dict[str, Callable[[str, str], Iterator[tuple[int, Any]]]] = {
     "csv": _read_csv,
-    "tsv": _read_tsv,
-    "jsonl": _read_jsonl,
-    "txt": _read_txt,
-    "labelled": _read_labelled,
+    "tsv": lambda text, name: ((number, line.split("\t")) for number, line in numbered_lines(text) if line),
+    "jsonl": lambda text, name: json_objects(numbered_lines(text), name),
+    "txt": lambda text, name: ((number, [line]) for number, line in numbered_lines(text)),
+    "labelled": lambda text, name: ((number, line.split(" ", 1)) for number, line in numbered_lines(text) if line),
 }
