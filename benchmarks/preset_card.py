@@ -1,11 +1,11 @@
-"""What a shipped preset's card quotes: scores on held-out text, and the picture of its training.
+"""The figures of a shipped preset's card: scores on held-out text, and the plot of its training.
 
     python -m benchmarks.preset_card presets/bert/bert_nano_en_uncased --data DATA --log RUN/log.csv
 
-Encoders: loss and accuracy at masked tokens of 1,024 rows of whole sentences, drawn from all of the text, and the
-pseudo-perplexity (Salazar et al., 2020) of sentences. ELMo: the perplexity of the whole text, a direction at a time.
-What fine-tuning makes of the presets is measured by `quality`. Writes `results/card_<preset>.json` and, with `--log`,
-`loss.png` beside the card.
+For encoders: loss and accuracy at the masked tokens of 1,024 sequences of whole sentences, drawn from all of the text,
+and the pseudo-perplexity (Salazar et al., 2020) of sentences. For ELMo: the perplexity of the whole text in each
+direction. `quality` measures the results of fine-tuning. Writes `results/card_<preset>.json` and, with `--log`,
+`loss.png` in the folder of the card.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset", type=Path)
     parser.add_argument("--data", type=Path, required=True, help="folder with `pretrain/*-dev*`")
-    parser.add_argument("--log", type=Path, help="log.csv of the training, for the picture")
-    parser.add_argument("--tokens", type=float, default=60e6, help="of the training")
+    parser.add_argument("--log", type=Path, help="log.csv of the training, for the plot")
+    parser.add_argument("--tokens", type=float, default=60e6, help="tokens of the training")
     parser.add_argument("--sentences", type=int, default=200, help="for the pseudo-perplexity")
     args = parser.parse_args()
     if args.log:
