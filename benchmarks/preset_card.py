@@ -20,7 +20,7 @@ import lmzoo
 from benchmarks.common import RESULTS, console
 from lmzoo.data.corpora import pack_sentences, read_documents
 from lmzoo.pretraining.card import plot_loss
-from lmzoo.pretraining.encoders import some_rows
+from lmzoo.pretraining.encoders import sample_sequences
 from lmzoo.text import Preprocessor
 
 SEQUENCES, LENGTH = 1024, 128
@@ -34,7 +34,7 @@ def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
         return {f"{d} perplexity": model.perplexity(documents, direction=d) for d in ("forward", "backward")}
     model = lmzoo.models.MaskedLM.from_preset(preset)
     preprocessor = Preprocessor(model.preprocessor.tokenizer, model.preprocessor.packing, LENGTH)
-    sequences = some_rows(pack_sentences(documents, preprocessor), SEQUENCES)
+    sequences = sample_sequences(pack_sentences(documents, preprocessor), SEQUENCES)
     loss, accuracy = model.evaluate(sequences, batch_size=32, verbose=0)
     lines = [line for document in documents for line in document if 60 <= len(line) <= 200]
     chosen = np.random.default_rng(0).choice(len(lines), sentences, replace=False)

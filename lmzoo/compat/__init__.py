@@ -1,1 +1,1 @@
-"""The interfaces of other libraries."""
+"""Interfaces of other libraries."""

@@ -1,11 +1,11 @@
-"""AllenNLP's `Elmo` and `batch_to_ids`, so that code which used them goes on working."""
+"""AllenNLP's `Elmo` and `batch_to_ids`, so that code written for them keeps working."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import keras
 import numpy as np
@@ -14,39 +14,47 @@ from keras import ops
 from lmzoo.checkpoints.bilm import load_bilm
 from lmzoo.layers import Dropout, ScalarMix
 from lmzoo.models import ElmoBackbone
+from lmzoo.tensor_types import Shape, Tensor
 from lmzoo.text import batch_to_ids
 
 __all__ = ["Elmo", "batch_to_ids"]
+
+
+class Representations(TypedDict):
+    """The outputs of `Elmo`: float (..., T, 2P) for each mix, and bool (..., T)."""
+
+    elmo_representations: list[Tensor]
+    mask: Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Elmo(keras.layers.Layer):
     """ELMo's representations of sentences, each a trained mix of the language model's layers (Peters et al., 2018).
 
-    As AllenNLP's module of this name, with one difference: every call starts from zeros. There, sentences were read
-    from where the batch before had left the LSTMs, and the same sentence had other vectors each time; for that see
-    `ElmoBackbone.call_with_state`.
+    It behaves like AllenNLP's module of this name, except that every call starts from zero states. AllenNLP's LSTMs
+    started from the states after the batch before, so that the same sentence had other vectors each time;
+    `ElmoBackbone.call_with_state` does that.
 
     Args:
         options_file: path of an `*options.json`.
         weight_file: path of an `*weights.hdf5`.
-        num_output_representations: int, how many mixes to return.
-        requires_grad: whether the language model is trained, too.
-        do_layer_norm: whether layers are normalised before they are mixed; see `lmzoo.layers.ScalarMix`.
-        dropout: float, rate on each representation in training.
-        vocab_to_cache: words whose vectors are computed once, now; the first is padding. Pass ids of these words as
-            `word_inputs`.
-        keep_sentence_boundaries: whether the representations include the two markers.
+        num_output_representations: int, number of mixes to return.
+        requires_grad: whether to train the language model as well.
+        do_layer_norm: whether to normalise layers before they are mixed; see `lmzoo.layers.ScalarMix`.
+        dropout: float, dropout rate of each representation in training.
+        vocab_to_cache: words whose vectors are computed once, in the constructor; the first one is padding. Pass the
+            ids of these words as `word_inputs`.
+        keep_sentence_boundaries: whether the representations include the two boundary markers.
         scalar_mix_parameters: the scalars of all mixes before the softmax, which are then not trained.
-        module: a backbone instead of the two files.
+        module: a backbone to use instead of the two files.
 
-    Call arguments: `inputs`, int32 characters (B, T, 50) as of `batch_to_ids`, or with more axes before T;
+    Call arguments: `inputs`, int32 characters (B, T, 50) as `batch_to_ids` makes them, or with more axes before T;
     `word_inputs`, int32 (B, T). Returns a dict: `elmo_representations`, a list of float (B, T, 2P), and `mask`, bool
     (B, T).
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if both or neither of the files and `module` are given, or a file is not what it should be.
+        FileNotFoundError: if a file does not exist.
+        ValueError: if both or neither of the files and `module` are passed, or a file has the wrong format.
 
     Example:
 
@@ -100,20 +108,20 @@ class Elmo(keras.layers.Layer):
         self._cache = None if vocab_to_cache is None else self._vectors_of(list(vocab_to_cache))
 
     def _vectors_of(self, words: list[str]) -> np.ndarray:
-        """The words' vectors, float (n, P); the first is zero."""
+        """The vectors of words, float (n, P); the first one is zero."""
         parts = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
         vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(part)) for part in parts])
         vectors[0] = 0
         return vectors
 
-    def build(self, inputs_shape: Any, word_inputs_shape: Any = None) -> None:
-        """Creates the mixes' scalars."""
+    def build(self, inputs_shape: Shape, word_inputs_shape: Shape | None = None) -> None:
+        """Creates the scalars of the mixes."""
         layers = [(None, None, self.get_output_dim())] * (self.backbone.config.num_layers + 1)
         for mix in self.scalar_mixes:
             mix.build(layers)
         self.built = True
 
-    def call(self, inputs: Any, word_inputs: Any = None, training: bool = False) -> dict[str, Any]:
+    def call(self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False) -> Representations:
         """Computes the representations."""
         if word_inputs is not None and self._cache is None:
             warnings.warn("`word_inputs` needs `vocab_to_cache`; the characters are used instead.", stacklevel=2)
@@ -138,10 +146,12 @@ class Elmo(keras.layers.Layer):
             representations.append(ops.reshape(mixed, (*leading, *ops.shape(mixed)[1:])))
         return {"elmo_representations": representations, "mask": ops.reshape(shown, (*leading, ops.shape(shown)[1]))}
 
-    def compute_output_spec(self, inputs: Any, word_inputs: Any = None, training: bool = False) -> dict[str, Any]:
-        """Shapes and dtypes of the results."""
-        cached = word_inputs is not None and self._cache is not None
-        *leading, length = word_inputs.shape if cached else inputs.shape[:-1]
+    def compute_output_spec(
+        self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False
+    ) -> Representations:
+        """Shapes and dtypes of the outputs."""
+        words = None if self._cache is None else word_inputs
+        *leading, length = inputs.shape[:-1] if words is None else words.shape
         if self.keep_sentence_boundaries and length is not None:
             length += 2
         shape, dtype = (*leading, length, self.get_output_dim()), self.compute_dtype
@@ -153,7 +163,7 @@ class Elmo(keras.layers.Layer):
         return self.backbone.config.hidden_dim
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, the backbone instead of its files."""
+        """The constructor's arguments, with the backbone instead of its files."""
         return {
             **super().get_config(),
             "num_output_representations": len(self.scalar_mixes),
@@ -167,7 +177,7 @@ class Elmo(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Elmo:
-        """Builds the layer; words must be cached again once its weights are there."""
+        """Builds the layer, without cached words: their vectors depend on weights that are loaded later."""
         return cls(**{**config, "module": keras.saving.deserialize_keras_object(config["module"])})
 
 

@@ -1,4 +1,4 @@
-"""Data sets: files of examples, and corpora to pre-train on.
+"""Data sets: readers of files with examples, and corpora to pre-train on.
 
-Imports nothing itself: the command line imports the readers before Keras.
+Nothing is imported here, since the command line imports the readers before Keras.
 """

@@ -1,4 +1,4 @@
-"""Scores of predictions against labels: SQuAD's, and the reports of `lmzoo evaluate`."""
+"""Scores of predictions against labels: SQuAD's metrics, and the reports of `lmzoo evaluate`."""
 
 from lmzoo.evaluation.squad import squad_metrics
 

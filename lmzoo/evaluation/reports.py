@@ -1,4 +1,4 @@
-"""How well predictions agree with labels, beyond a model's loss and metrics: what `lmzoo evaluate` prints."""
+"""Reports on how well predictions agree with labels, which `lmzoo evaluate` prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from lmzoo.text.span_labels import marks_spans, spans_of
 
-_LARGEST_CONFUSION = 12  # classes of a matrix that still fits on a screen
+_LARGEST_CONFUSION = 12  # classes of the largest matrix that fits on a screen
 
 Cell = str | int | float
 Cells = tuple[list[str], list[list[Cell]]]  # titles of columns, and rows
@@ -18,20 +18,20 @@ Cells = tuple[list[str], list[list[Cell]]]  # titles of columns, and rows
 
 @dataclass
 class Report:
-    """Scores by name, and tables by name."""
+    """Scores and tables by name."""
 
     scores: dict[str, float] = field(default_factory=dict)
     tables: dict[str, Cells] = field(default_factory=dict)
 
 
 def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequence[str]) -> Report:
-    """Accuracy, macro F1, Matthews' correlation of two classes, scores by class, and the confusion matrix.
+    """Computes accuracy, macro F1, Matthews' correlation for two classes, scores by class, and the confusion matrix.
 
-    Macro F1 is the mean over the classes that occur in either; scores are 0 where they are undefined.
+    Macro F1 is the mean over the classes that occur in labels or predictions; undefined scores are 0.
 
     Args:
         actual: for each of n examples the name of its class.
-        predicted: the same, as predicted.
+        predicted: the predicted names.
         names: names of all classes.
 
     Example:
@@ -50,7 +50,7 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
         "macro_f1": float(metrics.f1_score(actual, predicted, average="macro", zero_division=0)),
     }
     if len(names) == 2:
-        alike = len({*actual, *predicted}) < 2  # of one class alone scikit-learn warns, and says 0, too
+        alike = len({*actual, *predicted}) < 2  # scikit-learn warns if there is only one class, and also returns 0
         scores["mcc"] = 0.0 if alike else float(metrics.matthews_corrcoef(actual, predicted))
     by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=names, zero_division=0)
     tables = {"classes": _table("class", names, by_class)}
@@ -63,13 +63,13 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
 def compare_label_sets(
     actual: Sequence[Collection[str]], predicted: Sequence[Collection[str]], names: Sequence[str]
 ) -> Report:
-    """Micro and macro F1, the share of examples whose labels are all right, and scores by class.
+    """Computes micro and macro F1, the share of examples whose labels are all right, and scores by class.
 
-    Macro F1 is the mean over the classes that occur in either; scores are 0 where they are undefined.
+    Macro F1 and undefined scores are as in `compare_classes`.
 
     Args:
         actual: for each of n examples the names of its classes.
-        predicted: the same, as predicted.
+        predicted: the predicted names.
         names: names of all classes.
     """
     from sklearn import metrics, preprocessing
@@ -87,7 +87,7 @@ def compare_label_sets(
 
 
 def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> Report:
-    """Pearson's and Spearman's correlation, NaN where either side is constant; none of fewer than two examples.
+    """Computes Pearson's and Spearman's correlation: NaN if either side is constant, none for fewer than two examples.
 
     Args:
         actual: float (n,).
@@ -104,11 +104,11 @@ def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[fl
 
 
 def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> Report:
-    """Accuracy over words; precision, recall and F1 of spans, by type, or of labels if they do not mark spans.
+    """Computes accuracy over words, and precision, recall and F1 of spans, or of labels if these do not mark spans.
 
     Args:
         actual: for each of n texts the labels of its words.
-        predicted: the same, as predicted; "" is no label.
+        predicted: the predicted labels; "" stands for no label.
         labels: all labels of the model.
     """
     from sklearn import metrics
@@ -120,7 +120,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
             {(i, *span) for i, text in enumerate(texts) for span in spans_of(text)} for texts in (actual, predicted)
         ]
         either = list(set.union(*found))
-        pairs = [[span[1] if span in side else "" for span in either] for side in found]  # "" where a side lacks it
+        pairs = [[span[1] if span in side else "" for span in either] for side in found]  # "" if a side lacks the span
     types = sorted({*pairs[0], *pairs[1]} - {""})
     averages = dict.fromkeys(("span_precision", "span_recall", "span_f1", "macro_f1"), 0.0)
     by_type: Sequence[np.ndarray] = [np.zeros(0)] * 4
@@ -133,7 +133,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def _table(title: str, names: Sequence[str], columns: Sequence[np.ndarray]) -> Cells:
-    """Scikit-learn's precision, recall, F1 and count by class as rows."""
+    """Makes rows of scikit-learn's precision, recall, F1 and count by class."""
     *scores, counts = (column.tolist() for column in columns)
     rows: list[list[Cell]] = [[*row, int(count)] for *row, count in zip(names, *scores, counts, strict=True)]
     return [title, "precision", "recall", "f1", "count"], rows

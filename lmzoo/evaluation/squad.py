@@ -13,7 +13,7 @@ import numpy as np
 
 from lmzoo.text.validate_text import clean_columns, collect_warnings, is_text
 
-_SPACES = " \t\r\n\u202f"  # what Google's BERT code splits contexts at
+_SPACES = " \t\r\n\u202f"  # the characters at which Google's BERT code splits contexts
 _DROPPED = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -22,7 +22,7 @@ Prediction = str | Mapping[str, Any] | None  # an answer's text, or what `Questi
 
 
 class Gold(NamedTuple):
-    """A labelled answer: its text, and the character of the context at which it starts; None if unknown."""
+    """A labelled answer: its text, and the character of the context at which it starts, None if unknown."""
 
     text: str
     start: int | None
@@ -51,7 +51,7 @@ def read_golds(y: Any) -> list[list[Gold]]:
     elif is_text(y) or not isinstance(y, Iterable):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
     golds = [[gold for gold in _golds_of(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
-    with collect_warnings():  # of the same texts there was a warning when they were encoded
+    with collect_warnings():  # the warning was issued when the texts were encoded
         cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
     texts = iter(cleaned[0])
     return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
@@ -97,26 +97,26 @@ def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
 
     Args:
         context: str.
-        gold: an answer whose start is known.
+        gold: an answer; None is returned if its start is unknown.
     """
-    text = gold.text.strip(_SPACES)
-    if not text or not 0 <= gold.start <= len(context):
+    text, start = gold.text.strip(_SPACES), gold.start
+    if not text or start is None or not 0 <= start <= len(context):
         return None
-    if text == gold.text and context.startswith(text, gold.start):  # the usual case, and much faster
-        return gold.start, gold.start + len(text)
+    if text == gold.text and context.startswith(text, start):  # the usual case, and much faster
+        return start, start + len(text)
     words = re.split(f"[{_SPACES}]+", text)
     before = f"[{_SPACES}]+" if gold.text[0] in _SPACES else ""
     pattern = f"{before}({f'[{_SPACES}]+'.join(map(re.escape, words))})"
-    match = re.compile(pattern).match(context, gold.start)
+    match = re.compile(pattern).match(context, start)
     return match.span(1) if match else None
 
 
 def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np.ndarray:
-    """Finds the first answer of each example in its context, and checks the places of the others.
+    """Finds the first answer of each example in its context, and checks the positions of the others.
 
     Args:
         contexts: n strings.
-        golds: for each its answers.
+        golds: the answers of each example.
 
     Returns:
         int64 (n, 2), start and end in characters of the context; zeros for an example without an answer.
@@ -127,22 +127,21 @@ def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np
     result = np.zeros((len(contexts), 2), "int64")
     for i, (context, answers) in enumerate(zip(contexts, golds, strict=True)):
         for gold in reversed(answers):
-            if gold.start is None:
-                raise ValueError(f'The answer of example {i}, {gold.text!r:.60}, lacks its "answer_start".')
+            answer, start = f"The answer of example {i}, {gold.text!r:.60},", gold.start
+            if start is None:
+                raise ValueError(f'{answer} lacks its "answer_start".')
             if not gold.text.strip():
-                raise ValueError(f"The answer of example {i}, {gold.text!r:.60}, is white space; no answer is None.")
-            if gold.start < 0:
-                raise ValueError(
-                    f"The answer of example {i}, {gold.text!r:.60}, begins before its context: {gold.start}."
-                )
+                raise ValueError(f"{answer} is white space; no answer is None.")
+            if start < 0:
+                raise ValueError(f"{answer} begins before its context: {start}.")
             if (span := find_answer(context, gold)) is None:
-                there = context[gold.start : gold.start + len(gold.text)]
+                found = context[start : start + len(gold.text)]
                 places = [match.start() for match in re.finditer(re.escape(gold.text), context)]
-                nearest = min(places, key=lambda place: abs(place - gold.start), default=None)
-                hint = "it occurs nowhere in it" if nearest is None else f"it occurs at {nearest}"
+                distances = [abs(place - start) for place in places]
+                hint = f"it occurs at {places[np.argmin(distances)]}" if places else "it occurs nowhere in it"
                 raise ValueError(
-                    f"The answer of example {i}, {gold.text!r:.60}, is not at character {gold.start} of its context "
-                    f"(`answer_start`), where {there!r:.60} stands; {hint}."
+                    f"{answer} is not at character {start} of its context (`answer_start`), where "
+                    f"{found!r:.60} stands; {hint}."
                 )
             result[i] = span
     return result
@@ -228,7 +227,7 @@ def _text_of(prediction: Prediction, position: int) -> str:
 
 
 def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores: np.ndarray) -> float:
-    """Finds the threshold with the highest mean score, the lowest one if there are several.
+    """Finds the threshold with the highest mean score; the lowest one if there are several.
 
     Args:
         differences: float (n,), the null score minus the best answer's; above the threshold no answer is given.
@@ -243,7 +242,7 @@ def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores
     finite = sorted_[np.isfinite(sorted_)]
     if not len(finite):
         return 0.0
-    # After the first k differences: only where the next one is another.
+    # A threshold can be after the first k differences only if the next one is different.
     cuts = [k for k in range(len(finite) + 1) if k in (0, len(finite)) or finite[k - 1] < finite[k]]
     best = max(cuts, key=lambda k: gain[k])
     edges = np.concatenate([[finite[0] - 1], finite, [finite[-1] + 1]])

@@ -1,4 +1,4 @@
-"""From text files to a preset: BERT's, RoBERTa's, ALBERT's and ELMo's training, as `lmzoo pretrain` runs it."""
+"""Pre-training from text files to a preset, for every family; `lmzoo pretrain` on the command line."""
 
 from lmzoo.pretraining.pretrain import pretrain
 from lmzoo.pretraining.recipe import Recipe

@@ -1,4 +1,4 @@
-"""The model card of a preset, with a picture of its training."""
+"""The model card of a pre-trained preset, with a plot of its training."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ import numpy as np
 from lmzoo.files.atomic import atomic_file
 from lmzoo.head_kinds import user_of
 from lmzoo.pretraining.recipe import Recipe
+from lmzoo.pretraining.run import Facts
 from lmzoo.tasks import Task
 
 _PICTURE = "loss.png"
 
 
-def write_card(
-    task: Task, output: Path, recipe: Recipe, facts: Mapping[str, Any], metadata: Mapping[str, Any], log: Path
-) -> None:
-    """Writes README.md and, where matplotlib is installed, the curve of the training beside it.
+def write_card(task: Task, output: Path, recipe: Recipe, facts: Facts, metadata: Mapping[str, Any], log: Path) -> None:
+    """Writes README.md and, if matplotlib is installed, a plot of the loss next to it.
 
     Args:
-        task: what the preset holds.
+        task: the model of the preset.
         output: the preset's directory.
-        recipe: how it was trained.
-        facts: what came of it; see `lmzoo.pretraining.encoders.train_encoder`.
-        metadata: of the preset, with a `description`.
+        recipe: how the model was trained.
+        facts: the results of the training.
+        metadata: the preset's metadata, including its `description`.
         log: log.csv of the run.
     """
     scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
     cores, devices = os.cpu_count(), ", ".join(keras.distribution.list_devices())
-    found = {
+    settings = {
         "text": facts["text"],
         **dataclasses.asdict(recipe),
         **facts["fixed"],
@@ -44,14 +43,15 @@ def write_card(
         "machine": f"{cores} CPU cores, {keras.backend.backend()} backend on {devices}",
         "time": f"{facts['seconds'] / 60:.0f} minutes of training in the last run",
     }
-    settings = "\n".join(
-        f"| {name.replace('_', ' ')} | {value} |" for name, value in found.items() if value is not None
+    table = "\n".join(
+        f"| {name.replace('_', ' ')} | {value} |" for name, value in settings.items() if value is not None
     )
     picture = ""
     if importlib.util.find_spec("matplotlib") and _rows(log):
         with atomic_file(output / _PICTURE) as temporary:
             plot_loss(log, temporary, facts["tokens"], output.name)
         picture = f"\n![Loss over tokens seen]({_PICTURE})\n"
+    user = user_of(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
     card = f"""# {output.name}
 
@@ -60,25 +60,25 @@ def write_card(
 ```python
 import lmzoo
 
-model = lmzoo.models.{user_of(task.head_kind).__name__}.from_preset("{output.name}")
+model = lmzoo.models.{user.__name__}.from_preset("{output.name}")
 ```
 
 where "{output.name}" is the path of this folder.
 
-| held out: {facts["held out"]} | |
+| held out: {facts["held_out"]} | |
 |---|---|
 {scores}
 
 | recipe | |
 |---|---|
-{settings}
+{table}
 {picture}
 ## Licence and limits
 
 Language: {languages}. Licence of the weights: {metadata.get("licence", "not stated")}.
 
-The model repeats what stands in its training text, mistakes and prejudices included. The scores say little about text
-of another kind than what was held out. Do not use it to decide anything about people.
+The model repeats what is in its training text, including mistakes and prejudices. The scores say little about kinds of
+text that were not in the held-out documents. Do not use the model to decide anything about people.
 
 Written by `lmzoo pretrain`.
 """
@@ -87,17 +87,17 @@ Written by `lmzoo pretrain`.
 
 
 def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
-    """Draws each loss of a log over the tokens seen; of a language model the perplexity over a sample of words.
+    """Plots each loss of a log over the tokens seen; for a language model, the perplexity over a sample of words.
 
     Args:
         log: log.csv of a run.
-        target: the picture.
-        tokens: float, of the whole training.
-        title: of the picture.
+        target: path of the picture.
+        tokens: float, number of tokens in the whole training.
+        title: title of the plot.
     """
-    from matplotlib.figure import Figure  # optional, and no `pyplot`, which would choose a window's backend
+    from matplotlib.figure import Figure  # optional; not `pyplot`, which would open a window's backend
 
-    rows = [*{row["epoch"]: row for row in _rows(log)}.values()]  # a round that was stopped has several
+    rows = [*{row["epoch"]: row for row in _rows(log)}.values()]  # a round that was stopped has several rows
     names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
     names, unit = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
     figure = Figure(figsize=(6, 3.5), layout="constrained")

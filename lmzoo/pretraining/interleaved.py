@@ -1,21 +1,21 @@
-"""Batches of several kinds in turns."""
+"""Batches of several kinds, interleaved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from lmzoo.tensor_types import Tensors
 from lmzoo.text.batching import Batches, LengthBatches
 
 
 class Interleaved(Batches):
-    """Batches of several parts, each part's spread evenly over the training, without end.
+    """An endless sequence of batches of several parts, with those of each part evenly spread.
 
     Args:
-        parts: where batches come from; each goes through its own epochs.
-        counts: of each part, how many batches there are in `sum(counts)`.
+        parts: the sources of batches; each has its own epochs.
+        counts: how many of `sum(counts)` batches are from each part.
     """
 
     def __init__(self, parts: Sequence[LengthBatches], counts: Sequence[int]) -> None:
@@ -26,7 +26,7 @@ class Interleaved(Batches):
 
     @property
     def seed(self) -> tuple[int, ...]:
-        """That of all parts."""
+        """The seed of all parts."""
         return self.parts[0].seed
 
     @seed.setter
@@ -36,14 +36,14 @@ class Interleaved(Batches):
 
     @property
     def num_batches(self) -> int:
-        """Of all turns."""
+        """Number of batches until the order of the parts repeats."""
         return len(self._turns)
 
-    def batches(self) -> Iterator[Any]:
-        """Of all epochs."""
+    def batches(self) -> Iterator[Tensors]:
+        """The batches of all epochs."""
         return self.batches_from(0)
 
-    def batches_from(self, step: int) -> Iterator[Any]:
+    def batches_from(self, step: int) -> Iterator[Tensors]:
         """See `Batches`."""
         rounds, first = divmod(step, len(self._turns))
         every = np.bincount(self._turns, minlength=len(self.parts))
@@ -54,8 +54,8 @@ class Interleaved(Batches):
                 yield next(streams[turn])
             first = 0
 
-    def identity(self) -> dict[str, Any]:
-        """That of each part, and how many batches there are of each."""
+    def identity(self) -> dict[str, object]:
+        """The identity of each part, and how many batches are from each; see `Batches`."""
         of_parts = [(i, part.identity()) for i, part in enumerate(self.parts, 1)]
         counts = {"number of batches": np.bincount(self._turns).tolist()}
         return counts | {f"{name} (part {i})": value for i, found in of_parts for name, value in found.items()}

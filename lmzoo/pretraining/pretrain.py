@@ -1,4 +1,4 @@
-"""The whole way from text to a preset."""
+"""Pre-training from text to a preset."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.pretraining.run import Run
-from lmzoo.pretraining.training_texts import Text, divided
+from lmzoo.pretraining.run import Facts, Run
+from lmzoo.pretraining.training_texts import TextSource, split_held_out
 from lmzoo.tasks import Task
 
-# By the kind of the head that a family is pre-trained with; see `lmzoo.pretraining.recipe.METHODS`.
+# By the kind of the family's pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
 _TRAINERS = {"bidirectional_lm": train_language_model, "pretraining": train_encoder}
 
 
@@ -38,34 +38,34 @@ def pretrain(
 ) -> dict[str, float]:
     r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
 
-    What is done already is found again in `work`: the vocabulary, the tokenised corpus, the newest state of the
-    training. A run that was stopped goes on when it is started again.
+    Intermediate results are kept in `work`: the vocabulary, the tokenised corpus and the latest states of the training.
+    A run that was stopped continues from them when it is started again.
 
     Args:
         corpus: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
-            sentences, as anything that can be gone through again and again.
+            sentences, in a list or another object that can be iterated over several times.
         output: the preset's directory, which is written at the end.
         recipe: how to train.
-        validation: text to evaluate on, like `corpus`. By default a hundredth of the corpus' documents is held out for
-            it, of fewer than a hundred the last one.
-        work: folder of the run; by default `output` with ".work" behind.
+        validation: text to evaluate on, given like `corpus`. By default one of every hundred documents of the corpus is
+            held out, or the last one if there are fewer than a hundred.
+        work: folder of the run; by default `output` followed by ".work".
         overwrite: whether an existing preset may be replaced.
-        callbacks: more of them for `fit`.
+        callbacks: additional callbacks for `fit`.
         metadata: entries for the preset's `metadata.json`, such as `languages` and `licence`.
         verbose: whether to show progress.
-        say: takes a line at each step; by default they are printed if `verbose`.
-        field: the key of the text in JSON lines.
-        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
+        say: called with a line of text at each stage; by default lines are printed if `verbose`.
+        field: see `lmzoo.data.corpora.read_documents`.
+        split: see `lmzoo.data.corpora.read_documents`.
 
     Returns:
         Scores on the validation text.
 
     Raises:
         FileNotFoundError: if there is no text.
-        FileExistsError: if there is a preset already.
-        InterruptedError: on SIGTERM while it trains, after its state was saved.
-        TypeError: for documents that can be gone through only once.
-        ValueError: at once, if `work` holds a run of another recipe or on other text, or there is nothing to evaluate
+        FileExistsError: if the preset exists already.
+        InterruptedError: after SIGTERM during the training; its state has been saved.
+        TypeError: for documents that can be iterated over only once.
+        ValueError: at once, if `work` holds a run with another recipe or on other text, or there is nothing to evaluate
             on; later, if the text is too small for the vocabulary.
 
     Example:
@@ -85,21 +85,21 @@ def pretrain(
     work = Path(f"{output}.work" if work is None else work)
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
-    text = Text(corpus, field, split)
-    other = None if validation is None else Text(validation, field, split)
+    text = TextSource(corpus, field, split)
+    other = None if validation is None else TextSource(validation, field, split)
     known = {"corpus": text.identity(), "validation": other and other.identity(), "field": field, "split": split}
     recipe.remember(work, known)
-    texts = divided(text, other)
+    texts = split_held_out(text, other)
     run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
-    model, facts = _TRAINERS[recipe.of.pretrained_head](run, *texts)
+    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, *texts)
     _write_preset(model, run, output, facts, metadata or {})
     say(f"written to {output}")
     return facts["scores"]
 
 
-def _write_preset(model: Task, run: Run, output: Path, facts: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Saves the model, as fine-tuning wants it, with its card."""
+def _write_preset(model: Task, run: Run, output: Path, facts: Facts, metadata: Mapping[str, Any]) -> None:
+    """Saves the model, with the dropout and dtype of fine-tuning, and its model card."""
     kept = {name: value for name, value in model.backbone.get_config().items() if name != "remat"}
     changed = {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype}
     config = {**model.get_config(), "backbone": type(model.backbone)(**{**kept, **changed})}

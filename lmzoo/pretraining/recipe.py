@@ -1,4 +1,4 @@
-"""What a model is pre-trained with."""
+"""Recipes: how a model is pre-trained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.training import LAMB, AdamW
 
-# Layers and width, with heads of 64 and feed-forward layers of four times the width (Turc et al., 2019).
+# Number of layers, and width; heads have 64 dimensions, feed-forward layers four times the width (Turc et al., 2019).
 SIZES = {"nano": (4, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 OBJECTIVES = ("auto", "nsp", "sop", "none")
@@ -26,15 +26,15 @@ DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "
 
 @dataclass(frozen=True)
 class Method:
-    """What recipes say of one way to pre-train.
+    """Defaults and limits of the recipes for one way of pre-training.
 
     Attributes:
-        sequence_length: by default.
-        batch_size: by default.
-        learning_rate: by default; None if it depends on the model's width.
-        words: whether it predicts words, of texts of any length, instead of tokens in packed rows.
-        unused: fields of a recipe that it has no use for.
-        reason: why.
+        sequence_length: default of the recipe's field.
+        batch_size: default of the recipe's field.
+        learning_rate: default of the recipe's field; None if it depends on the model's width.
+        words: whether it predicts words, in texts of any length, instead of tokens in packed sequences.
+        unused: fields of a recipe that it does not use.
+        reason: why it does not use them.
     """
 
     sequence_length: int
@@ -45,7 +45,7 @@ class Method:
     reason: str = ""
 
 
-# By the kind of the head that a family is pre-trained with.
+# By the kind of the family's pre-training head.
 METHODS = {
     "bidirectional_lm": Method(
         sequence_length=20,
@@ -64,35 +64,35 @@ class Recipe:
     """How a model is pre-trained.
 
     Attributes:
-        family: "bert", "roberta", "albert", "elmo", "distilbert", or another one's name.
+        family: "bert", "roberta", "albert", "elmo", "distilbert", or the name of another registered family.
         size: "nano", "mini", "small", "medium" or "base".
-        tokens: int, how many to train on, repeated ones counted.
-        vocabulary_size: int, pieces; of ELMo the words that it predicts.
-        sequence_length: int, tokens of a row in nine tenths of the training, 128 by default; of ELMo the words through
-            which gradients flow, 20 by default.
-        positions: int, tokens of the longest row; the last tenth is trained on such rows. Not of ELMo.
-        batch_size: int, rows of a batch, 32 by default and 128 of ELMo; fewer where rows are long.
-        learning_rate: float, its peak, by default 1e-3 * sqrt(128 / width); of ELMo 0.2.
-        optimizer: "adamw" or "lamb". Not of ELMo, which has Adagrad.
+        tokens: int, number of tokens to train on, counting repetitions.
+        vocabulary_size: int, number of tokens in the vocabulary; for ELMo, number of words that it predicts.
+        sequence_length: int, tokens of a sequence in nine tenths of the training, 128 by default; for ELMo, number of
+            words through which gradients flow, 20 by default.
+        positions: int, tokens of the longest sequence; one tenth of the training uses such sequences. Not for ELMo.
+        batch_size: int, sequences of a batch, by default 32, for ELMo 128; smaller for long sequences.
+        learning_rate: float, the peak, by default 1e-3 * sqrt(128 / width), for ELMo 0.2.
+        optimizer: "adamw" or "lamb". Not for ELMo, which uses Adagrad.
         objective: "nsp", "sop", "none", or "auto" for that of the family; pairs are for BERT and ALBERT.
-        dynamic: whether masks are drawn anew for each batch; if not, a row keeps its masks. Not of ELMo.
+        dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo.
         dtype: a dtype policy, such as "mixed_bfloat16".
-        seed: int, of all that is random.
-        accumulate: int, batches whose gradients are gathered for one step. Not of ELMo.
-        remat: whether what goes on in a block is computed again in the backward pass, instead of kept. Not of ELMo.
+        seed: int, seed of all randomness.
+        accumulate: int, number of batches whose gradients are accumulated for one step. Not for ELMo.
+        remat: whether blocks are computed again in the backward pass, to save memory. Not for ELMo.
 
     Raises:
-        ValueError: naming what is not known, too small, or of no use to the family, and what is allowed.
+        ValueError: naming a field that is unknown, too small or unused by the family, and what is allowed.
     """
 
     family: str = DEFAULT_FAMILY
     size: str = "nano"
     tokens: int = 60_000_000
     vocabulary_size: int = 8000
-    sequence_length: int = None
+    sequence_length: int | None = None
     positions: int = 512
-    batch_size: int = None
-    learning_rate: float = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
     optimizer: str = "adamw"
     objective: str = "auto"
     dynamic: bool = True
@@ -125,22 +125,30 @@ class Recipe:
         self._check_numbers()
 
     @property
-    def of(self) -> Family:
+    def family_record(self) -> Family:
         """The family's record."""
         return families()[self.family]
 
     @property
     def method(self) -> Method:
-        """What recipes of the family have in common."""
-        return METHODS[self.of.pretrained_head]
+        """Defaults and limits of recipes for the family."""
+        return METHODS[self.family_record.pretrained_head]
+
+    @property
+    def batch_settings(self) -> tuple[int, int, float]:
+        """Sequence length, batch size and learning rate, none of which is None after construction."""
+        assert self.sequence_length is not None
+        assert self.batch_size is not None
+        assert self.learning_rate is not None
+        return self.sequence_length, self.batch_size, self.learning_rate
 
     def _check_family(self) -> None:
-        """Checks that nothing is set that the family has no use for."""
+        """Checks that no field is set that the family does not use."""
         defaults = _defaults()
-        idle = [f"`{name}`" for name in self.method.unused if getattr(self, name) != defaults[name]]
-        if idle:
-            raise ValueError(f"{self.family} has no use for {', '.join(idle)}: {self.method.reason}. Leave that out.")
-        if self.objective in ("nsp", "sop") and self.of.objective is None:
+        unused = [f"`{name}`" for name in self.method.unused if getattr(self, name) != defaults[name]]
+        if unused:
+            raise ValueError(f"{self.family} does not use {', '.join(unused)}: {self.method.reason}. Leave it out.")
+        if self.objective in ("nsp", "sop") and self.family_record.objective is None:
             able = ", ".join(name for name, family in families().items() if family.objective is not None)
             raise ValueError(
                 f"`objective` must be auto or none for {self.family}, got {self.objective!r}: pairs of segments are "
@@ -148,27 +156,27 @@ class Recipe:
             )
 
     def _check_numbers(self) -> None:
-        packing, pair = self.of.packing, self.objective != "none" and self.of.objective is not None
-        row, words = (1, 4) if self.method.words else (packing.overhead(pair) + 1 + pair, 1)
-        least = {"tokens": 1, "vocabulary_size": words, "sequence_length": row, "positions": row, "batch_size": 1}
-        for name, value in {**least, "accumulate": 1, "seed": 0}.items():
+        pair = self.objective != "none" and self.family_record.objective is not None
+        length, words = (1, 4) if self.method.words else (self.family_record.packing.overhead(pair) + 1 + pair, 1)
+        least = {"tokens": 1, "vocabulary_size": words, "sequence_length": length, "positions": length}
+        for name, value in {**least, "batch_size": 1, "accumulate": 1, "seed": 0}.items():
             found = getattr(self, name)
             if not isinstance(found, numbers.Real) or found < value:
                 raise ValueError(f"`{name}` must be at least {value} for {self.family}, got {found!r}.")
         if not isinstance(self.learning_rate, numbers.Real) or not 0 < self.learning_rate < math.inf:
             raise ValueError(f"`learning_rate` must be above 0, got {self.learning_rate!r}.")
 
-    def remember(self, folder: Path, text: Mapping[str, Any]) -> None:
-        """Writes the recipe and what text it is for to the folder of a run, which must not hold another.
+    def remember(self, folder: Path, text: Mapping[str, object]) -> None:
+        """Writes the recipe and the identity of its text to the folder of a run, which must not hold another run.
 
-        A folder in which nothing has been made yet takes any recipe.
+        A folder without results yet takes any recipe.
 
         Args:
-            folder: of the run.
-            text: what tells the text from others, as JSON takes it.
+            folder: folder of the run.
+            text: identifies the text; values that JSON can hold.
 
         Raises:
-            ValueError: if the folder holds a run of another recipe or on other text, or recipe.json is damaged.
+            ValueError: if the folder holds a run with another recipe or on other text, or recipe.json is damaged.
         """
         found, file = {**dataclasses.asdict(self), **text}, folder / "recipe.json"
         made = folder.exists() and any(p != file and not p.name.startswith(".") for p in folder.iterdir())
@@ -179,8 +187,8 @@ class Recipe:
         try:
             stored = json.loads(file.read_text("utf-8"))
         except ValueError as error:
-            raise ValueError(f"{file} is damaged ({error}). Give another `work`, or remove {folder}.") from None
-        known = {**_defaults(), **stored}  # what a recipe had no field for was as it is by default
+            raise ValueError(f"{file} is damaged ({error}). Pass another `work`, or remove {folder}.") from None
+        known = {**_defaults(), **stored}  # recipes of earlier versions lack fields, which had today's defaults
         changed = [
             f"`{name}`{_difference(known.get(name), value)}"
             for name, value in found.items()
@@ -188,8 +196,8 @@ class Recipe:
         ]
         if changed:
             raise ValueError(
-                f"{folder} holds a run with another {', another '.join(changed)}. Give another `work`, or remove it to "
-                "begin anew."
+                f"{folder} holds a run with another {', another '.join(changed)}. Pass another `work`, or remove it to "
+                "start from scratch."
             )
 
 
@@ -197,9 +205,11 @@ def _defaults() -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(Recipe)}
 
 
-def _difference(stored: Any, found: Any) -> str:
-    """What a text was and is, in brackets; of anything else nothing."""
+def _difference(stored: object, found: object) -> str:
+    """What identified a text and identifies it now, in brackets; nothing for other fields."""
     if not isinstance(stored, dict) and not isinstance(found, dict):
         return ""
-    was, now = (", ".join(f"{k} {v}" for k, v in text.items()) if text else "none" for text in (stored, found))
+    was, now = (
+        ", ".join(f"{k} {v}" for k, v in text.items()) if isinstance(text, dict) else "none" for text in (stored, found)
+    )
     return f" ({was}; now {now})"

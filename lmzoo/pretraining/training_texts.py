@@ -1,4 +1,4 @@
-"""The documents that a run learns from, and those that are held out."""
+"""The documents to train on, and those that are held out."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from lmzoo.data.corpora.documents import read_documents, split_documents, text_f
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.text.word_splitting import words_of
 
-_HELD_OUT = 100  # one document of so many is evaluated on
-_HEAD = 1 << 16  # bytes of a file that are compared, beside its name and size
+_HELD_OUT = 100  # one of so many documents is held out
+_HEAD = 1 << 16  # bytes at the beginning of a file that are compared, in addition to its name and size
 
 
-class Text:
-    """Documents out of files, or given as they are; they can be gone through again and again.
+class TextSource:
+    """Documents in files or in memory, which can be iterated over several times.
 
     Args:
         source: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
             sentences.
-        field: the key of the text in JSON lines.
-        split: whether lines are split into sentences.
+        field: see `lmzoo.data.corpora.read_documents`.
+        split: see `lmzoo.data.corpora.read_documents`.
 
     Raises:
-        TypeError: for what can be gone through only once, or not at all.
+        TypeError: for a source that can be iterated over only once, or not at all.
     """
 
     def __init__(self, source: Any, field: str = "text", split: bool = True) -> None:
         if isinstance(source, Iterator):
             raise TypeError(
                 f"Text is read several times, which a {type(source).__name__} does not allow: pass a list, or an "
-                "object whose `__iter__` begins anew."
+                "object whose `__iter__` starts from the beginning."
             )
         listed = [source] if isinstance(source, (str, Path)) else source
         check_documents(listed)
@@ -41,23 +41,23 @@ class Text:
         self._source, self._field, self._split = listed, field, split
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Documents as lists of sentences."""
+        """The documents as lists of sentences."""
         if self.in_files:
             return read_documents(self._source, self._field, self._split)
         return split_documents(self._source, self._field, self._split)
 
     def files(self) -> list[Path]:
-        """The files, none where documents were given."""
+        """The files; none if the documents are in memory."""
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
-    def identity(self) -> dict[str, Any]:
-        """What tells the text from others: of files names, sizes and beginnings, else all documents.
+    def identity(self) -> dict[str, object]:
+        """Identifies the text: by the names, sizes and beginnings of files, or by all documents in memory.
 
         Raises:
-            FileNotFoundError: if there is no such file.
+            FileNotFoundError: if a file does not exist.
         """
         digest = hashlib.sha256()
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         if self.in_files:
             paths, size = self.files(), 0
             for path in paths:
@@ -75,45 +75,43 @@ class TrainingDocuments:
     """The documents of a text, or some of them.
 
     Args:
-        text: where they come from.
-        every: int, one document of so many is held out; None if all are taken.
-        held: whether to take those that are held out, or the others.
+        text: the source of the documents.
+        every: int, one of so many documents is held out; None to take all.
+        held: whether to take the documents that are held out, or the others.
     """
 
-    def __init__(self, text: Text, every: int | None = None, held: bool = False) -> None:
+    def __init__(self, text: TextSource, every: int | None = None, held: bool = False) -> None:
         self.text, self.every, self.held = text, every, held
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Documents as lists of sentences."""
+        """The documents as lists of sentences."""
         for i, document in enumerate(self.text):
             if self.every is None or (i % self.every == self.every - 1) == self.held:
                 yield document
 
 
-def divided(corpus: Text, validation: Text | None) -> tuple[TrainingDocuments, TrainingDocuments]:
-    """Documents to train on and documents to evaluate on, with a look at the first ones of both.
+def split_held_out(corpus: TextSource, validation: TextSource | None) -> tuple[TrainingDocuments, TrainingDocuments]:
+    """Returns the documents to train on and those to evaluate on.
 
-    Without `validation` one document of a hundred is held out; of fewer than a hundred it is the last one.
+    Without `validation`, one of every hundred documents is held out, or the last one if there are fewer than a hundred.
 
     Args:
         corpus: text to train on.
         validation: text to evaluate on, or None for a part of the corpus.
 
     Raises:
-        ValueError: if there are no words on one of both sides, or a file is on both.
+        ValueError: if one of both has no words, or both have a file in common.
     """
     if validation is not None:
         known = {path.resolve() for path in corpus.files()}
         if both := [str(path) for path in validation.files() if path.resolve() in known]:
-            raise ValueError(
-                f"{', '.join(both)}: text to train on and to evaluate on (`validation`); it can be one only."
-            )
+            raise ValueError(f"{', '.join(both)}: text to train on and to evaluate on (`validation`) must differ.")
         train, held = TrainingDocuments(corpus), TrainingDocuments(validation)
     else:
         count = sum(1 for _ in itertools.islice(corpus, _HELD_OUT))
         if count == 1:
             raise ValueError(
-                "The corpus holds 1 document, too few to hold any out: give text to evaluate on (`validation`), or put "
+                "The corpus holds 1 document, too few to hold any out: pass text to evaluate on (`validation`), or put "
                 "blank lines between documents."
             )
         train, held = (TrainingDocuments(corpus, count, side) for side in (False, True))

@@ -14,6 +14,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.stateful_bilm import StreamedBiLM
+from lmzoo.progress import progress_bar
 from lmzoo.tasks.base.examples import BatchOptions, Examples
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.language_model_inputs import are_documents, features_of_steps, split_documents
@@ -200,7 +201,9 @@ class BidirectionalLM(Task):
         if direction not in sides:
             raise ValueError(f'`direction` must be "forward", "backward" or None, got {direction!r}.')
         streams = self._test_streams(documents, batch_size, 1, verbose)
-        found = super().predict(keras_input(streams), verbose="auto" if verbose else 0)[..., sides[direction]]
+        with progress_bar("Evaluating", streams.num_batches, "batches", verbose) as advance:
+            shown = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
+            found = super().predict(keras_input(streams), verbose=0, callbacks=[shown])[..., sides[direction]]
         return float(np.exp(-found.sum(dtype="float64") / (streams.num_words * found.shape[-1])))
 
     def _test_streams(self, documents: Any, rows: int, steps: int, verbose: bool) -> DocumentStreams:

@@ -1,4 +1,4 @@
-"""Loss and metric of question answering: logits for the positions of an answer's first and last token."""
+"""Loss and metric of question answering, for logits of the positions of an answer's first and last token."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 from keras import ops
+
+from lmzoo.tensor_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -22,7 +24,7 @@ class SpanCrossentropy(keras.losses.Loss):
     def __init__(self, name: str = "span_crossentropy", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
 
-    def call(self, y_true: Any, y_pred: Any) -> Any:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """The loss of each sequence, float (B,)."""
         logits = ops.transpose(y_pred, (0, 2, 1))  # (B, 2, T)
         losses = ops.sparse_categorical_crossentropy(ops.cast(y_true, "int32"), logits, from_logits=True)  # (B, 2)
@@ -43,8 +45,8 @@ class SpanAccuracy(keras.metrics.Mean):
     def __init__(self, name: str = "span_accuracy", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Counts a batch."""
         likeliest = ops.cast(ops.argmax(y_pred, axis=1), "int32")  # (B, 2)
         hits = ops.all(ops.equal(likeliest, ops.cast(y_true, "int32")), axis=-1)  # (B,)
-        return super().update_state(ops.cast(hits, self.dtype), sample_weight)
+        super().update_state(ops.cast(hits, self.dtype), sample_weight)

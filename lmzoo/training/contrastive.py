@@ -11,23 +11,24 @@ import keras
 from keras import ops
 
 from lmzoo.layers import unit_vectors
+from lmzoo.tensor_types import Tensor
 from lmzoo.training.metrics import PearsonCorrelation
 
 
-def pair_cosines(vectors: Any) -> Any:
+def pair_cosines(vectors: Tensor) -> Tensor:
     """The cosines of all first texts with all second texts.
 
     Args:
         vectors: float (2B, H), of any length.
 
     Returns:
-        Float32 (B, B), a row for each first text; the pairs are on the diagonal.
+        Float32 (B, B), with row i for the first text of pair i; the pairs are on the diagonal.
     """
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.matmul(pairs[:, 0], ops.transpose(pairs[:, 1]))
 
 
-def _candidates(texts: Any, vectors: Any) -> tuple[Any, Any]:
+def _candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The candidates among which each text must find its partner: the other sides of all pairs.
 
     Args:
@@ -35,8 +36,9 @@ def _candidates(texts: Any, vectors: Any) -> tuple[Any, Any]:
         vectors: float (2B, H).
 
     Returns:
-        Cosines, float32 (2B, B), with column i for pair i, and -1e9 where a candidate is neither the partner nor wrong:
-        it equals the text itself or its partner, or is the partner of an equal text. And bool (2B, B), the partners.
+        Cosines, float32 (2B, B), with column i for pair i, and -1e9 where a candidate is neither the partner nor wrong,
+        since it equals the text itself or its partner, or is the partner of an equal text; and the partners, bool
+        (2B, B).
     """
     cosines = pair_cosines(vectors)  # (B, B)
     sides = ops.reshape(texts, (-1, 2))  # (B, 2)
@@ -81,7 +83,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
         self.temperature = temperature
 
-    def call(self, y_true: Any, y_pred: Any) -> Any:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """The loss of each text: float32 (2B,)."""
         cosines, partners = _candidates(y_true, y_pred)
         found = ops.sum(ops.where(partners, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
@@ -111,12 +113,12 @@ class PairCosineError(keras.losses.Loss):
     def __init__(self, reduction: str = "sum_over_batch_size", name: str = "pair_cosine_error") -> None:
         super().__init__(name=name, reduction=reduction)
 
-    def call(self, y_true: Any, y_pred: Any) -> Any:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """The loss of each text: float32 (2B,), the same for both of a pair."""
         return ops.square(ops.repeat(_cosines_of_partners(y_pred), 2) - ops.reshape(y_true, (-1,)))
 
 
-def _cosines_of_partners(vectors: Any) -> Any:
+def _cosines_of_partners(vectors: Tensor) -> Tensor:
     """The cosine of each pair, float32 (B,)."""
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.sum(pairs[:, 0] * pairs[:, 1], axis=-1)
@@ -133,10 +135,10 @@ class PairAccuracy(keras.metrics.Mean):
         dtype: dtype of the result.
     """
 
-    def __init__(self, name: str = "accuracy", dtype: Any = None) -> None:
+    def __init__(self, name: str = "accuracy", dtype: str | keras.DTypePolicy | None = None) -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Adds a batch; see `MultipleNegativesRanking`."""
         cosines, partners = _candidates(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
         found = ops.argmax(cosines, axis=-1) == ops.argmax(partners, axis=-1)  # (2B,)
@@ -152,7 +154,7 @@ class PairCorrelation(PearsonCorrelation):
         dtype: dtype of the result.
     """
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Adds a batch; see `PairCosineError`."""
         weights = None if sample_weight is None else ops.reshape(sample_weight, (-1,))[::2]
         super().update_state(ops.reshape(y_true, (-1,))[::2], _cosines_of_partners(y_pred), weights)

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Tensor
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class UnrolledLoss(keras.losses.Loss):
@@ -25,7 +27,7 @@ class UnrolledLoss(keras.losses.Loss):
     def __init__(self, reduction: str = "sum_over_batch_size", name: str = "unrolled_loss") -> None:
         super().__init__(name=name, reduction=reduction)
 
-    def call(self, y_true: Any, y_pred: Any) -> Any:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """The loss of each sequence: float32 (B,)."""
         return -ops.sum(ops.mean(y_pred, axis=-1), axis=-1)
 
@@ -53,14 +55,16 @@ class Perplexity(keras.metrics.Metric):
     ```
     """
 
-    def __init__(self, side: int | None = None, name: str = "perplexity", dtype: Any = None) -> None:
+    def __init__(
+        self, side: int | None = None, name: str = "perplexity", dtype: str | keras.DTypePolicy | None = None
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
         self._direction = "down"  # better if lower, for tuners and callbacks
         self.side = side
         self.total = self.add_variable((), "zeros", name="total")
         self.count = self.add_variable((), "zeros", name="count")
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Adds a batch; weights are unused."""
         targets, found = ops.convert_to_tensor(y_true), ops.cast(y_pred, self.dtype)
         if self.side is not None:
@@ -69,7 +73,7 @@ class Perplexity(keras.metrics.Metric):
         self.total.assign_add(ops.sum(found * real))
         self.count.assign_add(ops.sum(real))
 
-    def result(self) -> Any:
+    def result(self) -> Tensor:
         """The perplexity so far."""
         return ops.exp(-self.total / ops.maximum(self.count, 1))
 

@@ -8,25 +8,27 @@ import keras
 
 
 def loss_of_logits(loss: Any) -> Any:
-    """The loss to compile a model with whose outputs are logits.
+    """Chooses the loss to compile a model with, given that its outputs are logits.
 
     Args:
         loss: as `keras.Model.compile` takes it, also a dict of losses.
 
     Returns:
-        For the name of a cross-entropy, the one that takes logits; any other loss as it is.
+        For the name of a cross-entropy, the loss that takes logits; any other loss unchanged.
 
     Raises:
-        ValueError: for a cross-entropy of probabilities: nothing would be learnt with it.
+        ValueError: for a cross-entropy of probabilities, with which the model would learn nothing.
     """
     if isinstance(loss, dict):
         return {name: loss_of_logits(part) for name, part in loss.items()}
-    losses = keras.losses
-    kinds = losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy, losses.BinaryCrossentropy
-    names = {"sparse_categorical_crossentropy": 0, "categorical_crossentropy": 1, "binary_crossentropy": 2}
-    if isinstance(loss, str) and loss in names:
-        return kinds[names[loss]](from_logits=True)
-    if isinstance(loss, kinds) and not loss.from_logits:
+    kinds = {
+        "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
+        "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
+        "binary_crossentropy": keras.losses.BinaryCrossentropy,
+    }
+    if isinstance(loss, str) and loss in kinds:
+        return kinds[loss](from_logits=True)
+    if any(isinstance(loss, kind) for kind in kinds.values()) and not loss.from_logits:
         raise ValueError(
             f"The model's outputs are logits: pass {type(loss).__name__}(from_logits=True), or leave `loss` out."
         )

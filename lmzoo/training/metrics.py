@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Tensor
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PearsonCorrelation(keras.metrics.Metric):
@@ -35,13 +37,13 @@ class PearsonCorrelation(keras.metrics.Metric):
     ```
     """
 
-    def __init__(self, name: str = "pearson", dtype: Any = None) -> None:
+    def __init__(self, name: str = "pearson", dtype: str | keras.DTypePolicy | None = None) -> None:
         super().__init__(name=name, dtype=dtype)
         self._direction = "up"  # better if higher, for tuners and callbacks
         for state in ("weight", "mean_x", "mean_y", "sum_xx", "sum_yy", "sum_xy"):
             setattr(self, state, self.add_variable((), "zeros", name=state))
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Adds a batch.
 
         Args:
@@ -66,7 +68,7 @@ class PearsonCorrelation(keras.metrics.Metric):
         self.mean_y.assign_add(share * shift_y)
         self.weight.assign(total)
 
-    def result(self) -> Any:
+    def result(self) -> Tensor:
         """The correlation so far, between -1 and 1."""
         correlation = self.sum_xy / (ops.sqrt(self.sum_xx) * ops.sqrt(self.sum_yy))
         return ops.clip(correlation, -1, 1)
@@ -97,10 +99,10 @@ class MicroF1(keras.metrics.F1Score):
     ```
     """
 
-    def __init__(self, name: str = "micro_f1", dtype: Any = None) -> None:
+    def __init__(self, name: str = "micro_f1", dtype: str | keras.DTypePolicy | None = None) -> None:
         super().__init__(average="micro", threshold=0.5, name=name, dtype=dtype)
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Counts a batch."""
         y_pred = ops.convert_to_tensor(y_pred)
         y_true = ops.reshape(y_true, (-1, y_pred.shape[-1]))  # batches made in Python do not say how many classes

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
 
-_WORTH_COMPILING = 1_000_000  # weights; XLA takes seconds to compile what saves less than a millisecond below it
+from lmzoo.tensor_types import Tensor
+
+_WORTH_COMPILING = 1_000_000  # weights; for fewer, XLA compiles for seconds to save less than a millisecond
+Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
-def _checked_rate(rate: Any) -> Any:
-    """A checked number; anything else, such as a schedule, as it is."""
+def _checked_rate(rate: Rate) -> Rate:
+    """Returns a valid number as a float, and a schedule unchanged."""
     if not isinstance(rate, numbers.Real):
         return rate
     if not 0 <= (number := float(rate)) < math.inf:
@@ -27,11 +30,11 @@ class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a linear warm-up and decay that can be re-sized.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: callbacks such as `ReduceLROnPlateau` can
-    set it, and a second `fit` can start a new ramp without recompiling. On TensorFlow the update of a model of a
+    set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow the update of a model of a
     million weights or more is compiled with XLA.
 
     Args:
-        learning_rate: float, the peak.
+        learning_rate: float, the peak; or a schedule.
         weight_decay: float; not applied to variables whose path contains an entry of `exclude_from_decay`.
         beta_1: float, decay of the first moment.
         beta_2: float, decay of the second moment.
@@ -55,7 +58,7 @@ class AdamW(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate: float = 5e-5,
+        learning_rate: Rate = 5e-5,
         weight_decay: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
@@ -72,11 +75,11 @@ class AdamW(keras.optimizers.Optimizer):
         self.epsilon = epsilon
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
-        self._compiled: Any = None
-        self._rate: Any = 0.0
-        self._sizes: tuple[Any, Any] = (0.0, 0.0)
+        self._compiled: Callable[[Sequence[Tensor]], None] | None = None
+        self._rate: Tensor = 0.0
+        self._sizes: tuple[Tensor, Tensor] = (0.0, 0.0)
 
-    def build(self, variables: list[Any]) -> None:
+    def build(self, variables: list[keras.Variable]) -> None:
         """Creates the moments and the schedule's state."""
         if self.built:
             return
@@ -87,12 +90,12 @@ class AdamW(keras.optimizers.Optimizer):
         self._schedule = self.add_variable(shape=(3,), dtype="float32", name="schedule")
 
     def start_schedule(self, warmup_steps: int = 0, total_steps: int = 0, elapsed: int = 0) -> None:
-        """Begins a new ramp at the current iteration.
+        """Begins a new warm-up and decay at the current iteration.
 
         Args:
             warmup_steps: int, steps of linear growth from 0 to `learning_rate`.
             total_steps: int, step at which the rate has fallen linearly to 0; 0 keeps it constant after the warm-up.
-            elapsed: int, steps of the ramp that were done before training was resumed.
+            elapsed: int, steps of this schedule that were done before training was resumed.
 
         Raises:
             ValueError: before `build`.
@@ -102,7 +105,7 @@ class AdamW(keras.optimizers.Optimizer):
         start = int(ops.convert_to_numpy(self.iterations)) - elapsed
         self._schedule.assign([float(start), float(warmup_steps), float(total_steps)])
 
-    def _factor(self) -> Any:
+    def _factor(self) -> Tensor:
         schedule = ops.convert_to_tensor(self._schedule)
         start, warmup, total = schedule[0], schedule[1], schedule[2]
         step = ops.cast(self.iterations, "float32") - start
@@ -110,7 +113,7 @@ class AdamW(keras.optimizers.Optimizer):
         fall = (total - step) / ops.maximum(total - warmup, 1.0)
         return rise * ops.where(total > 0, ops.clip(fall, 0.0, 1.0), 1.0)
 
-    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+    def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clips the gradients and updates every variable once."""
         if keras.backend.backend() != "tensorflow":
             self._update(grads, trainable_variables)
@@ -132,13 +135,13 @@ class AdamW(keras.optimizers.Optimizer):
         self._compiled(grads)
 
     def stateless_apply(
-        self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
-    ) -> tuple[list[Any], list[Any]]:
-        """See `keras.optimizers.Optimizer`; batches that only accumulate gradients do not pay for an update."""
+        self, optimizer_variables: Sequence[Tensor], grads: Sequence[Tensor], trainable_variables: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """See `keras.optimizers.Optimizer`; batches that only accumulate gradients skip the update."""
         steps, base = self.gradient_accumulation_steps, super().stateless_apply
         if not steps or self.use_ema or self.loss_scale_factor or keras.backend.backend() != "jax":
             return base(optimizer_variables, grads, trainable_variables)
-        # On JAX, Keras computes the whole update for every batch, and then uses it or not.
+        # On JAX, Keras computes the whole update for every batch, and may discard it.
         with keras.StatelessScope(state_mapping=zip(self.variables, optimizer_variables, strict=True)) as scope:
             last = (self._iterations + 1) % steps == 0
             for total, grad in zip(self._accumulated_gradients, grads, strict=True):
@@ -146,11 +149,11 @@ class AdamW(keras.optimizers.Optimizer):
             gathered = [scope.get_current_value(v) for v in self.variables]
             count = ops.convert_to_tensor(self._iterations) + 1
 
-        def update(state: list[Any], weights: list[Any], _: Any) -> tuple[list[Any], list[Any], Any]:
+        def update(state: list[Tensor], weights: list[Tensor], _: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
             weights, state = base(state, [ops.zeros_like(total) for total in grads], weights)
             return state, weights, ops.zeros_like(last)
 
-        # A loop of one round or none: where it has none, a branch of `cond` would copy every weight and moment.
+        # A loop of one iteration or none: for none, a branch of `cond` would copy every weight and moment.
         carry = gathered, list(trainable_variables), last
         state, weights, _ = ops.while_loop(lambda *carry: carry[-1], update, carry)
         return weights, [
@@ -160,7 +163,7 @@ class AdamW(keras.optimizers.Optimizer):
     def _is_large(self) -> bool:
         return sum(math.prod(v.shape) for v in self._trainable_variables) >= _WORTH_COMPILING
 
-    def _update(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+    def _update(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         if not self.built:
             with keras.name_scope(self.name):
                 self.build(list(trainable_variables or ()))
@@ -172,7 +175,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._sizes = rate * ops.sqrt(1 - power_2) / (1 - power_1), rate * self.decay
         super().apply(grads, trainable_variables)
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Updates one variable and its moments."""
         index = self._get_variable_index(variable)
         first, second = self._first[index], self._second[index]
@@ -185,11 +188,11 @@ class AdamW(keras.optimizers.Optimizer):
             change = change + decay * variable
         self.assign_sub(variable, self.scaled(change, variable, index))
 
-    def scaled(self, change: Any, variable: Any, index: int) -> Any:
+    def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
         """The update that is subtracted from a variable; a subclass may scale it.
 
         Args:
-            change: float tensor of the variable's shape, multiplied by the learning rate already.
+            change: float tensor of the variable's shape, already multiplied by the learning rate.
             variable: the variable.
             index: int, its position among the variables that the optimizer was built with.
         """
@@ -214,11 +217,11 @@ class LAMB(AdamW):
 
     With `u` the update of `AdamW`, weight decay included, a weight `p` becomes `p - rate * |p| / |u| * u`, where the
     ratio of the norms is 1 if either is 0, and for variables that are excluded from decay. The defaults are those of
-    ALBERT's code (Lan et al., 2020, section A.1 and `optimization.py`), so without bias correction; `keras.optimizers.
-    Lamb` always corrects, and leaves the decay out of the norm.
+    ALBERT's code (Lan et al., 2020, section A.1 and `optimization.py`), so there is no bias correction.
+    `keras.optimizers.Lamb` always corrects, and leaves the decay out of the norm.
 
     Args:
-        learning_rate: float, the peak.
+        learning_rate: float, the peak; or a schedule.
         bias_correction: True for the form of the paper.
         name: name of the optimizer.
         **kwargs: of `AdamW`.
@@ -233,16 +236,16 @@ class LAMB(AdamW):
     """
 
     def __init__(
-        self, learning_rate: float = 1.76e-3, *, bias_correction: bool = False, name: str = "lamb", **kwargs: Any
+        self, learning_rate: Rate = 1.76e-3, *, bias_correction: bool = False, name: str = "lamb", **kwargs: Any
     ) -> None:
         super().__init__(learning_rate, bias_correction=bias_correction, name=name, **kwargs)
 
-    def scaled(self, change: Any, variable: Any, index: int) -> Any:
+    def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
         """The change times the ratio of the norms."""
         if not self._decayed[index]:
             return change
         weight, update = (ops.sqrt(ops.sum(ops.square(ops.cast(x, "float32")))) for x in (variable, change))
-        # The change is the learning rate times `u`, so its norm is, too; where it is 0, any ratio does.
+        # The norm of the change is the learning rate times that of `u`; where it is 0, any ratio is right.
         ratio = ops.where(weight > 0, self._rate * ops.divide_no_nan(weight, update), 1.0)
         return ops.cast(ratio, change.dtype) * change
 
@@ -252,10 +255,10 @@ class Adagrad(keras.optimizers.Adagrad):
     """Adagrad (Duchi et al., 2011) with the constants of bilm-tf, ELMo's training code (Peters et al., 2018).
 
     A weight `p` with gradient `g` becomes `p - rate * g / sqrt(a)` after `a` has become `a + g * g`; `a` starts from 1.
-    bilm-tf takes the gradient of the mean loss times the number of steps of a row.
+    bilm-tf's gradient is that of the mean loss times the number of steps of a sequence.
 
     Args:
-        learning_rate: float.
+        learning_rate: float, or a schedule.
         initial_accumulator_value: float, `a` at the start.
         epsilon: float, added to `a` under the root.
         global_clipnorm: float, largest norm of all gradients together, or None.
@@ -272,7 +275,7 @@ class Adagrad(keras.optimizers.Adagrad):
 
     def __init__(
         self,
-        learning_rate: float = 0.2,
+        learning_rate: Rate = 0.2,
         initial_accumulator_value: float = 1.0,
         epsilon: float = 0.0,
         global_clipnorm: float | None = 10.0,
@@ -281,13 +284,13 @@ class Adagrad(keras.optimizers.Adagrad):
         rate = _checked_rate(learning_rate)
         super().__init__(rate, initial_accumulator_value, epsilon, global_clipnorm=global_clipnorm, **kwargs)
 
-    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+    def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clips the gradients and updates every variable once."""
         super().apply(_dense(grads), trainable_variables)
 
 
-def _dense(grads: Sequence[Any]) -> Sequence[Any]:
-    """Gradients without slices of repeated rows, as TensorFlow has them for embeddings: their norm would be wrong."""
+def _dense(grads: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Makes TensorFlow's sparse gradients of embeddings dense; their norm is wrong where they repeat rows."""
     if keras.backend.backend() != "tensorflow":
         return grads
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Training that continues where it was interrupted, bit for bit as if it had not been."""
+"""Training that continues after an interruption exactly as if there had been none."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         for name, value in (("every", 1 if every is None else every), ("keep", keep)):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}.")
-        self.snapshots = RunStates(Path(folder).expanduser().resolve(), keep)
+        self._states = RunStates(Path(folder).expanduser().resolve(), keep)
         self.every = every
         self.stopped = False
         self._position: dict[str, Any] = {}
@@ -67,7 +67,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     # === Called by the `fit` of a task ===
 
-    def restore(self, model: keras.Model, data: Any, epochs: int, steps: int, done: int) -> tuple[int, bool]:
+    def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
         """Restores the newest state in the folder, if there is one.
 
         Args:
@@ -85,20 +85,20 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         """
         if not isinstance(data, Batches):
             raise ValueError(
-                "A run can be resumed on a list of texts, on documents or on encoded rows: their order can be repeated."
+                "A run can be resumed on a list of texts, documents or encoded sequences, whose order can be repeated."
             )
         if model.steps_per_execution != 1:
-            raise ValueError("A run can be resumed where `steps_per_execution` is 1.")
+            raise ValueError("A run can be resumed only if `steps_per_execution` is 1.")
         run = {**data.identity(), "steps of an epoch": steps}
-        snapshot, same = self.snapshots.newest(), False
-        if snapshot is not None:
-            position = snapshot.position
+        state, same = self._states.newest(), False
+        if state is not None:
+            position = state.position
             if changed := [name for name, value in run.items() if position["run"].get(name, value) != value]:
                 raise ValueError(
-                    f"{snapshot.path.parent} holds a run with another {', another '.join(changed)}. Give another "
-                    "folder, or remove it to begin anew."
+                    f"{state.path.parent} holds a run with another {', another '.join(changed)}. Choose another "
+                    "folder, or remove this one to start from scratch."
                 )
-            _load(snapshot, model)
+            _load(state, model)
             data.seed, done, same = tuple(position["seed"]), position["done"], position["epochs"] == epochs
         self._position = {"run": run, "seed": list(data.seed), "epochs": epochs}
         self._done, self._steps, self._epochs = done, steps, epochs
@@ -107,29 +107,29 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """While the body runs, SIGTERM means to save and stop; in Python's main thread only."""
+        """In the body of a `with` block, SIGTERM means to save and stop; only in Python's main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def stop(*_: Any) -> None:
+        def stop(*_: object) -> None:
             self.stopped = True
 
         former = signal.signal(signal.SIGTERM, stop)
         try:
             yield
         finally:
-            # None stands for a handler that was not set from Python, and cannot be put back.
+            # None stands for a handler that was not set from Python and cannot be restored.
             signal.signal(signal.SIGTERM, signal.SIG_DFL if former is None else former)
 
-    def reopen(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def reopen(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Lets training continue after an epoch that began in an earlier `fit`; called before all other callbacks."""
         if self._cut_short:
             self.model.stop_training = self._cut_short = False
 
     # === Called by Keras: after all other callbacks, so that what they did is saved ===
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Counts the step, saves if it is time, and ends a resumed epoch where it would have ended."""
         self._done += 1
         ends = self._done % self._steps == 0
@@ -141,7 +141,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         elif ends and batch + 1 < self._steps and not self.model.stop_training:
             self.model.stop_training = self._cut_short = True
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Saves if it is time."""
         if self.stopped:
             self.model.stop_training = True
@@ -150,26 +150,26 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self._save()
         if self.stopped:
             warnings.warn(
-                f"Stopped by SIGTERM after step {self._done}: the same `fit` goes on from there.", stacklevel=2
+                f"Stopped by SIGTERM after step {self._done}: the same `fit` continues from there.", stacklevel=2
             )
 
     def _save(self) -> None:
-        model = self.model  # on JAX to ask for it brings its variables up to date
+        model = self.model  # on JAX, reading this property updates the variables
         arrays = ((name, np.asarray(keras.ops.convert_to_numpy(v.value))) for name, v in _variables(model))
-        self.snapshots.write(self._done, arrays, {**self._position, "done": self._done})
+        self._states.write(self._done, arrays, {**self._position, "done": self._done})
 
 
-def _variables(model: keras.Model) -> Iterator[tuple[str, Any]]:
-    """All variables but those of metrics, named by their order: their own names differ between processes."""
+def _variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
+    """All variables except those of metrics, named by their order, since their names differ between processes."""
     for part, variables in (("model", model.variables), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):
             yield f"{part}.{index}", variable
 
 
-def _load(snapshot: RunState, model: keras.Model) -> None:
-    variables, tensors = dict(_variables(model)), snapshot.tensors
+def _load(state: RunState, model: keras.Model) -> None:
+    variables, tensors = dict(_variables(model)), state.tensors
     found = {name: (tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for name, v in variables.items()}
     if found != {name: (tensors.shape(name), tensors.dtype(name)) for name in tensors.names()}:
-        raise ValueError(f"{snapshot.path} was saved from another model, or with another optimizer.")
+        raise ValueError(f"{state.path} was saved from another model, or with another optimizer.")
     for name, variable in variables.items():
         variable.assign(tensors.read(name))

@@ -74,7 +74,7 @@ class RunStates:
             write_json(temporary, _POSITION_FILE, position)
             write_manifest(temporary)
         paths = self.paths()
-        place = paths.index(target) + 1  # What is later is damaged, or the run has gone back before it.
+        place = paths.index(target) + 1  # Later states are damaged, or the run was resumed before them.
         for path in [*paths[: max(0, place - self.keep)], *paths[place:]]:
             with contextlib.suppress(OSError):
                 shutil.rmtree(path.rename(path.with_name(f".{path.name}.tmp")))
@@ -95,7 +95,7 @@ class RunStates:
                 return RunState(path, read_json(path, _POSITION_FILE), SafetensorsFiles(path / _STATE_FILE))
             except (PresetError, OSError) as error:
                 reason = str(error).partition(". ")[0]
-                warnings.warn(f"A checkpoint is damaged, and the one before is taken: {reason}", stacklevel=2)
+                warnings.warn(f"A checkpoint is damaged, and the one before is used: {reason}", stacklevel=2)
         if paths:
-            raise ValueError(f"All checkpoints in {self.folder} are damaged: remove them to begin anew.")
+            raise ValueError(f"All checkpoints in {self.folder} are damaged: remove them to start from scratch.")
         return None

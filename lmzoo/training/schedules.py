@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Tensor
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
@@ -38,7 +40,13 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     ```
     """
 
-    def __init__(self, schedule: Any, steps: int, shift: bool = False, name: str = "warm_up") -> None:
+    def __init__(
+        self,
+        schedule: keras.optimizers.schedules.LearningRateSchedule,
+        steps: int,
+        shift: bool = False,
+        name: str = "warm_up",
+    ) -> None:
         super().__init__()
         if steps < 0:
             raise ValueError(f"`steps` must be at least 0, got {steps}.")
@@ -47,7 +55,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.shift = shift
         self.name = name
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: int | Tensor) -> Tensor:
         """The rate of a step, an int or an integer tensor."""
         step = ops.cast(step, "float32")
         after = self.schedule(ops.maximum(step - self.steps, 0.0) if self.shift else step)
@@ -95,7 +103,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         self.steps = steps
         self.name = name
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: int | Tensor) -> Tensor:
         """The rate of a step, an int or an integer tensor."""
         return self.peak * ops.sqrt(self.steps / ops.maximum(ops.cast(step, "float32"), float(self.steps)))
 

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.tensor_types import Tensor
 from lmzoo.text.span_labels import SpanTable
 
 IGNORED = -100  # the label of positions that do not count, as in PyTorch
@@ -30,7 +31,7 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     def __init__(self, name: str = "accuracy", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Counts a batch."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
         counts = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)
@@ -38,7 +39,7 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
             sample_weight = ops.cast(sample_weight, self.dtype)
             counts *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
         logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # (B * T, C)
-        return super().update_state(ops.reshape(ops.maximum(y_true, 0), (-1,)), logits, ops.reshape(counts, (-1,)))
+        super().update_state(ops.reshape(ops.maximum(y_true, 0), (-1,)), logits, ops.reshape(counts, (-1,)))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -84,7 +85,7 @@ class SpanScore(keras.metrics.Metric):
             self.add_variable((), "zeros", name=name) for name in ("correct", "predicted", "actual")
         )
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Counts the spans of a batch."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
         counts = y_true != IGNORED
@@ -103,7 +104,7 @@ class SpanScore(keras.metrics.Metric):
         for variable, flags in ((self.correct, right), (self.predicted, found_starts), (self.actual, starts)):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
-    def _spans(self, ids: Any) -> tuple[Any, Any, Any, Any]:
+    def _spans(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Spans of labels, int32 (B, T).
 
         Returns:
@@ -119,7 +120,7 @@ class SpanScore(keras.metrics.Metric):
         first = ops.max(ops.where(starts[:, None] & (place[:, None] >= place), place, -1), axis=2)  # (B, T)
         return starts, ends, first, ops.take(table.type_of, ids)
 
-    def result(self) -> Any:
+    def result(self) -> Tensor:
         """The score; 0 where it is undefined."""
         precision = ops.divide_no_nan(self.correct, self.predicted)
         recall = ops.divide_no_nan(self.correct, self.actual)

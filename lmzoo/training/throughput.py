@@ -1,11 +1,10 @@
-"""The speed of training, and the time that is left."""
+"""The speed of training, and the remaining time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import keras
 from rich.console import Console
@@ -14,17 +13,17 @@ from lmzoo.progress import progress_bar
 
 
 class Throughput(keras.callbacks.Callback):
-    """Shows steps, loss, tokens per second and the time that is left: in a progress bar, or one line per epoch.
+    """Shows steps, loss, tokens per second and the remaining time: in a progress bar, or one line per epoch.
 
-    The bar is for terminals; elsewhere there are lines. If the model has the metric `perplexity`, it replaces the loss,
-    which for language models is a sum over a sequence. `tokens_per_second` is added to the logs of each epoch, for the
-    callbacks that come later.
+    The bar is for terminals, the lines for other outputs. If the model has the metric `perplexity`, it replaces the
+    loss, which for language models is a sum over a sequence. `tokens_per_second` is added to the logs of each epoch,
+    for the callbacks after this one.
 
     Args:
         tokens: float, tokens per step on average.
         steps: int, steps of the whole training.
         verbose: whether to show anything.
-        say: is called with each line.
+        say: called with each line.
 
     Example:
 
@@ -39,24 +38,24 @@ class Throughput(keras.callbacks.Callback):
         super().__init__()
         self.tokens, self.steps, self.verbose, self.say = tokens, steps, verbose, say
         self._bar = ExitStack()
-        self._shown = 0  # steps that the bar shows
+        self._shown = 0  # number of steps that the bar shows
         self._epoch = (0.0, 0)  # when it began, and at which step
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Starts the bar at the steps that are done already."""
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Starts the bar at the number of steps already done."""
         self._advance = self._bar.enter_context(progress_bar("Training", self.steps, "steps", self.verbose))
         self._shown = 0
         self._move()
 
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Starts to measure the speed."""
         self._epoch = (time.perf_counter(), self._done())
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Moves the bar."""
         self._move(self._summary(logs))
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Adds the speed to the logs."""
         if logs is not None:
             logs["tokens_per_second"] = self._speed()
@@ -64,7 +63,7 @@ class Throughput(keras.callbacks.Callback):
             left = (self.steps - self._done()) * self.tokens / max(self._speed(), 1e-9)
             self.say(f"step {self._done():,} of {self.steps:,}: {self._summary(logs)}, {left / 60:.0f} minutes left")
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Ends the bar."""
         self._bar.close()
 
@@ -80,7 +79,7 @@ class Throughput(keras.callbacks.Callback):
         begun, done = self._epoch
         return self.tokens * (self._done() - done) / max(time.perf_counter() - begun, 1e-9)
 
-    def _summary(self, logs: dict[str, Any] | None) -> str:
+    def _summary(self, logs: dict[str, float] | None) -> str:
         name = "perplexity" if "perplexity" in (logs or {}) else "loss"
         shown = f"{name} {float(logs[name]):.3f}, " if logs and name in logs else ""
         return f"{shown}{self._speed():,.0f} tokens/s"

@@ -1,4 +1,4 @@
-"""Writes a corpus in processes that are killed, each going on where the one before was:
+"""Writes a corpus in processes that are killed, each continuing where the one before stopped:
 
 python killing_corpus.py <empty folder>
 """
@@ -46,7 +46,7 @@ def end(child):
 
 
 def files(folder):
-    """Those that are no leftovers of a process that was killed."""
+    """The files, without leftovers of a process that was killed."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 

@@ -1,4 +1,4 @@
-"""Documents out of files and streams: what is read, what is counted, what is refused."""
+"""Documents from files and streams: what is read, counted and refused."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_text(write, pack):
 def test_json_lines(write):
     rows = [{"body": "It rained. We stayed in.\n\nSo did they."}, {"body": ["Fine."]}, {"body": None}, {"body": " \n"}]
     path = write("a.jsonl.gz", gzip.compress("\n\n".join(map(json.dumps, rows)).encode()))
-    with pytest.warns(TextWarning, match="^2 of 4 documents were empty and were left out") as notices:
+    with pytest.warns(TextWarning, match="^2 of 4 documents were empty and were left out") as warned:
         assert list(read_documents(path, field="body")) == DOCUMENTS
-    assert len(notices) == 1
+    assert len(warned) == 1
 
 
 def test_folders_patterns_and_lists(write, tmp_path):
@@ -80,9 +80,9 @@ def test_a_file_is_read_as_it_is_asked_for(write):
 
 def test_files_without_text_are_counted(write, tmp_path):
     write("a.txt", ""), write("b.txt", "\n \n\n"), write("c.txt", "\n\nFine.\n\n")
-    with collect_warnings() as notices:
+    with collect_warnings() as warned:
         assert list(read_documents(tmp_path)) == [["Fine."]]
-    assert notices == ["2 of 3 documents were empty and were left out."]
+    assert warned == ["2 of 3 documents were empty and were left out."]
 
 
 BINARY = [
@@ -95,7 +95,7 @@ BINARY = [
 
 @pytest.mark.parametrize(("content", "byte", "value"), BINARY)
 def test_binary_files(write, content, byte, value):
-    message = rf"a\.txt is binary, or in another encoding than UTF-8: byte {byte} of its text is 0x{value}"
+    message = rf"a\.txt is binary or not encoded in UTF-8: byte {byte} of its text is 0x{value}"
     with pytest.raises(ValueError, match=message):
         list(read_documents(write("a.txt", content)))
 
@@ -109,9 +109,9 @@ def test_archives_cut_in_half(write, pack):
 
 ERRORS = [
     ("not json", "line 2 is not JSON"),
-    ("[3]", r"line 2 is no JSON object"),
+    ("[3]", r"line 2 is not a JSON object"),
     ('{"txet": "a"}', r"line 2 has no 'text' \(`field`\).* Did you mean 'txet'"),
-    ('{"text": ["a", 7]}', r"line 2: 'text' must be a string or a list of them, got \[\"a\", 7\]"),
+    ('{"text": ["a", 7]}', r"line 2: 'text' must be a string or a list of strings, got \[\"a\", 7\]"),
 ]
 
 
@@ -143,18 +143,18 @@ def test_datasets():
         [" ", TEXT[1:], "Fine.", "Caf\udcc3.".encode(errors="surrogateescape")]
     )
     for batched in (dataset, dataset.batch(3)):
-        with collect_warnings() as notices:
+        with collect_warnings() as warned:
             found = list(split_documents(batched))
         assert found == [DOCUMENTS[0] + ["Fine."], ["Fine."], ["Caf\ufffd."]]
-        assert [notice[:11] for notice in notices] == ["1 of 4 docu", "1 documents"]
+        assert [message[:11] for message in warned] == ["1 of 4 docu", "1 documents"]
 
 
 def test_records():
     rows = [{"title": "A", "body": "It rained. We stayed in.\nSo did they."}, {"title": "B", "body": None}]
-    with collect_warnings() as notices:
+    with collect_warnings() as warned:
         found = list(split_documents(iter([*rows, {"body": ["Fine."]}]), field="body"))
     assert found == DOCUMENTS
-    assert notices == ["1 of 3 documents were empty and were left out."]
+    assert warned == ["1 of 3 documents were empty and were left out."]
     assert list(split_documents([{"text": "Fine."}])) == [["Fine."]]
     with pytest.raises(ValueError, match=r"documents\[1\] has no 'text' \(`field`\).* Did you mean 'txet'"):
         list(split_documents([{"text": "a"}, {"txet": "b"}]))
@@ -187,7 +187,7 @@ TAKERS = [
 
 @pytest.mark.parametrize("take", TAKERS)
 def test_names_are_not_read_as_text(take, tmp_path, monkeypatch):
-    """Going through a record gives the names of its fields, and so does going through a table."""
+    """Iterating over a record gives the names of its fields, and so does iterating over a table."""
     monkeypatch.chdir(tmp_path)
     message = r"`documents\[1\]` is a record of 'text', 'label', not a text: `lmzoo\.data\.corpora\.split_documents"
     with pytest.raises(TypeError, match=message):

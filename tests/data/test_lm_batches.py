@@ -81,7 +81,7 @@ def test_documents_begin_anew():
 
 
 def test_order_of_documents():
-    """Drawn by the seed, anew for each epoch, direction and time through; sentences of a document stay in order."""
+    """The seed decides; each epoch, direction and pass has another order; sentences of a document stay in order."""
     documents = [[f"{i} a", f"{i} b"] for i in range(11)]
     streams = make(documents, rows=1, steps=66, seed=(3, 5), length=2)
     first, again = words_read(streams, 0), words_read(streams, 0)
@@ -171,16 +171,16 @@ def test_documents_by_themselves():
     assert (forward, backward, last) == (("<S>", "e"), ("</S>", "f"), (("j", "</S>"), ("g", "<S>")))
 
 
-def test_one_notice():
+def test_one_warning():
     documents = [[b"bad \xff word", "fine"], [b"\xff again"]]
     streams = make(documents, rows=1, steps=2)
-    with pytest.warns(TextWarning, match="1 of 2 texts held invalid UTF-8") as noticed:
+    with pytest.warns(TextWarning, match="1 of 2 texts held invalid UTF-8") as warned:
         streams.count()
     assert "\ufffd" in joined(words_read(streams, 0))  # without another
-    assert len(noticed) == 1
-    with pytest.warns(TextWarning) as noticed:
+    assert len(warned) == 1
+    with pytest.warns(TextWarning) as warned:
         EncodedDocuments.of(documents)
-    assert len(noticed) == 1
+    assert len(warned) == 1
 
 
 def test_what_is_no_documents():

@@ -70,19 +70,19 @@ def test_conllu(write):
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        ("a O\nb\n", {}, "train.conll, line 2 has 1 columns, others have 2"),
+        ("a O\nb\n", {}, "train.conll, line 2 has 1 columns, other lines have 2"),
         ("a\tO\nb\t\n", {}, "train.conll, line 2: the label is missing"),
         (
             "a O\n\nb B-X\n",
             {"labels": ["O", "B-Y"]},
             "train.conll, line 3: the label 'B-X' is unknown. Did you mean 'B-Y'",
         ),
-        ("a O\n", {"label": 2}, "train.conll has 2 columns, numbered from 0: 2 is none of them"),
-        ("a O\n", {"word": -3}, "numbered from 0: -3 is none of them"),
-        ("a\nb\n", {}, "column -1 of 1 is that of the words, and has no labels"),
-        ("a O\n", {"label": "upos"}, "have no names but in CoNLL-U: number them, got 'upos'"),
+        ("a O\n", {"label": 2}, "train.conll has 2 columns, numbered from 0, and no column 2"),
+        ("a O\n", {"word": -3}, "numbered from 0, and no column -3"),
+        ("a\nb\n", {}, "column -1 of 1 holds the words, not labels"),
+        ("a O\n", {"label": "upos"}, "Only the columns of CoNLL-U have names: .*, got 'upos'"),
         (CONLLU, {"label": "upo", "conllu": True}, "CoNLL-U has no column 'upo'. Did you mean 'upos'"),
-        ("# text = a\n1\ta\n", {"conllu": True}, "line 2 has 2 columns, others have 10"),
+        ("# text = a\n1\ta\n", {"conllu": True}, "line 2 has 2 columns, other lines have 10"),
         ("\n\n-DOCSTART- O\n", {}, "train.conll holds no words"),
     ],
 )

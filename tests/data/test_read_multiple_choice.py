@@ -62,7 +62,7 @@ def test_lists_of_different_lengths(write):
     [
         (",3\n", ",4\n", "swag.csv, line 3: the label '4' is unknown"),
         (",3\n", ",\n", "swag.csv, line 3: the label is missing"),
-        ("melts.,3", "melts.", "swag.csv, line 3, read as csv, has 11 cells, the first has 12"),
+        ("melts.,3", "melts.", "swag.csv, line 3, read as csv, has 11 cells, the first line has 12"),
         ("sent2", "sent", "has no column 'sent2'. Did you mean 'sent'"),
     ],
 )
@@ -71,7 +71,7 @@ def test_errors(write, old, new, message):
         read_choices(write(SWAG.replace(old, new)))
 
 
-def test_choices_that_are_no_list(write):
+def test_choices_that_are_not_a_list(write):
     path = write(json.dumps({"p": "One.", "c": "a or b"}), "rows.jsonl")
     with pytest.raises(ValueError, match="line 1: 'c' must be a list of strings, got 'a or b'"):
         read_choices(path, prompt="p", start=None, choices="c", label=None)

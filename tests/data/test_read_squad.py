@@ -36,15 +36,15 @@ def test_without_answers(tmp_path):
     path = tmp_path / "test.json"
     path.write_text(squad([{"id": "1", "question": "Who?"}]))
     assert read_squad(path, labelled=False) == ((["Who?"], ["Ada met Bob."]), None)
-    with pytest.raises(ValueError, match=r"test\.json is not in the form of SQuAD.*KeyError: 'answers'"):
+    with pytest.raises(ValueError, match=r"test\.json is not in the format of SQuAD.*KeyError: 'answers'"):
         read_squad(path)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not in the form of SQuAD"),
-        ("[1]", "is not in the form of SQuAD"),
+        ("", "is not in the format of SQuAD"),
+        ("[1]", "is not in the format of SQuAD"),
         ('{"data": []}', r"dev\.json holds no questions"),
     ],
 )

@@ -188,15 +188,15 @@ def test_empty_documents_and_sentences_are_left_out():
     assert (len(nothing), len(nothing.labels)) == (0, 0)
 
 
-def test_one_notice():
+def test_one_warning():
     texts = [[], ["d0s0"], ["d1s0", "d1s1"], ["", "d2s0"]]
-    with collect_warnings() as notices:
+    with collect_warnings() as warned:
         segment_pairs(texts, preprocessor(32), "sop", np.random.default_rng(9))
     message = (
         "1 of 4 documents held no tokens and were left out; 2 of 3 documents are one sentence, always paired with a "
         "random one."
     )
-    assert notices == [message]
+    assert warned == [message]
 
 
 def test_the_generator_says_it_all():

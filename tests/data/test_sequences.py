@@ -89,9 +89,9 @@ def test_what_is_empty_leaves_no_trace(recipe, tmp_path):
     with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out"):
         corpus = write_corpus(holes, TOKENIZER, tmp_path, shard_tokens=101)
     expected = arrays_of(quietly(RECIPES[recipe], clean, packer(13), 5))
-    with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out") as notices:
+    with pytest.warns(TextWarning, match="^3 of 26 documents held no tokens and were left out") as warned:
         found = arrays_of(RECIPES[recipe](holes, packer(13), 5))
-    assert len(notices) == 1
+    assert len(warned) == 1
     stored = arrays_of(quietly(RECIPES[recipe], corpus, packer(13), 5))
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)

@@ -1,4 +1,4 @@
-"""The tokenised corpus: what its files hold, going on after a stop, and what is wrong with damaged ones."""
+"""The tokenised corpus: what its files hold, continuing after a stop, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def test_nothing_is_written_twice_and_all_the_same_each_time(corpus, tmp_path):
 
 def test_empty_documents_are_counted(tmp_path):
     texts = ["w1", [], [""], ["w2 w3", " ", "w4"], " \n", b"w5", "w\ud800"]
-    with pytest.warns(TextWarning) as notices:
+    with pytest.warns(TextWarning) as warned:
         corpus = write_corpus(texts, TOKENIZER, tmp_path)
-    assert [str(notice.message)[:40] for notice in notices] == [
+    assert [str(warning.message)[:40] for warning in warned] == [
         "3 of 7 documents held no tokens and were",
         "1 documents held invalid UTF-8; it was r",
     ]
@@ -124,9 +124,9 @@ def test_special_tokens_in_the_text_are_counted(kind, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_corpus(stopped(), tokenizer, tmp_path, shard_tokens=1)
-    with pytest.warns(TextWarning, match=r"^3 special tokens, such as \S+, are spelt out in the doc") as notices:
+    with pytest.warns(TextWarning, match=r"^3 special tokens, such as \S+, are spelt out in the doc") as warned:
         corpus = write_corpus(texts, tokenizer, tmp_path, shard_tokens=1)
-    assert len(notices) == 1
+    assert len(warned) == 1
     assert sum((shard.token_ids == tokenizer.mask_id).sum() for shard in corpus.shards) == 3
 
 
@@ -161,7 +161,7 @@ def test_a_run_that_was_stopped_goes_on(corpus, stop, tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         write_corpus(stopped(), TOKENIZER, tmp_path / "again", LEAST)
-    with pytest.raises(ValueError, match="is unfinished: go on with `write_corpus`"):
+    with pytest.raises(ValueError, match="is unfinished: continue it by `write_corpus`"):
         TokenCorpus(tmp_path / "again")
     there = set(files(tmp_path / "again"))
     assert there < set(files(corpus.folder))
@@ -192,7 +192,7 @@ def test_only_with_the_same_documents(tmp_path):
     altered = documents()
     altered[3][0] += " w1"
     for others in (altered, documents()[:3], documents()[1:], [[" ".join(document)] for document in documents()]):
-        with pytest.raises(ValueError, match=r"These are not the documents that .* was begun with"):
+        with pytest.raises(ValueError, match=r"was begun with other documents than these"):
             write_corpus(others, TOKENIZER, tmp_path, LEAST)
     assert files(tmp_path) == before
 
@@ -216,12 +216,12 @@ def test_sentences_are_told_apart(tmp_path):
     for i, (begun, other) in enumerate(itertools.permutations(variants, 2)):
         with pytest.raises(KeyboardInterrupt):
             write_corpus(stopped([*begun, *documents()[:4]]), TOKENIZER, tmp_path / str(i), 1)
-        with pytest.raises(ValueError, match=r"These are not the documents that .* was begun with"):
+        with pytest.raises(ValueError, match=r"was begun with other documents than these"):
             write_corpus([*other, *documents()], TOKENIZER, tmp_path / str(i), 1)
 
 
 def test_an_earlier_version(corpus):
-    """What it finished is opened; what it only began is not gone on with."""
+    """A finished corpus is opened; an unfinished one is not continued."""
     stored = index(corpus)
     for shard in stored["shards"]:
         shard["source"] = shard.pop("digest")
@@ -229,7 +229,7 @@ def test_an_earlier_version(corpus):
     path.write_text(json.dumps(stored))
     assert len(write_corpus(documents(), TOKENIZER, corpus.folder)) == len(TokenCorpus(corpus.folder)) == 41
     path.write_text(json.dumps({**stored, "complete": False}))
-    with pytest.raises(ValueError, match="was begun by an earlier lmzoo, and cannot be gone on with"):
+    with pytest.raises(ValueError, match="was begun by an older version of lmzoo and cannot be continued"):
         write_corpus(documents(), TOKENIZER, corpus.folder)
 
 
@@ -275,20 +275,20 @@ def test_no_corpus(corpus, tmp_path):
     for content, message in (
         ("{", "does not describe a corpus"),
         ("[]", "does not describe a corpus"),
-        (json.dumps({**stored, "format": 2}), "is of format 2, and this lmzoo reads 1"),
+        (json.dumps({**stored, "format": 2}), "is of format 2, this lmzoo reads format 1"),
         (json.dumps({**stored, "colour": "red"}), "does not describe a corpus"),
     ):
         path.write_text(content)
         with pytest.raises(ValueError, match=message):
             TokenCorpus(corpus.folder)
     path.write_text(json.dumps({**stored, "tokenizer": {**stored["tokenizer"], "name": "lmzoo>Preprocessor"}}))
-    with pytest.raises(ValueError, match="names no tokenizer of lmzoo"):
+    with pytest.raises(ValueError, match="does not name a tokenizer of lmzoo"):
         _ = TokenCorpus(corpus.folder).tokenizer
 
 
 @pytest.mark.slow
 def test_killed_processes_change_nothing(root, tmp_path):
-    """What they leave is gone on with, to the same files."""
+    """The run after them continues, to the same files."""
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("killing_corpus.py"), tmp_path],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Tokenizers learnt from documents: special tokens, sizes, what they make of text."""
+"""Tokenizers trained on documents: special tokens, sizes, and how they tokenise."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_texts_are_cleaned_by_the_familys_rules():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_than_the_corpus_supports(kind):
-    with pytest.warns(TextWarning, match=r"support (\d+) tokens, not the 9,973 that were asked for") as notices:
+    with pytest.warns(TextWarning, match=r"support (\d+) tokens, not the 9,973 that were requested") as warned:
         tokenizer = train_tokenizer(["a fine film", ["a fine day"]], kind, 9973, verbose=False)
-    assert f" {tokenizer.vocabulary_size} tokens" in str(notices[0].message)
-    assert len(notices) == 1
+    assert f" {tokenizer.vocabulary_size} tokens" in str(warned[0].message)
+    assert len(warned) == 1
 
 
 @pytest.mark.parametrize(("kind", "least"), [(WordPieceTokenizer, 27), (BytePairTokenizer, 261)])
@@ -103,5 +103,5 @@ def test_no_text_and_text_that_fails(kind):
 
 
 def test_other_kinds():
-    with pytest.raises(ValueError, match="A CharacterTokenizer cannot be trained; there are WordPieceTokenizer, Byte"):
+    with pytest.raises(ValueError, match="A CharacterTokenizer cannot be trained; choose one of WordPieceTokenizer, B"):
         train_tokenizer(["a"], CharacterTokenizer, 307)

@@ -13,7 +13,7 @@ DOCUMENTS = [["The cat's hat", "the hat"], [["the", "New York", " spaced", "", "
 
 def test_most_frequent_first():
     with pytest.warns(
-        TextWarning, match="support 10 words, not the 99 that were asked for: all that are frequent"
+        TextWarning, match="support 10 words, not the 99 that were requested: all that are frequent"
     ) as seen:
         tokenizer = train_words(DOCUMENTS, 99)
     assert len(seen) == 1

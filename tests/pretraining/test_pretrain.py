@@ -23,9 +23,9 @@ from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.family import families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
-from lmzoo.pretraining.encoders import some_rows
+from lmzoo.pretraining.encoders import sample_sequences
 from lmzoo.pretraining.interleaved import Interleaved
-from lmzoo.pretraining.training_texts import Text, divided
+from lmzoo.pretraining.training_texts import TextSource, split_held_out
 from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.training.throughput import Throughput
@@ -77,7 +77,7 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     assert shown[-1][3] == f"{steps}:"
     assert steps % 3  # the last round is not whole
     assert sorted(path.name for path in (tmp_path / "whole.work/states").iterdir())[-1] == f"step-{steps:012d}"
-    # Which of equally frequent pieces are learnt is not the same in every run.
+    # Which of equally frequent tokens are learned differs between runs.
     shutil.copytree(tmp_path / "whole.work/tokenizer", tmp_path / "again.work/tokenizer")
     for step in (2, steps - 1):
         with pytest.raises(Interrupted):
@@ -104,15 +104,16 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
 ELMO = Recipe("elmo", tokens=84, vocabulary_size=13, sequence_length=3, batch_size=4)
 
 
-def test_elmo(text, tmp_path):
+def test_elmo(text, tmp_path, capsys):
     said = []
     scores = pretrain(text, tmp_path / "elmo", ELMO, say=said.append)
+    assert not capsys.readouterr().out  # no progress bar without a terminal
     assert any(": perplexity " in line for line in said)
     card = (tmp_path / "elmo/README.md").read_text("utf-8")
     assert "| optimizer | adagrad |" in card
     assert "objective" not in card
     model = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "elmo")
-    held = list(divided(Text(text), None)[1])
+    held = list(split_held_out(TextSource(text), None)[1])
     assert len(held) == 1
     assert model.perplexity(held, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
 
@@ -148,7 +149,7 @@ VOCABULARY = {"roberta": 263, "albert": 40}  # of that text; 61 in the others
     ],
 )
 def test_other_families(family, text, tmp_path):
-    """Out of documents in memory, with gathered gradients and blocks that are computed again."""
+    """From documents in memory, with accumulated gradients and rematerialised blocks."""
     seen = []
 
     class See(keras.callbacks.Callback):
@@ -218,21 +219,21 @@ def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_pat
 
 def test_what_is_held_out(text, tmp_path):
     def counts(corpus, validation=None):
-        parts = divided(Text(corpus), None if validation is None else Text(validation))
+        parts = split_held_out(TextSource(corpus), None if validation is None else TextSource(validation))
         return [len(list(documents)) for documents in parts]
 
     assert counts(text) == [102, 1]
     other = tmp_path / "other.txt"
     other.write_text("One.\n\nTwo.\n", "utf-8")
     assert counts(text, other) == [103, 2]
-    train, held = divided(Text(other), None)
+    train, held = split_held_out(TextSource(other), None)
     assert [*train, *held] == [["One."], ["Two."]]
     (tmp_path / "them.jsonl").write_text('{"body": "One. Two."}\n', "utf-8")
-    assert [*Text([tmp_path / "them.jsonl"], "body", split=False)] == [["One. Two."]]
-    assert [*Text([["One. Two."], ["Three."]])] == [["One.", "Two."], ["Three."]]
+    assert [*TextSource([tmp_path / "them.jsonl"], "body", split=False)] == [["One. Two."]]
+    assert [*TextSource([["One. Two."], ["Three."]])] == [["One.", "Two."], ["Three."]]
 
 
-def test_text_that_does_not_do_is_refused_before_anything_is_made(text, tmp_path):
+def test_unusable_text_is_refused_before_anything_is_written(text, tmp_path):
     def written(content):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.txt"
         path.write_text(content, "utf-8")
@@ -277,8 +278,8 @@ def test_a_folder_goes_on_with_the_same_text_alone(text, tmp_path, monkeypatch):
     begin(text)
     found = rf"files 1, bytes {text.stat().st_size}, sha256 \w+"
     documents = [[str(i)] for i in range(150)]
-    assert Text(documents).identity() != Text([*documents[:-1], ["Other."]]).identity()
-    begin(other, None, ValueError, rf"with another `corpus` \({found}; now {found}\)\. Give another `work`")
+    assert TextSource(documents).identity() != TextSource([*documents[:-1], ["Other."]]).identity()
+    begin(other, None, ValueError, rf"with another `corpus` \({found}; now {found}\)\. Pass another `work`")
     begin(text, other, ValueError, rf"with another `seed`, another `validation` \(none; now {found}\)", seed=1)
     content = text.read_text("utf-8")
     text.write_text(content.replace("ship", "boat"), "utf-8")
@@ -308,15 +309,15 @@ def test_errors(text, tmp_path):
         ({"objective": "mlm"}, "`objective` must be one of auto"),
         ({"dtype": "mixed_bflot16"}, "`dtype` must be one of float32, mixed_bfloat16"),
         ({"family": "roberta", "objective": "nsp"}, "auto or none for roberta, got 'nsp'.* are for albert, bert"),
-        ({"family": "elmo", "optimizer": "lamb"}, "elmo has no use for `optimizer`: .* Adagrad"),
-        ({"family": "elmo", "objective": "none", "dynamic": False}, "elmo has no use for `objective`, `dynamic`"),
+        ({"family": "elmo", "optimizer": "lamb"}, "elmo does not use `optimizer`: .* Adagrad"),
+        ({"family": "elmo", "objective": "none", "dynamic": False}, "elmo does not use `objective`, `dynamic`"),
         ({"family": "elmo", "vocabulary_size": 3}, "`vocabulary_size` must be at least 4 for elmo, got 3"),
         ({"tokens": 0}, "`tokens` must be at least 1"),
         ({"seed": -1}, "`seed` must be at least 0"),
         ({"sequence_length": 4}, "`sequence_length` must be at least 5 for bert, got 4"),
         ({"family": "roberta", "positions": 2}, "`positions` must be at least 3 for roberta"),
         ({"batch_size": "32"}, "`batch_size` must be at least 1 for bert, got '32'"),
-        ({"family": "elmo", "accumulate": 2, "remat": True}, "elmo has no use for `accumulate`, `remat`"),
+        ({"family": "elmo", "accumulate": 2, "remat": True}, "elmo does not use `accumulate`, `remat`"),
         ({"accumulate": 0}, "`accumulate` must be at least 1"),
         ({"learning_rate": 0}, "`learning_rate` must be above 0, got 0"),
     ):
@@ -343,14 +344,14 @@ def test_errors(text, tmp_path):
         pretrain(tmp_path / "none.txt", tmp_path / "another", Recipe(**TINY))
 
 
-def test_rows_to_evaluate_on_come_from_all_of_them():
-    rows = EncodedTexts(np.arange(300), np.arange(0, 301, 3), np.full(100, 3))
-    found = some_rows(rows, 20)
+def test_sequences_to_evaluate_on_come_from_all_of_them():
+    sequences = EncodedTexts(np.arange(300), np.arange(0, 301, 3), np.full(100, 3))
+    found = sample_sequences(sequences, 20)
     first = found.token_ids[::3] // 3
     assert len(set(first.tolist())) == 20
     assert first.min() < 20 < 80 < first.max()
-    np.testing.assert_array_equal(found.token_ids, some_rows(rows, 20).token_ids)
-    assert len(some_rows(rows, 101)) == 100
+    np.testing.assert_array_equal(found.token_ids, sample_sequences(sequences, 20).token_ids)
+    assert len(sample_sequences(sequences, 101)) == 100
 
 
 def test_command_line(text, tmp_path, monkeypatch):
@@ -368,10 +369,10 @@ def test_command_line(text, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Throughput, "on_train_batch_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
         stopped = call(*command, *asked, code=143)
-    assert f"Stopped after step 1. The same command goes on from {tmp_path / 'it.work'}." in stopped.stderr
+    assert f"Stopped after step 1. The same command continues from {tmp_path / 'it.work'}." in stopped.stderr
     assert "Error" not in stopped.stderr
     result = call(*command, *asked)
-    assert "going on after step 1\n" in result.stderr
+    assert "continuing after step 1\n" in result.stderr
     assert "step 3 of " in result.stderr
     names = {line.split("\t")[0] for line in result.stdout.strip().splitlines()}
     assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}

@@ -198,9 +198,7 @@ def test_a_damaged_state_is_passed_over(model, data, uninterrupted, interrupted)
     content[-3] ^= 1
     file.write_bytes(content)
     spy = Spy()
-    with pytest.warns(
-        UserWarning, match="damaged, and the one before is taken: .*000006/state.safetensors was altered"
-    ):
+    with pytest.warns(UserWarning, match="damaged, and the one before is used: .*000006/state.safetensors was altered"):
         run(model, data, interrupted, spy)
     assert sorted(spy.states) == [*range(5, STEPS + 1)]
     assert_same(spy.states, uninterrupted)
@@ -214,7 +212,7 @@ def test_other_runs_are_refused(tiny, model, data, interrupted):
         run(model, data, interrupted, shuffle=False, seed=3)
     with pytest.raises(ValueError, match="saved from another model"):
         run(tiny.masked_lm(rate=0.1), data, interrupted)
-    with pytest.raises(ValueError, match="on a list of texts, on documents or on encoded rows"):
+    with pytest.raises(ValueError, match="on a list of texts, documents or encoded sequences"):
         run(model, {name: np.ones((2, 3), "int32") for name in model.input}, interrupted)
     with pytest.raises(ValueError, match="pass `sample_weight`"):
         run(model, data, interrupted, class_weight={0: 1.0})

@@ -57,7 +57,7 @@ def test_a_damaged_one_is_passed_over(tmp_path, file, harm):
     snapshots = RunStates(tmp_path)
     write(snapshots, 2, 5)
     harm(snapshots.paths()[-1] / file)
-    with pytest.warns(UserWarning, match="A checkpoint is damaged, and the one before is taken: .*step-000000000005"):
+    with pytest.warns(UserWarning, match="A checkpoint is damaged, and the one before is used: .*step-000000000005"):
         assert snapshots.newest().position == {"done": 2}
     harm(snapshots.paths()[0] / file)
     with pytest.warns(UserWarning, match="damaged"), pytest.raises(ValueError, match=r"All checkpoints .* are damaged"):

@@ -1,4 +1,4 @@
-"""What a tokenised corpus says of itself: its files, and the tokenizer that made it."""
+"""The index of a tokenised corpus: its files, and the tokenizer that made it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import keras
 
@@ -19,23 +19,47 @@ INDEX_FILE, TOKENIZER_FOLDER = "corpus.json", "tokenizer"
 ADVICE = "Delete the folder and write the corpus again."
 
 
+class Shard(TypedDict):
+    """A file of a corpus: its name, size and sha256, and how many documents, sentences and tokens it holds.
+
+    `read` counts the documents that were read up to its end, empty ones included, and `digest` is that of their
+    sentences. Corpora of the first versions lack `special`, the number of special tokens, and `digest`.
+    """
+
+    name: str
+    documents: int
+    sentences: int
+    tokens: int
+    special: NotRequired[int]
+    size: int
+    sha256: str
+    read: int
+    digest: NotRequired[str]
+
+
+class TokenizerIdentity(TypedDict):
+    """What distinguishes a tokenizer from others: its class, its arguments, and the digest of its files."""
+
+    name: str
+    config: dict[str, Any]
+    sha256: str
+
+
 @dataclass
 class Index:
-    """What `corpus.json` holds.
+    """The content of `corpus.json`.
 
     Attributes:
-        tokenizer: see `described`.
-        dtype: of the ids, as numpy names it.
-        shards: of each its file's name, size and sha256; how many documents, sentences, tokens and special tokens it
-            holds; `read`, how many documents were read until its end, empty ones included, and `digest`, that of their
-            sentences.
-        complete: whether all documents are there.
+        tokenizer: the tokenizer that made the ids.
+        dtype: numpy's name of the dtype of the ids.
+        shards: the files of the corpus.
+        complete: whether all documents have been written.
         format: 1.
     """
 
-    tokenizer: dict[str, Any]
+    tokenizer: TokenizerIdentity
     dtype: str
-    shards: list[dict[str, Any]]
+    shards: list[Shard]
     complete: bool = False
     format: int = 1
 
@@ -44,46 +68,47 @@ class Index:
         """Reads the index of a corpus.
 
         Raises:
-            FileNotFoundError: if there is none.
-            ValueError: if it is damaged or of another format.
+            FileNotFoundError: if the folder has no index.
+            ValueError: if the index is damaged or of another format.
         """
         path = folder / INDEX_FILE
         if not path.exists():
-            raise FileNotFoundError(f"{folder} holds no corpus ({INDEX_FILE} is missing): make one by `write_corpus`.")
+            raise FileNotFoundError(f"{folder} holds no corpus ({INDEX_FILE} is missing). `write_corpus` makes one.")
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            index = cls(**stored)
+            index = cls(**json.loads(path.read_text(encoding="utf-8")))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} does not describe a corpus ({error}). {ADVICE}") from None
         if index.format != 1:
-            raise ValueError(f"{path} is of format {index.format}, and this lmzoo reads 1: it may need a newer one.")
+            raise ValueError(
+                f"{path} is of format {index.format}, this lmzoo reads format 1: a newer one may be needed."
+            )
         return index
 
     def write(self, folder: Path) -> None:
-        """Puts the index in the place of the one that is there."""
+        """Writes the index, in place of an older one."""
         with atomic_file(folder / INDEX_FILE) as temporary:
             temporary.write_text(json.dumps(vars(self), indent=1) + "\n", encoding="utf-8")
 
     def check_tokenizer(self, folder: Path, tokenizer: Tokenizer) -> None:
-        """Checks that ids mean to a tokenizer what they mean in the corpus.
+        """Checks that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: if not.
+            ValueError: if it is another one.
         """
-        found = described(tokenizer)
+        found = identity_of(tokenizer)
         if found != self.tokenizer:
             raise ValueError(
                 f"{folder} was made with another tokenizer, a {self.tokenizer['name']} (sha256 "
-                f"{self.tokenizer['sha256'][:8]}); this is a {found['name']} ({found['sha256'][:8]}). Take "
-                "`TokenCorpus(folder).tokenizer`, or write a corpus for yours into another folder."
+                f"{self.tokenizer['sha256'][:8]}); this is a {found['name']} ({found['sha256'][:8]}). Use "
+                "`TokenCorpus(folder).tokenizer`, or write a corpus for your tokenizer into another folder."
             )
 
     def check_files(self, folder: Path) -> None:
-        """Checks that all files are there and as long as they should be.
+        """Checks that all files exist and have the right sizes.
 
         Raises:
-            FileNotFoundError: naming one that is missing.
-            ValueError: naming one that is not whole.
+            FileNotFoundError: naming a file that is missing.
+            ValueError: naming a file that has another size.
         """
         for shard in self.shards:
             path = folder / shard["name"]
@@ -93,8 +118,8 @@ class Index:
                 raise ValueError(f"{path} has {size:,} bytes and should have {shard['size']:,}. {ADVICE}")
 
 
-def described(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What tells a tokenizer from others: its class, its arguments, and the digest of its files."""
+def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
+    """What distinguishes a tokenizer from others."""
     digest = hashlib.sha256()
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_assets(folder)

@@ -1,4 +1,4 @@
-"""Tokenising documents into files, so that a run that was stopped can go on."""
+"""Tokenising documents into files, in runs that can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, described
+from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, identity_of
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, TokenizedDocuments, tokenize_documents
 from lmzoo.files.atomic import atomic_file
@@ -22,7 +21,7 @@ from lmzoo.text.mask_tokens import maskable
 from lmzoo.text.validate_text import warn
 
 _BATCH = 1 << 20  # characters tokenised at once
-_AHEAD = 2  # batches that wait to be tokenised while the next is read
+_AHEAD = 2  # batches that may wait to be tokenised while the next one is read
 
 
 def write_corpus(
@@ -34,27 +33,28 @@ def write_corpus(
 ) -> TokenCorpus:
     """Tokenises documents into a folder of memory-mapped files.
 
-    Documents are taken one after another and never held together. The tokenizers' own threads work on all cores
-    (`RAYON_NUM_THREADS` limits those of WordPiece and BPE) while the next documents are read. Every file is written to
-    a temporary name first, and `corpus.json` says how long it is and what its sha256 is. Ids are uint16 where the
-    vocabulary allows it and int32 elsewhere.
+    Documents are read one after another and are never all in memory. The tokenizers' own threads use all cores
+    (`RAYON_NUM_THREADS` limits those of WordPiece and BPE) while the next documents are read. Every file is written
+    under a temporary name first, and `corpus.json` records its size and sha256. Ids are uint16 if the vocabulary is
+    small enough, otherwise int32.
 
-    A run that was stopped goes on after its last whole file: call again with the same arguments. The documents that are
-    there already are then read once more and compared, not tokenised. A corpus that is complete is only opened.
+    To resume a run that was stopped, call the function again with the same arguments: it continues after the last
+    complete file. The documents before that are read again and compared, but not tokenised. A complete corpus is only
+    opened.
 
     Args:
-        documents: documents, each a list of sentences, or a string, which is one sentence; of any length. Those that
-            hold no tokens are left out, with one warning. A special token that is spelt out in them is taken as such,
-            as everywhere, with another warning.
-        tokenizer: a tokenizer of `lmzoo.text`; it is kept with the corpus.
+        documents: documents of any length, each a list of sentences, or a string, which is one sentence. Documents
+            without tokens are left out, with one warning. A special token that is spelt out in a document is read as
+            the special token, with another warning.
+        tokenizer: a tokenizer of `lmzoo.text`; it is saved with the corpus.
         folder: where to write.
-        shard_tokens: int, a file ends with the documents that bring it to so many tokens.
+        shard_tokens: int, tokens after which a new file begins; documents are not split between files.
         verbose: whether to show progress.
 
     Raises:
-        TypeError: for a document that is no list of strings, naming its position.
-        ValueError: if the folder holds a corpus of another tokenizer or of other documents, or naming a file that is
-            not whole; if there are no tokens.
+        TypeError: for a document that is not a list of strings, naming its position.
+        ValueError: if the folder holds a corpus of another tokenizer or of other documents, naming a file that is
+            incomplete, or if there are no tokens.
 
     Example: see `TokenCorpus`.
     """
@@ -67,7 +67,7 @@ def write_corpus(
         (folder / TOKENIZER_FOLDER).mkdir(parents=True, exist_ok=True)
         tokenizer.save_assets(folder / TOKENIZER_FOLDER)
         dtype = "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
-        index = Index(tokenizer=described(tokenizer), dtype=dtype, shards=[])
+        index = Index(tokenizer=identity_of(tokenizer), dtype=dtype, shards=[])
         index.write(folder)
     if not index.complete:
         _Writer(folder, index, tokenizer, shard_tokens).write(documents, verbose)
@@ -75,7 +75,7 @@ def write_corpus(
 
 
 class _Writer:
-    """Fills what is left of a corpus."""
+    """Writes the missing part of a corpus."""
 
     def __init__(self, folder: Path, index: Index, tokenizer: Tokenizer, shard_tokens: int) -> None:
         self.folder, self.index, self.tokenizer, self.shard_tokens = folder, index, tokenizer, shard_tokens
@@ -83,34 +83,32 @@ class _Writer:
         self.tokens = 0
 
     def write(self, documents: Iterable[str | Sequence[str]], verbose: bool) -> None:
-        done: dict[str, Any] = self.index.shards[-1] if self.index.shards else {"read": 0, "digest": ""}
-        if "digest" not in done:
-            raise ValueError(f"{self.folder} was begun by an earlier lmzoo, and cannot be gone on with. {ADVICE}")
-        reader, read = DocumentReader(documents), 0
+        last = self.index.shards[-1] if self.index.shards else None
+        if last is not None and "digest" not in last:
+            raise ValueError(f"{self.folder} was begun by an older version of lmzoo and cannot be continued. {ADVICE}")
+        reader, digest = DocumentReader(documents), hashlib.sha256()
         texts = iter(reader)
-        digest = hashlib.sha256()
-        for document in itertools.islice(texts, done["read"]):
-            _update(digest, document)
-            read += 1
-        if done["read"] and (read, digest.hexdigest()) != (done["read"], done["digest"]):
-            raise ValueError(
-                f"These are not the documents that {self.folder} was begun with. {ADVICE} Or give the same ones."
-            )
+        if last is not None:
+            for document in itertools.islice(texts, last["read"]):
+                digest.update(_encoded(document))
+            if (reader.count, digest.hexdigest()) != (last["read"], last["digest"]):
+                raise ValueError(
+                    f"{self.folder} was begun with other documents than these. {ADVICE} Or pass the same documents."
+                )
         bar = progress_bar(f"Tokenizing {self.folder.name}", unit="tokens", shown=verbose)
         with bar as advance, ThreadPoolExecutor(1) as pool:
             waiting: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
             for batch in self._batches(texts):
                 for document in batch:
-                    _update(digest, document)
-                read += len(batch)
+                    digest.update(_encoded(document))
                 future = pool.submit(lambda batch: tokenize_documents(batch, self.tokenizer).without_empty(), batch)
-                waiting.append((future, read, digest.hexdigest()))
+                waiting.append((future, reader.count, digest.hexdigest()))
                 if len(waiting) > _AHEAD:
                     advance(self._take(*waiting.popleft()))
             while waiting:
                 advance(self._take(*waiting.popleft()))
         if self.parts:
-            self._close(read, digest.hexdigest())
+            self._close(reader.count, digest.hexdigest())
         if not self.index.shards:
             raise ValueError("There are no tokens in these documents.")
         self.index.complete = True
@@ -119,11 +117,11 @@ class _Writer:
         if special := sum(shard.get("special", 0) for shard in self.index.shards):
             warn(
                 f"{special} special tokens, such as {self.tokenizer.special_tokens[0]}, are spelt out in the documents "
-                "and were taken as such: remove them from the text if they are none."
+                "and were read as special tokens: remove them from the text if they are ordinary words."
             )
 
     def _batches(self, texts: Iterator[list[str]]) -> Iterator[list[list[str]]]:
-        """Documents of about `_BATCH` characters, of fewer where shards are small, since a shard ends with a batch."""
+        """Yields batches of about `_BATCH` characters, or fewer if shards are small: a shard ends with a batch."""
         most, batch, count = min(_BATCH, self.shard_tokens), [], 0
         for document in texts:
             batch.append(document)
@@ -135,7 +133,7 @@ class _Writer:
             yield batch
 
     def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> int:
-        """Takes in what a batch became; returns its number of tokens."""
+        """Adds a tokenised batch to the current shard and returns its number of tokens."""
         part = future.result()
         if len(part):
             self.parts.append(part)
@@ -145,7 +143,7 @@ class _Writer:
         return len(part.token_ids)
 
     def _close(self, read: int, digest: str) -> None:
-        """Writes what was tokenised as the next shard: the ends of documents and sentences, then tokens."""
+        """Writes the current shard: where documents and sentences begin and end, then the tokens."""
         name = f"shard-{len(self.index.shards):05}.bin"
         sentences = _joined([part.sentence_splits for part in self.parts])
         documents = _joined([part.document_splits for part in self.parts])
@@ -155,20 +153,28 @@ class _Writer:
             for array in (documents, sentences, tokens):
                 file.write(array.data)
                 written.update(array.data)
-        counts = {"documents": len(documents) - 1, "sentences": len(sentences) - 1, "tokens": len(tokens)}
-        counts["special"] = int(np.count_nonzero(~maskable(self.tokenizer, tokens)))
-        size = documents.nbytes + sentences.nbytes + tokens.nbytes
-        entry = {"name": name, **counts, "size": size, "sha256": written.hexdigest(), "read": read, "digest": digest}
+        entry: Shard = {
+            "name": name,
+            "documents": len(documents) - 1,
+            "sentences": len(sentences) - 1,
+            "tokens": len(tokens),
+            "special": int(np.count_nonzero(~maskable(self.tokenizer, tokens))),
+            "size": documents.nbytes + sentences.nbytes + tokens.nbytes,
+            "sha256": written.hexdigest(),
+            "read": read,
+            "digest": digest,
+        }
         self.index.shards.append(entry)
         self.index.write(self.folder)
         self.parts, self.tokens = [], 0
 
 
 def _joined(splits: list[np.ndarray]) -> np.ndarray:
-    """Splits of parts as those of the whole."""
+    """Joins the splits of parts to splits of the whole."""
     begins = np.cumsum([0, *(part[-1] for part in splits[:-1])])
     return np.concatenate([[0], *(part[1:] + begin for part, begin in zip(splits, begins, strict=True))])
 
 
-def _update(digest: Any, document: list[str]) -> None:
-    digest.update("".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode())
+def _encoded(document: list[str]) -> bytes:
+    """The document as bytes, different for different lists of sentences."""
+    return "".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode()

@@ -1,4 +1,4 @@
-"""Documents as words in a file, of which any can be read at any time."""
+"""Documents split into words, stored in a file with random access."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK = 1 << 24  # bytes searched at once
 
 
 class StoredDocuments(Sequence[list[list[str]]]):
-    """Documents, each a list of sentences, each a list of words; memory holds where they begin.
+    """Documents in a file, each a list of sentences, each a list of words. Only their positions are in memory.
 
     Args:
         path: a file that `store` has written.
@@ -25,21 +25,21 @@ class StoredDocuments(Sequence[list[list[str]]]):
 
     def __init__(self, path: Path) -> None:
         self._bytes = np.memmap(path, "uint8", "r")
-        blocks = range(0, len(self._bytes), _BLOCK)  # to compare all at once would take as much memory as the file
+        blocks = range(0, len(self._bytes), _BLOCK)  # comparing all at once would take as much memory as the file
         ends = [begin + np.flatnonzero(self._bytes[begin : begin + _BLOCK] == ord("\n")) for begin in blocks]
         self._ends = np.concatenate(ends)
 
     @classmethod
     def store(cls, documents: Iterable[list[str]], path: Path, verbose: bool = True) -> StoredDocuments:
-        """Splits the sentences of documents into words and writes them, if that has not been done.
+        """Splits the sentences of documents into words and writes them to a file, unless it exists.
 
         Args:
             documents: lists of sentences.
-            path: of the file, which holds a document a line.
+            path: the file, one document per line.
             verbose: whether to show progress.
 
         Raises:
-            ValueError: if there are none.
+            ValueError: if there are no documents.
         """
         if not path.exists():
             with atomic_file(path) as temporary, open(temporary, "w", encoding="ascii") as file:
@@ -51,7 +51,7 @@ class StoredDocuments(Sequence[list[list[str]]]):
         return cls(path)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of documents."""
         return len(self._ends)
 
     def __getitem__(self, index: Any) -> Any:

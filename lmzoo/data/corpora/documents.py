@@ -1,4 +1,4 @@
-"""Documents out of files and streams, as lists of sentences."""
+"""Reading documents from files and streams, as lists of sentences."""
 
 from __future__ import annotations
 
@@ -25,28 +25,27 @@ def read_documents(
     field: str = "text",
     split: bool = True,
 ) -> Iterator[list[str]]:
-    r"""Documents in files of text or of JSON lines, read one after another.
+    r"""Reads documents from text files or JSON lines, one after another.
 
-    * Text: a line is a sentence or a paragraph, and a blank line stands between documents.
-    * `.jsonl`, `.ndjson`: an object a line, and each is a document. Of its text a line is a sentence or a paragraph;
-      it may also be a list of them.
+    * Text: a line is a sentence or a paragraph; blank lines separate documents.
+    * `.jsonl`, `.ndjson`: one object per line, each a document. A line of its text is a sentence or a paragraph; the
+      text may also be a list of these.
 
     Files may be compressed by gzip or xz.
 
     Args:
-        paths: a file, a folder, whose `.txt`, `.jsonl` and `.ndjson` files are taken in order of their paths, those in
-            its folders, too; a pattern such as `"books/*.txt.gz"`; or several of these.
+        paths: a file; a folder, whose `.txt`, `.jsonl` and `.ndjson` files are read in the order of their paths,
+            including those in its subfolders; a pattern such as `"books/*.txt.gz"`; or several of these.
         field: the key of the text in JSON lines.
-        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
+        split: whether to split lines into sentences with `lmzoo.text.split_sentences`; False if each line is one.
 
     Returns:
-        An iterator over lists of sentences. Documents without text are left out, with one warning at the end that
-        says how many they were.
+        An iterator over lists of sentences. Documents without text are left out; one warning at the end says how many.
 
     Raises:
-        FileNotFoundError: at once, if there is no such file, or none in a folder.
-        ValueError: while reading, naming the file, and the byte or the line: one that is not UTF-8 or holds NUL, as
-            binary files do; a damaged archive; a line that is not JSON, or has no text.
+        FileNotFoundError: at once, if a file does not exist or a folder holds none.
+        ValueError: while reading, naming the file and the byte or the line: for a file that is not UTF-8 or holds NUL,
+            as binary files do; for a damaged archive; for a line that is not JSON or has no text.
 
     Example:
 
@@ -65,20 +64,20 @@ def read_documents(
 
 
 def split_documents(documents: Any, field: str = "text", split: bool = True) -> Iterator[list[str]]:
-    r"""Documents as lists of sentences, out of an iterator, a `tf.data.Dataset` or a data set of Hugging Face's.
+    r"""Reads documents from an iterator, a `tf.data.Dataset` or a Hugging Face data set, as lists of sentences.
 
     Args:
-        documents: strings (or UTF-8 bytes), of which a line is a sentence or a paragraph; lists of such lines; records
-            that hold one of these, as data sets of Hugging Face's library do; or a `tf.data.Dataset` of strings or
-            records, batched or not.
+        documents: strings (or UTF-8 bytes), in which a line is a sentence or a paragraph; lists of such lines; records
+            that hold one of these, as in Hugging Face's data sets; or a `tf.data.Dataset` of strings or records,
+            batched or not.
         field: the key of the text in records.
-        split: whether lines are split into sentences by `lmzoo.text.split_sentences`; False if each line is one.
+        split: see `read_documents`.
 
     Returns:
-        An iterator, as that of `read_documents`.
+        An iterator like that of `read_documents`.
 
     Raises:
-        TypeError: for one text, a dict or a table; while reading, naming the position of a document that is no text.
+        TypeError: for one text, a dict or a table; while reading, naming the position of a document that is not text.
         ValueError: while reading, naming the position of a record without the field.
 
     Example:
@@ -99,14 +98,14 @@ def split_documents(documents: Any, field: str = "text", split: bool = True) -> 
 
 
 def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
-    """Texts that come by themselves, in records or in arrays."""
+    """Takes the texts out of records and arrays."""
     for position, item in enumerate(items):
         text = _field_of(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
         yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]
 
 
 def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
-    """Sentences of documents, each a string or a list of lines."""
+    """Splits documents, each a string or a list of lines, into sentences."""
     reader, kept = DocumentReader(texts), 0
     for cleaned in reader:
         lines = [line.strip() for part in cleaned for line in part.split("\n")]
@@ -118,13 +117,10 @@ def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
 
 
 def text_files(path: str | Path) -> list[Path]:
-    """The files that a file, folder or pattern means.
-
-    Args:
-        path: see `read_documents`.
+    """Lists the files that a path, folder or pattern stands for; see `read_documents`.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if there are none.
     """
     found = Path(path)
     if found.is_dir():
@@ -141,7 +137,7 @@ def text_files(path: str | Path) -> list[Path]:
 
 
 def _documents_in(path: Path, field: str) -> Iterator[str | Sequence[str]]:
-    """Documents of a file, each a string or a list of lines."""
+    """Reads the documents of a file, each a string or a list of lines."""
     with path.open("rb") as raw:
         lines = _lines(path, raw)
         yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
@@ -158,8 +154,8 @@ def _lines(path: Path, raw: io.BufferedReader) -> Iterator[str]:
                 bad = error.start if bad < 0 else min(bad, error.start)
             if bad >= 0:
                 raise ValueError(
-                    f"{path} is binary, or in another encoding than UTF-8: byte {place + bad:,} of its text is "
-                    f"0x{line[bad]:02x}. Leave it out, or convert it."
+                    f"{path} is binary or not encoded in UTF-8: byte {place + bad:,} of its text is 0x{line[bad]:02x}. "
+                    "Leave it out or convert it."
                 )
             yield text.removeprefix("\ufeff") if place == 0 else text
             place += len(line)
@@ -168,7 +164,7 @@ def _lines(path: Path, raw: io.BufferedReader) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Lines between blank lines; of a file without text one document that is empty."""
+    """Groups the lines between blank lines; a file without text is one empty document."""
     document: list[str] = []
     found = False
     for line in lines:
@@ -186,7 +182,7 @@ def _json_texts(path: Path, lines: Iterable[str], field: str) -> Iterator[str | 
         where = f"{path}, line {number}"
         text = _field_of(row, field, where)
         if not (isinstance(text, str) or (isinstance(text, list) and all(isinstance(part, str) for part in text))):
-            raise ValueError(f"{where}: {field!r} must be a string or a list of them, got {json.dumps(text)[:60]}.")
+            raise ValueError(f"{where}: {field!r} must be a string or a list of strings, got {json.dumps(text)[:60]}.")
         yield text
 
 

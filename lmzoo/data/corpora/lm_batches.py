@@ -1,6 +1,6 @@
-"""Streams of words that a language model reads, a batch going on where the one before ended.
+"""Batches of word streams for a language model; each batch continues where the one before it ended.
 
-A step is what is read and what comes next, in both directions.
+A step is a pair of words for each direction: the word that is read and the word that comes next.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import Any
 
 import numpy as np
 
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
 from lmzoo.progress import progress_over
+from lmzoo.tensor_types import Tensors
 from lmzoo.text import Encoded
 from lmzoo.text.batching import Batches
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START
@@ -27,11 +27,11 @@ Step = tuple[Pair, Pair]  # forward, backward
 
 
 def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
-    """Each word of a sentence, the first of its markers included, with the one that comes after it.
+    """Pairs each word of a sentence, and the marker before the first, with the word that comes next.
 
     Args:
-        sentence: its words.
-        backward: whether to read from its end to its beginning.
+        sentence: a list of words.
+        backward: whether to read from the end to the beginning.
     """
     marked = [SENTENCE_START, *sentence, SENTENCE_END]
     return itertools.pairwise(marked[::-1] if backward else marked)
@@ -40,20 +40,20 @@ def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
 def cut_streams(
     sentences: Iterable[Sequence[str]], rows: int, steps: int, backward: bool = False, complete: bool = False
 ) -> Iterator[list[list[Pair]]]:
-    """Batches of words and those after them, as bilm-tf makes them: no padding, and no row ends with its sentence.
+    """Cuts streams of sentences into batches without padding, as bilm-tf does.
 
-    Every row is a stream. Where its sentence ends it takes the next one that no row has taken, and where a batch ends
-    it goes on in the next.
+    Every row of a batch is a part of a stream. When the sentence of a stream ends, the stream takes the next sentence
+    that no other has taken. In the next batch each stream continues where it stopped.
 
     Args:
         sentences: lists of words.
-        rows: int, B.
-        steps: int, T, words of a row.
+        rows: int, B, number of streams.
+        steps: int, T, words of a stream in a batch.
         backward: whether sentences are read from their ends.
-        complete: whether to go on until every sentence has been read, with rows that get shorter than T.
+        complete: whether to continue until every sentence has been read; the last rows may be shorter than T.
 
     Yields:
-        B rows of T pairs. A batch that cannot be filled is dropped, unless `complete`.
+        B lists of T pairs. A batch that cannot be filled is dropped, unless `complete`.
 
     Example:
 
@@ -74,31 +74,31 @@ def cut_streams(
 
 
 class DocumentStreams(Batches):
-    """Documents as batches of two streams, which are read independently of each other.
+    """Batches of documents, read forward and backward as independent streams.
 
-    Memory holds a batch, and of each row the rest of its sentence.
+    Only a batch and the rest of each stream's sentence are in memory.
 
     Args:
-        documents: documents, each a list of sentences: strings, which are split into words, or lists of words. Anything
-            that can be gone through again.
-        make_batch: `(rows, steps, goes_on) -> batch`: B lists of T `Step`s, T, and whether they go on with the batch
+        documents: documents, each a list of sentences: strings, which are split into words, or lists of words. They
+            are iterated over several times.
+        make_batch: `(rows, steps, goes_on) -> batch`: B lists of T `Step`s, T, and whether they continue the batch
             before.
         rows: int, B.
         steps: int, T.
-        length: int, batches of a pass, which begins anew where documents end; None for a pass without end.
-        once: whether a pass reads every sentence once instead, without shuffling, until the last row ends.
-        shuffle: whether documents, if they are a sequence, are read in a new order each time and in each direction.
+        length: int, batches of a pass, which reads the documents again where they end; None for an endless pass.
+        once: whether a pass reads every sentence once, without shuffling, until the last stream ends.
+        shuffle: whether to read documents, if they are a sequence, in a new order each time and in each direction.
         seed: ints.
 
     Raises:
-        TypeError: for documents that can be gone through only once; in a pass, see `sentences_of`.
+        TypeError: for documents that can be iterated over only once; in a pass, see `sentences_of`.
         ValueError: in a pass, if there are no words.
     """
 
     def __init__(
         self,
         documents: Iterable[Document],
-        make_batch: Callable[[list[list[Step]], int, bool], Any],
+        make_batch: Callable[[list[list[Step]], int, bool], Tensors],
         rows: int,
         steps: int,
         length: int | None = None,
@@ -109,8 +109,8 @@ class DocumentStreams(Batches):
         super().__init__()
         if isinstance(documents, Iterator):
             raise TypeError(
-                f"Documents are read several times, which a {type(documents).__name__} does not allow: pass a list of "
-                "them, or an object whose `__iter__` begins anew."
+                f"Documents are read several times, which a {type(documents).__name__} does not allow: pass a list, or "
+                "an object whose `__iter__` starts from the beginning."
             )
         self.documents = documents
         self.make_batch = make_batch
@@ -122,15 +122,15 @@ class DocumentStreams(Batches):
         self.length = length
         self.num_words = 0
         self.warning = FirstWarning()
-        self._pass: tuple[int, Iterator[Any]] = (0, iter(()))
+        self._pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
 
     @property
     def num_batches(self) -> int | None:
-        """Batches of a pass; None if it has no end."""
+        """Number of batches of a pass; None if it is endless."""
         return self.length
 
     def count(self, verbose: bool = True) -> None:
-        """Reads the documents for `length`, the batches that they fill, and `num_words`, ends of sentences included.
+        """Sets `length`, the number of batches, and `num_words`, which includes ends of sentences, by reading once.
 
         Args:
             verbose: whether to show progress.
@@ -157,18 +157,18 @@ class DocumentStreams(Batches):
                 f"{self.rows} rows of {self.steps}: choose a smaller `batch_size` or `unroll_steps`."
             )
 
-    def batches(self) -> Iterator[Any]:
-        """One pass, of the epoch begun last."""
+    def batches(self) -> Iterator[Tensors]:
+        """One pass over the epoch begun last."""
         yield from self._pass_of(self.epoch)
 
-    def batches_from(self, step: int) -> Iterator[Any]:
-        """See `Batches`; what comes before is read, too, but no batches are made of it."""
+    def batches_from(self, step: int) -> Iterator[Tensors]:
+        """See `Batches`. Earlier steps are read too, but are not made into batches."""
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:
             yield from self._pass_of(epoch, first)
             epoch, first = epoch + 1, 0
 
-    def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Any]:
+    def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
         directions = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)
             for backward in (False, True)
@@ -178,10 +178,10 @@ class DocumentStreams(Batches):
             rows = [list(zip(*row, strict=True)) for row in zip(*pair, strict=True)]
             yield self.make_batch(rows, self.steps, index > 0)
 
-    def identity(self) -> dict[str, Any]:
-        """The documents, by what takes no time to know of them, and how they are read."""
+    def identity(self) -> dict[str, object]:
+        """What is quickly known of the documents, and how they are read; see `Batches`."""
         first: list[str] = next(sentences_of(self.documents, warning=self.warning), [])
-        found: dict[str, Any] = {"first sentence": " ".join(first)}
+        found: dict[str, object] = {"first sentence": " ".join(first)}
         if isinstance(self.documents, Sized):
             found["number of documents"] = len(self.documents)
         if isinstance(self.documents, Sequence) and self.documents:
@@ -209,8 +209,8 @@ class DocumentStreams(Batches):
             if sentence is None:
                 raise ValueError(_NO_WORDS)
 
-    def __getitem__(self, index: int) -> Any:
-        """The batch at `index`, which must be 0, to begin a pass, or the next one."""
+    def __getitem__(self, index: int) -> Tensors:
+        """The batch at `index`, which must be the next one, or 0 to begin a pass."""
         if index == 0:
             self._pass = (0, self.batches())
         if index != self._pass[0]:
@@ -220,10 +220,10 @@ class DocumentStreams(Batches):
 
 
 class EncodedDocuments(Encoded):
-    """Documents, each by itself, as lists of steps.
+    """Documents that are read independently, as lists of steps.
 
     Args:
-        documents: of each document its steps.
+        documents: the steps of each document.
     """
 
     def __init__(self, documents: Sequence[list[Step]]) -> None:
@@ -233,18 +233,18 @@ class EncodedDocuments(Encoded):
     def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
         """Reads documents; see `sentences_of`."""
         check_documents(documents)
-        documents, warning, rows = list(documents), FirstWarning(), []
+        documents, warning, steps = list(documents), FirstWarning(), []
         for i in range(len(documents)):
             sentences = list(sentences_of(documents, [i], warning))
             forward, backward = ([pair for s in sentences for pair in pairs_of(s, b)] for b in (False, True))
-            rows.append(list(zip(forward, backward, strict=True)))
-        return cls(rows)
+            steps.append(list(zip(forward, backward, strict=True)))
+        return cls(steps)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), steps of each document."""
+        """Int64 (n,), number of steps of each document."""
         return np.array([len(steps) for steps in self.documents], "int64")
 
-    def select(self, rows: Any) -> EncodedDocuments:
-        """The given documents, in the given order."""
-        return EncodedDocuments([self.documents[row] for row in rows])
+    def select(self, indices: np.ndarray | Sequence[int]) -> EncodedDocuments:
+        """See `Encoded`."""
+        return EncodedDocuments([self.documents[index] for index in indices])

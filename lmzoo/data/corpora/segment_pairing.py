@@ -1,4 +1,4 @@
-"""Pairs of segments out of documents: the rows of next-sentence and of sentence-order prediction."""
+"""Cutting documents into pairs of segments, for next-sentence and sentence-order prediction."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from lmzoo.data.corpora.sequence_storage import join_rows, room_in_row
+from lmzoo.data.corpora.sequence_storage import join_blocks, room_in_sequence
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import (
     TokenizedDocuments,
@@ -24,28 +23,26 @@ from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.packing import truncate_pair
 from lmzoo.text.validate_text import clean_columns, warn
 
-_TRIES = 10  # to draw another document than the own one
-_BLOCK = 4096  # rows joined at once
+_TRIES = 10  # how often another document is drawn if it is the same one
+_BLOCK = 4096  # pairs joined at once
 
 
 @dataclass(frozen=True)
 class SegmentPairs(EncodedTexts):
-    """Packed pairs of segments that know whether they belong together.
+    """Packed pairs of segments, with labels that say whether they belong together.
 
     Attributes:
-        labels: int32 (n,), 0 for a pair as it stands in its document, 1 for one whose second segment is from another
-            (`"nsp"`), or whose segments are swapped (`"sop"`).
+        labels: int32 (n,), 0 for a pair as it stands in its document, 1 for a pair whose second segment is from
+            another document (`"nsp"`) or whose segments are swapped (`"sop"`).
     """
 
     labels: np.ndarray = field(default_factory=lambda: np.zeros(0, "int32"))
 
-    def select(self, rows: Any) -> SegmentPairs:
-        """The given pairs, in the given order.
-
-        Args:
-            rows: int array (m,).
-        """
-        return _labelled(super().select(rows), self.labels[np.asarray(rows, "int64")])
+    def select(self, indices: np.ndarray | Sequence[int]) -> SegmentPairs:
+        """See `Encoded`."""
+        texts = super().select(indices)
+        fields = {f.name: getattr(texts, f.name) for f in dataclasses.fields(EncodedTexts)}
+        return SegmentPairs(**fields, labels=self.labels[np.asarray(indices, "int64")])
 
 
 def segment_pairs(
@@ -56,39 +53,42 @@ def segment_pairs(
     passes: int = 1,
     short: float = 0.1,
 ) -> SegmentPairs:
-    """Cuts documents into pairs of segments as BERT and ALBERT were pre-trained on (their `create_pretraining_data`).
+    """Cuts documents into pairs of segments, as in the pre-training of BERT and ALBERT (`create_pretraining_data`).
 
-    Each pass goes through all documents. Of one it takes sentences until they reach the target, which is all that fits
-    into a row or, with probability `short`, a uniformly drawn smaller number of tokens; it is drawn once for a document
-    and pass. They are parted in two between sentences, anywhere.
+    Each pass reads all documents. It collects sentences of a document until they reach a target length, and splits them
+    into two segments at a random sentence boundary. The target is all that fits into a sequence or, with probability
+    `short`, a smaller number of tokens, uniformly drawn; it is drawn once per document and pass.
 
-    * `"nsp"`, next-sentence prediction (Devlin et al., 2019): half of the second segments are replaced by sentences of
-      another document, from a random one on, and the sentences that were replaced come next. Label 1; 0 for the others.
-    * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. Label 1; 0 for the others.
+    * `"nsp"`, next-sentence prediction (Devlin et al., 2019): half of the second segments are replaced by consecutive
+      sentences of another document, beginning at a random one. The replaced sentences come next. These pairs have
+      label 1, the others 0.
+    * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. These pairs have label 1,
+      the others 0.
 
-    One sentence alone, which has nothing to be parted from, gets a random second segment and label 1 with either. What
-    does not fit is taken from the longer segment, the second on ties, token by token from its front or back at random.
-    The other document is drawn up to ten times if it is the own one; where there is no other, the own one is taken.
+    A single sentence cannot be split: with either objective it gets a random second segment and label 1. If a pair is
+    too long, tokens are removed one by one from the longer segment (the second on ties), from its front or back at
+    random. If the other document is the same one, it is drawn again, up to ten times; if there is only one document, it
+    is used itself.
 
-    Sentences without tokens are left out, and so are documents without sentences. One warning says how many of these
-    there were, and how many documents of a single sentence. Memory holds some 40 bytes a pair, besides documents and
-    rows that are not a corpus'.
+    Sentences without tokens and documents without sentences are left out. One warning says how many documents were, and
+    how many have a single sentence. Besides documents and sequences that are not in a corpus, memory holds about 40
+    bytes per pair.
 
     Args:
-        documents: documents, each a list of sentences; or a `TokenCorpus`, whose rows are kept in a file (see there).
-        preprocessor: says how long a row is.
+        documents: documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a file.
+        preprocessor: determines how long a sequence is.
         objective: `"nsp"` or `"sop"`.
-        rng: source of all randomness: the same generator makes the same rows.
-        passes: int, how often to go through the documents; each pass parts and pairs them anew.
-        short: float, share of the passes through a document with a smaller target.
+        rng: source of all randomness: equal generators make equal sequences.
+        passes: int, how often to read the documents; each pass draws other pairs.
+        short: float, probability of a smaller target.
 
     Returns:
         The pairs of all passes in random order, with their labels.
 
     Raises:
-        TypeError: for a document that is no list of strings, naming its position.
-        ValueError: for an unknown `objective`, a `sequence_length` with room for less than two tokens, a corpus of
-            another tokenizer, or documents of which none has two sentences, since all labels would be 1.
+        TypeError: for a document that is not a list of strings, naming its position.
+        ValueError: for an unknown `objective`, a `sequence_length` with room for fewer than two tokens, a corpus of
+            another tokenizer, or documents none of which has two sentences, since all labels would be 1.
 
     Example:
 
@@ -107,7 +107,7 @@ def segment_pairs(
     """
     if objective not in ("nsp", "sop"):
         raise ValueError(f'`objective` must be "nsp" or "sop", got {objective!r}.')
-    budget = room_in_row(preprocessor, pair=True)
+    budget = room_in_sequence(preprocessor, pair=True)
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         folder, parts, given = documents.sequences_folder, documents.shards, len(documents)
@@ -123,32 +123,24 @@ def segment_pairs(
             _pair_up(places, order, index, budget, objective, short, rng, pairs)
     _truncate(pairs, budget, rng)
     shuffled = rng.permutation(len(pairs)).astype("uint32")
-    flat, splits = join_rows(_blocks(places, preprocessor, pairs, shuffled), folder)
+    flat, splits = join_blocks(_blocks(places, preprocessor, pairs, shuffled), folder)
     start, between, _ = preprocessor.special_ids()
     boundary = pairs.lengths[shuffled, 0] + np.int32(len(start) + len(between))
     return SegmentPairs(flat, splits, boundary, labels=pairs.labels[shuffled].astype("int32"))
 
 
-def clean_documents(documents: Any) -> list[list[str]]:
-    """Documents as lists of valid strings.
-
-    Args:
-        documents: documents, each a list of sentences.
+def clean_documents(documents: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Checks documents, each a list of sentences, and makes their sentences valid strings.
 
     Raises:
-        TypeError: for a document that is no list of strings, naming its position.
+        TypeError: for a document that is not a list of strings, naming its position.
     """
     check_documents(documents)
     return clean_columns({f"documents[{i}]": no_record(found, i) for i, found in enumerate(documents)})
 
 
-def _labelled(texts: EncodedTexts, labels: np.ndarray) -> SegmentPairs:
-    fields = {f.name: getattr(texts, f.name) for f in dataclasses.fields(EncodedTexts)}
-    return SegmentPairs(**fields, labels=labels)
-
-
 class _Places:
-    """Documents in several parts, and where their sentences are if all tokens are counted in turn."""
+    """Documents in several parts, with positions that count the tokens of all parts."""
 
     def __init__(self, parts: Sequence[TokenizedDocuments]) -> None:
         self.parts = parts
@@ -159,26 +151,26 @@ class _Places:
         return self.documents[-1]
 
     def splits(self, document: int) -> list[int]:
-        """Where the sentences of a document begin and end."""
+        """Positions where the sentences of a document begin and end."""
         part = bisect_right(self.documents, document) - 1
         return (self.parts[part].sentences(document - self.documents[part]) + self.tokens[part]).tolist()
 
     def take(self, begin: int, end: int) -> np.ndarray:
-        """Tokens of one document."""
+        """The tokens between two positions in one document."""
         part = bisect_right(self.tokens, begin) - 1
         return self.parts[part].token_ids[begin - self.tokens[part] : end - self.tokens[part]]
 
 
 def _report(places: _Places, given: int, objective: str) -> None:
-    """Counts documents that hold less than two sentences.
+    """Warns of documents with fewer than two sentences.
 
     Raises:
-        ValueError: if all of them do.
+        ValueError: if no document has two.
     """
     alone = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in places.parts)
     if alone and alone == len(places):
         raise ValueError(
-            f'None of the documents has two sentences, and so `objective="{objective}"` would know label 1 only: pass '
+            f'None of the documents has two sentences, so with `objective="{objective}"` all labels would be 1: pass '
             "documents of several sentences, as `lmzoo.data.corpora.split_documents` makes them."
         )
     said = []
@@ -191,13 +183,13 @@ def _report(places: _Places, given: int, objective: str) -> None:
 
 
 class _Pairs:
-    """Where the segments of pairs are, n so far, in 25 bytes each."""
+    """Positions and labels of n pairs of segments, in 25 bytes each."""
 
     def __init__(self) -> None:
         self._begins, self._lengths, self._labels = array("q"), array("i"), array("b")
 
     def append(self, first: tuple[int, int], second: tuple[int, int], label: int) -> None:
-        """Takes where the two segments begin and end, and the label."""
+        """Adds a pair: where its two segments begin and end, and its label."""
         self._begins.extend((first[0], second[0]))
         self._lengths.extend((first[1] - first[0], second[1] - second[0]))
         self._labels.append(label)
@@ -207,7 +199,7 @@ class _Pairs:
 
     @property
     def begins(self) -> np.ndarray:
-        """Int64 (n, 2), of both segments; to be written to, as are `lengths`."""
+        """Int64 (n, 2), where both segments begin; writable, like `lengths`."""
         return np.frombuffer(self._begins or b"", "int64").reshape(-1, 2)
 
     @property
@@ -253,7 +245,7 @@ def _pair_up(
 def _random_segment(
     places: _Places, order: Sequence[int], index: int, wanted: int, rng: np.random.Generator
 ) -> tuple[int, int]:
-    """Sentences of another document, from a random one on until there are `wanted` tokens or it ends."""
+    """Draws a sentence of another document, and as many after it as make `wanted` tokens or end the document."""
     for _ in range(_TRIES):
         other = int(rng.integers(len(order)))
         if other != index:
@@ -265,12 +257,12 @@ def _random_segment(
 
 
 def _truncate(pairs: _Pairs, budget: int, rng: np.random.Generator) -> None:
-    """Cuts both segments of each pair to fit: all first ones, and then all second ones."""
+    """Cuts both segments of each pair to fit: first all first segments, then all second ones."""
     for side in (0, 1):
         for block in _slices(len(pairs)):
             begins, lengths = pairs.begins[block], pairs.lengths[block]
             lost = lengths[:, side] - truncate_pair(lengths[:, 0], lengths[:, 1], budget)[side]
-            begins[:, side] += rng.binomial(lost, 0.5)  # each lost token is one from the front or from the back
+            begins[:, side] += rng.binomial(lost, 0.5)  # each lost token is from the front or the back
             lengths[:, side] -= lost
 
 
@@ -281,13 +273,13 @@ def _slices(count: int) -> Iterator[slice]:
 def _blocks(
     places: _Places, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows, special tokens included."""
+    """The sequences in blocks, with special tokens; see `join_blocks`."""
     dtype = places.parts[0].token_ids.dtype
     start, between, end = (np.array(ids, dtype) for ids in preprocessor.special_ids())
     overhead = preprocessor.packing.overhead(pair=True)
     for block in _slices(len(order)):
         begins, lengths = pairs.begins[order[block]], pairs.lengths[order[block]]
-        pieces: list[np.ndarray] = []
+        parts: list[np.ndarray] = []
         for (a, b), (c, d) in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
-            pieces += (start, places.take(a, c), between, places.take(b, d), end)
-        yield np.concatenate(pieces), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)
+            parts += (start, places.take(a, c), between, places.take(b, d), end)
+        yield np.concatenate(parts), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)

@@ -1,4 +1,4 @@
-"""Rows that come block by block, in memory or in a file."""
+"""Joining blocks of sequences, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from lmzoo.data.corpora.tokenized_documents import splits_of
 from lmzoo.text import Preprocessor
 
 
-def room_in_row(preprocessor: Preprocessor, pair: bool) -> int:
-    """How many tokens fit into a row beside the special ones.
+def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
+    """Number of tokens that fit into a sequence in addition to the special ones.
 
     Args:
-        preprocessor: says how long a row is.
+        preprocessor: determines how long a sequence is.
         pair: whether it holds two segments.
 
     Raises:
-        ValueError: if there is not room for one, or for one of each segment.
+        ValueError: if there is no room for one token, or for one of each segment.
     """
     length, overhead = preprocessor.sequence_length, preprocessor.packing.overhead(pair)
     room, least = length - overhead, 2 if pair else 1
@@ -32,14 +32,15 @@ def room_in_row(preprocessor: Preprocessor, pair: bool) -> int:
     return room
 
 
-def join_rows(
+def join_blocks(
     blocks: Iterable[tuple[np.ndarray, np.ndarray]], folder: Path | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that come block by block, as `EncodedTexts` wants them.
+    """Joins blocks of sequences to the arrays that `EncodedTexts` holds.
 
     Args:
-        blocks: `(token_ids, lengths)` of some rows each, rows one after another.
-        folder: where to keep the tokens in a file without a name, which goes with the array; None for memory.
+        blocks: `(token_ids, lengths)` of consecutive sequences.
+        folder: where to store the tokens, in an unnamed file that is removed with the array; None to keep them in
+            memory.
 
     Returns:
         `token_ids` (total,), read-only if they are in a file, and `sequence_splits` int64 (n + 1,).
@@ -55,7 +56,7 @@ def join_rows(
             lengths.append(counts)
         flat = np.concatenate(parts)
     else:
-        # Written and not mapped at once: a full disk would end the process instead of raising an error.
+        # Written before it is mapped: on a full disk, writing to a map would kill the process without an error.
         with tempfile.TemporaryFile(dir=folder) as file:
             dtype = np.dtype("int32")
             for ids, counts in blocks:

@@ -1,13 +1,12 @@
-"""From documents to the rows of masked language models."""
+"""Packing documents into sequences for masked language models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from lmzoo.data.corpora.sequence_storage import join_rows, room_in_row
+from lmzoo.data.corpora.sequence_storage import join_blocks, room_in_sequence
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import (
     DocumentReader,
@@ -25,25 +24,25 @@ _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
-    """Packs running text into full rows: `start`, pieces, `end`.
+    """Packs running text into full sequences: `start`, tokens, `end`.
 
-    Documents follow one another, separated by the end token, and rows are cut wherever they are full, so that there is
-    no padding. A last, shorter row is dropped. `pack_sentences` cuts between sentences instead.
+    Documents are joined, separated by the end token, and the result is cut into sequences of full length, so there is
+    no padding. A last, shorter sequence is dropped. `pack_sentences` cuts between sentences instead.
 
     Args:
-        documents: strings, lists of sentences, or a `TokenCorpus`, whose rows are kept in a file (see there). Those
-            that hold no tokens are left out, with one warning.
-        preprocessor: says how long a row is.
+        documents: strings, lists of sentences, or a `TokenCorpus`, whose sequences are stored in a file. Documents
+            without tokens are left out, with one warning.
+        preprocessor: determines how long a sequence is.
 
     Returns:
-        Rows of exactly `preprocessor.sequence_length` tokens.
+        Sequences of exactly `preprocessor.sequence_length` tokens.
 
     Raises:
-        TypeError: for a document that is no text, naming its position.
+        TypeError: for a document that is not text, naming its position.
         ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
     """
     start, end = _ends(preprocessor)
-    length, room = preprocessor.sequence_length, room_in_row(preprocessor, pair=False)
+    length, room = preprocessor.sequence_length, room_in_sequence(preprocessor, pair=False)
 
     def blocks() -> _Blocks:
         left: list[np.ndarray] = []
@@ -57,7 +56,7 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
             left = [stream[count * room :]]
             yield rows.reshape(-1), np.full(count, length)
 
-    return _rows(blocks(), documents)
+    return _joined(blocks(), documents)
 
 
 def pack_sentences(
@@ -65,24 +64,25 @@ def pack_sentences(
     preprocessor: Preprocessor,
     across_documents: bool = True,
 ) -> EncodedTexts:
-    """Packs whole sentences into rows of at most `preprocessor.sequence_length` tokens (Liu et al., 2019, section 4.2).
+    """Packs whole sentences into sequences (Liu et al., 2019, section 4.2).
 
-    A row is `start` and then sentences, each followed by `end`; the next one begins a new row if it does not fit. By
-    default rows run on across documents, with one more `end` between them (FULL-SENTENCES); otherwise a document ends
-    its row (DOC-SENTENCES). A sentence that is longer than a row goes on in the next, where the original code keeps a
-    row that is too long. If it ends where a row is full its `end` is left out, which would begin the next.
+    A sequence has at most `preprocessor.sequence_length` tokens: `start` and then sentences, each followed by `end`. A
+    sentence that does not fit begins a new sequence. By default sequences continue across documents, with one more
+    `end` between documents (FULL-SENTENCES); otherwise each document begins a new sequence (DOC-SENTENCES). A sentence
+    that is longer than a sequence continues in the next one; the original code keeps a sequence that is too long. If
+    such a sentence ends exactly where a sequence is full, its `end`, which would begin the next one, is left out.
 
     Args:
-        documents: documents, each a list of sentences; or a `TokenCorpus`, whose rows are kept in a file (see there).
-            Sentences without tokens are left out, and so are documents without sentences, with one warning.
-        preprocessor: says how long a row is.
-        across_documents: whether a row may hold parts of several documents.
+        documents: documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a file.
+            Sentences without tokens and documents without sentences are left out, the latter with one warning.
+        preprocessor: determines how long a sequence is.
+        across_documents: whether a sequence may hold parts of several documents.
 
     Returns:
-        Rows of different lengths.
+        Sequences of different lengths.
 
     Raises:
-        TypeError: for a document that is no text, naming its position.
+        TypeError: for a document that is not text, naming its position.
         ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
 
     Example:
@@ -93,12 +93,12 @@ def pack_sentences(
 
     tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "a", "b"])
     packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
-    rows = pack_sentences([["a a", "b"], ["a"]], Preprocessor(tokenizer, packing, sequence_length=7))
-    rows.lengths  # [7, 4]: [CLS] a a [SEP] b [SEP] [SEP] and [CLS] a [SEP] [SEP]
+    sequences = pack_sentences([["a a", "b"], ["a"]], Preprocessor(tokenizer, packing, sequence_length=7))
+    sequences.lengths  # [7, 4]: [CLS] a a [SEP] b [SEP] [SEP] and [CLS] a [SEP] [SEP]
     ```
     """
     start, end = _ends(preprocessor)
-    room = room_in_row(preprocessor, pair=False) + 1  # the end is a sentence's
+    room = room_in_sequence(preprocessor, pair=False) + 1  # the end token belongs to a sentence
 
     def blocks() -> _Blocks:
         left: list[tuple[np.ndarray, np.ndarray]] = []
@@ -107,7 +107,7 @@ def pack_sentences(
             if across_documents:
                 stream, units = (np.concatenate(pair) for pair in zip(*left, (stream, units), strict=True))
             bounds, places = _fill(units, room, None if across_documents else document_splits)
-            if across_documents:  # and so the last row may go on
+            if across_documents:  # so the last sequence may continue
                 last = bounds[-2:][0]
                 left = [(stream[places[last] :], units[last:])]
                 bounds = bounds[:-1] or bounds
@@ -115,13 +115,13 @@ def pack_sentences(
         for stream, _ in left:
             yield _with_start(stream, np.array([0, len(stream)]), start)
 
-    return _rows(blocks(), documents)
+    return _joined(blocks(), documents)
 
 
 def _units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The stream that rows are cut from, lengths of what is not cut, and where documents begin and end among these."""
+    """The stream of tokens to cut, the lengths of its uncuttable units, and the boundaries of documents among these."""
     lengths, documents = np.diff(part.sentence_splits), part.document_splits
     ended = lengths % room != 0  # (s,)
     ends, units = part.sentence_splits[1:][ended], lengths + ended
@@ -130,13 +130,13 @@ def _units(
         ends = np.concatenate([ends, part.sentence_splits[documents[1:]]])
         documents = documents + np.arange(len(documents))
     count = -(-units // room)
-    pieces = np.full(count.sum(), room)
-    pieces[np.cumsum(count) - 1] = units - room * (count - 1)
-    return np.insert(part.token_ids, ends, end), pieces, splits_of(count)[documents]
+    parts = np.full(count.sum(), room)
+    parts[np.cumsum(count) - 1] = units - room * (count - 1)
+    return np.insert(part.token_ids, ends, end), parts, splits_of(count)[documents]
 
 
 def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> tuple[list[int], np.ndarray]:
-    """Puts as many units as fit into each row: with what unit each begins, and where the units are in the stream."""
+    """Fills sequences with units: the first unit of each sequence, and where the units are in the stream."""
     places = splits_of(units)  # (u + 1,)
     after = np.searchsorted(places, places[:-1] + room, side="right") - 1  # (u,)
     if document_splits is not None:
@@ -148,7 +148,7 @@ def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> t
 
 
 def _with_start(stream: np.ndarray, places: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows out of a stream, as a block; a lone separator is none."""
+    """Cuts a block of sequences from a stream; a lone separator is dropped."""
     lengths = np.diff(places)
     kept = lengths > 1
     stream = stream[places[0] : places[-1]][np.repeat(kept, lengths)]
@@ -174,7 +174,7 @@ def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[Tokeniz
         reader.report(kept)
 
 
-def _rows(blocks: _Blocks, documents: Documents) -> EncodedTexts:
-    folder: Path | None = documents.sequences_folder if isinstance(documents, TokenCorpus) else None
-    flat, splits = join_rows(blocks, folder)
+def _joined(blocks: _Blocks, documents: Documents) -> EncodedTexts:
+    folder = documents.sequences_folder if isinstance(documents, TokenCorpus) else None
+    flat, splits = join_blocks(blocks, folder)
     return EncodedTexts(flat, splits, np.diff(splits).astype("int32"))

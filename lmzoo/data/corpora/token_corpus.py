@@ -1,38 +1,37 @@
-"""A tokenised corpus: files that are mapped into memory."""
+"""A tokenised corpus in memory-mapped files."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 
-from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index
+from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard
 from lmzoo.data.corpora.tokenized_documents import TokenizedDocuments
 from lmzoo.text import Tokenizer
 
 
 class TokenCorpus:
-    """Tokenised documents in a folder that `write_corpus` filled; they are mapped into memory, not read.
+    """Tokenised documents in a folder that `write_corpus` filled, memory-mapped.
 
-    `pack_documents`, `pack_sentences` and `segment_pairs` take it in place of documents. The rows that they make of it
-    are in a file, too, which has no name and goes with them.
+    `pack_documents`, `pack_sentences` and `segment_pairs` take it in place of documents. They store the sequences that
+    they make in an unnamed file, which is removed with the sequences.
 
     Args:
-        folder: the corpus.
-        sequences_folder: where the files of rows are; the corpus' own folder by default.
+        folder: the folder of the corpus.
+        sequences_folder: where to store the files of sequences; by default in `folder`.
 
     Attributes:
-        folder: where the corpus is.
-        sequences_folder: where the files of rows are.
+        folder: the folder of the corpus.
+        sequences_folder: where files of sequences are stored.
         shards: the files, as `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`.
 
     Raises:
-        FileNotFoundError: if there is no corpus, or a file of it is missing.
-        ValueError: if it is unfinished, of a newer version, or naming a file that is not whole.
+        FileNotFoundError: if there is no corpus, or one of its files is missing.
+        ValueError: if the corpus is unfinished or of a newer version, or a file has another size than it should.
 
     Example:
 
@@ -52,7 +51,7 @@ class TokenCorpus:
         self.sequences_folder = self.folder if sequences_folder is None else Path(sequences_folder)
         self._index = Index.read(self.folder)
         if not self._index.complete:
-            raise ValueError(f"{self.folder} is unfinished: go on with `write_corpus` and the same arguments.")
+            raise ValueError(f"{self.folder} is unfinished: continue it by `write_corpus` with the same arguments.")
         self._index.check_files(self.folder)
         self.shards = [_map(self.folder, self._index.dtype, shard) for shard in self._index.shards]
 
@@ -72,21 +71,21 @@ class TokenCorpus:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that the corpus was made with."""
+        """The tokenizer that made the corpus."""
         stored = self._index.tokenizer
-        # Nothing but a tokenizer is built from the file, whatever it names.
+        # Whatever the file names, only a tokenizer is built.
         found = keras.saving.get_registered_object(stored["name"])
         if not (isinstance(found, type) and issubclass(found, Tokenizer)):
-            raise ValueError(f"{self.folder / INDEX_FILE} names no tokenizer of lmzoo: {stored['name']!r:.60}.")
+            raise ValueError(f"{self.folder / INDEX_FILE} does not name a tokenizer of lmzoo: {stored['name']!r:.60}.")
         tokenizer = found.from_config(stored["config"])
         tokenizer.load_assets(self.folder / TOKENIZER_FOLDER)
         return tokenizer
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Checks that ids mean to a tokenizer what they mean here.
+        """Checks that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: if not.
+            ValueError: if it is another one.
         """
         self._index.check_tokenizer(self.folder, tokenizer)
 
@@ -100,10 +99,10 @@ class TokenCorpus:
             path = self.folder / shard["name"]
             with path.open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != shard["sha256"]:
-                    raise ValueError(f"{path} was altered: its sha256 is not that of {INDEX_FILE}. {ADVICE}")
+                    raise ValueError(f"{path} was altered: its sha256 is not the one in {INDEX_FILE}. {ADVICE}")
 
 
-def _map(folder: Path, dtype: str, shard: dict[str, Any]) -> TokenizedDocuments:
+def _map(folder: Path, dtype: str, shard: Shard) -> TokenizedDocuments:
     raw = np.asarray(np.memmap(folder / shard["name"], "uint8", "r"))
     documents, sentences = 8 * (shard["documents"] + 1), 8 * (shard["sentences"] + 1)
     tokens = raw[documents + sentences :].view(dtype)

@@ -1,26 +1,29 @@
-"""Tokenised documents as arrays: what rows are packed from, and what shards hold."""
+"""Tokenised documents as arrays: what files of a corpus hold and sequences are packed from."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from lmzoo.text import Tokenizer
 from lmzoo.text.validate_text import clean_columns, collect_warnings, is_text, warn
 
+_Item = TypeVar("_Item")
+
 
 @dataclass(frozen=True)
 class TokenizedDocuments:
-    """Tokens of documents, with the ends of sentences and of documents.
+    """Tokens of documents, with the boundaries of sentences and documents.
 
     Attributes:
         token_ids: integers (n,), without special tokens.
         sentence_splits: int64 (s + 1,), sentence i is `token_ids[sentence_splits[i]:sentence_splits[i + 1]]`.
-        document_splits: int64 (d + 1,), document i has the sentences `document_splits[i]` to `document_splits[i + 1]`.
+        document_splits: int64 (d + 1,), document i has the sentences from `document_splits[i]` up to, but not
+            including, `document_splits[i + 1]`.
     """
 
     token_ids: np.ndarray
@@ -32,15 +35,11 @@ class TokenizedDocuments:
         return len(self.document_splits) - 1
 
     def sentences(self, document: int) -> np.ndarray:
-        """Int64 (s + 1,), where the sentences of a document begin and end in `token_ids`.
-
-        Args:
-            document: int, its index.
-        """
+        """Int64 (s + 1,), where the sentences of the document at an index begin and end in `token_ids`."""
         return self.sentence_splits[self.document_splits[document] : self.document_splits[document + 1] + 1]
 
     def without_empty(self) -> TokenizedDocuments:
-        """The same without sentences that hold no tokens, and without documents that hold no sentences."""
+        """Leaves out sentences without tokens, and documents without sentences."""
         filled = np.flatnonzero(np.diff(self.sentence_splits))
         sentences = self.sentence_splits[np.concatenate([[0], filled + 1])]
         documents = np.unique(np.searchsorted(filled, self.document_splits))
@@ -72,16 +71,16 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
 
 
 class DocumentReader:
-    """Documents as lists of valid sentences, read one after another, and what there is to say of them at the end.
+    """Iterates over documents as lists of valid sentences, and warns at the end of what was wrong with them.
 
     Args:
         documents: strings, each one sentence, or lists of sentences.
 
     Attributes:
-        count: documents that were read so far.
+        count: number of documents read so far.
 
     Raises:
-        TypeError: as `check_documents`; while reading, naming the position of a document that is no text.
+        TypeError: as `check_documents`; while reading, naming the position of a document that is not text.
     """
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
@@ -91,7 +90,7 @@ class DocumentReader:
         self._invalid: list[str] = []
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Each document's sentences."""
+        """The sentences of each document."""
         for position, document in enumerate(self.documents):
             self.count += 1
             sentences = sentences_of(no_record(document, position))
@@ -101,11 +100,11 @@ class DocumentReader:
             yield cleaned
 
     def report(self, kept: int, empty: str = "held no tokens") -> None:
-        """Warns of documents that were left out, and one of those that held invalid UTF-8.
+        """Issues one warning of documents that were left out, and one of documents that held invalid UTF-8.
 
         Args:
-            kept: documents that were not left out.
-            empty: why the others were.
+            kept: number of documents that were not left out.
+            empty: why the others were left out.
         """
         if kept < self.count:
             warn(f"{self.count - kept} of {self.count} documents {empty} and were left out.")
@@ -113,11 +112,11 @@ class DocumentReader:
             warn(f"{len(self._invalid)} documents held invalid UTF-8; it was read as U+FFFD.")
 
 
-def check_documents(documents: Any) -> None:
-    """Checks that there may be documents in `documents`.
+def check_documents(documents: object) -> None:
+    """Checks that `documents` can be a list of documents.
 
     Raises:
-        TypeError: if it is one text, a dict or a table, whose names would be read, or nothing to go through.
+        TypeError: if it is not iterable, or is one text, or a dict or a table, whose names would be read as documents.
     """
     named = isinstance(documents, Mapping) or hasattr(documents, "columns")
     if is_text(documents) or named or not isinstance(documents, Iterable):
@@ -127,38 +126,38 @@ def check_documents(documents: Any) -> None:
         )
 
 
-def no_record(document: Any, position: int) -> Any:
-    """The document.
+def no_record(document: _Item, position: int) -> _Item:
+    """Returns the document if it is not a record.
 
     Args:
-        document: text, or texts.
-        position: int, where it stands among the documents.
+        document: a string or a list of sentences.
+        position: int, its position among the documents.
 
     Raises:
-        TypeError: if it is a record, of which only the names of its fields would be read.
+        TypeError: for a record, since the names of its fields would be read as sentences.
     """
     if isinstance(document, Mapping):
         raise TypeError(
             f"`documents[{position}]` is a record of {', '.join(map(repr, document))}, not a text: "
-            "`lmzoo.data.corpora.split_documents(documents, field=...)` takes one field of each."
+            "`lmzoo.data.corpora.split_documents(documents, field=...)` reads one field of each record."
         )
     return document
 
 
 def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
-    """A document's sentences: itself, if it is a string."""
+    """The sentences of a document; a string is one sentence."""
     return [document] if is_text(document) else document  # type: ignore[list-item]
 
 
 def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Int64 (n + 1,), where parts of these lengths begin and end."""
+    """Int64 (n + 1,), where consecutive parts of these lengths begin and end."""
     splits = np.zeros(len(lengths) + 1, "int64")
     np.cumsum(lengths, out=splits[1:])
     return splits
 
 
-def groups_of(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Items in lists of `size`; the last may be shorter."""
+def groups_of(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
+    """Groups items into lists of `size`; the last may be shorter."""
     items = iter(items)
     while group := list(itertools.islice(items, size)):
         yield group

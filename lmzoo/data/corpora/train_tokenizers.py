@@ -1,4 +1,4 @@
-"""Tokenizers learnt from text, by the libraries that people train theirs with."""
+"""Training tokenizers, with the libraries that are commonly used for it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 from lmzoo.text.validate_text import clean_texts, warn
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
-_BATCH = 1024  # texts checked and handed over at once
-_CHARACTERS = 1000  # of WordPiece at most, as in Hugging Face's own scripts
-_COVERAGE = 0.99995  # share of the text's characters that SentencePiece learns; rarer ones are unknown
-_MOST_TEXTS = 10_000_000  # that SentencePiece learns from
-_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # pieces of their own in ALBERT's published models, ids 5 to 12
+_BATCH = 1024  # texts checked at once
+_CHARACTERS = 1000  # the most that WordPiece learns, as in Hugging Face's own scripts
+_COVERAGE = 0.99995  # share of the text's characters that SentencePiece covers; rarer ones are unknown
+_MOST_TEXTS = 10_000_000  # the most that SentencePiece learns from
+_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # tokens with ids 5 to 12 in ALBERT's published models
 
 
 def train_tokenizer(
@@ -32,22 +32,22 @@ def train_tokenizer(
     vocabulary_size: int,
     **options: Any,
 ) -> _Kind:
-    """Learns a tokenizer of a kind from documents.
+    """Trains a tokenizer of a given class on documents.
 
     Args:
         documents: strings or lists of sentences, of any length.
-        kind: `WordPieceTokenizer`, `BytePairTokenizer` or `SentencePieceTokenizer`; of a family,
+        kind: `WordPieceTokenizer`, `BytePairTokenizer` or `SentencePieceTokenizer`; a family's tokenizer is
             `families()["albert"].tokenizer`.
-        vocabulary_size: int, tokens including the special ones.
-        **options: of `train_wordpiece`, `train_byte_pairs` or `train_sentencepiece`; special tokens among them, as of
-            a family's `special_tokens`.
+        vocabulary_size: int, number of tokens, including special tokens.
+        **options: arguments of `train_wordpiece`, `train_byte_pairs` or `train_sentencepiece`, including special
+            tokens, such as a family's `special_tokens`.
 
     Returns:
-        The tokenizer. If the documents support fewer tokens than asked for, one warning says how many there are.
+        The tokenizer. If the documents support fewer tokens than `vocabulary_size`, one warning says how many.
 
     Raises:
-        TypeError: for a document that is no text, naming its position.
-        ValueError: for another kind, documents without text, or a vocabulary too small for the special tokens and the
+        TypeError: for a document that is not text, naming its position.
+        ValueError: for another class, documents without text, or a vocabulary too small for the special tokens and the
             characters, or bytes, of the text.
 
     Example:
@@ -63,7 +63,7 @@ def train_tokenizer(
     """
     if kind not in _TRAINERS:
         names = ", ".join(known.__name__ for known in _TRAINERS)
-        raise ValueError(f"A {getattr(kind, '__name__', repr(kind))} cannot be trained; there are {names}.")
+        raise ValueError(f"A {getattr(kind, '__name__', repr(kind))} cannot be trained; choose one of {names}.")
     reader = DocumentReader(documents)
     texts = (text for document in reader for text in document)
     tokenizer = _TRAINERS[kind](texts, vocabulary_size, **options)
@@ -73,17 +73,17 @@ def train_tokenizer(
 
 
 def report_size(found: int, asked: int, what: str) -> None:
-    """Warns if a vocabulary is smaller than it was to be.
+    """Warns if a vocabulary is smaller than requested.
 
     Args:
         found: its size.
-        asked: the size that was asked for.
+        asked: the requested size.
         what: "tokens" or "words".
     """
     if found < asked:
         warn(
-            f"The documents support {found:,} {what}, not the {asked:,} that were asked for: all that are frequent "
-            "enough are in."
+            f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "
+            "enough are in the vocabulary."
         )
 
 
@@ -95,22 +95,22 @@ def train_wordpiece(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> WordPieceTokenizer:
-    """Learns a WordPiece vocabulary with Hugging Face's trainer; the same in every run.
+    """Trains a WordPiece tokenizer with Hugging Face's trainer; the result is the same in every run.
 
-    Texts are read once and kept in a temporary file: the trainer goes through them a second time, with the characters
-    in order.
+    Texts are read once and copied to a temporary file, since the trainer reads them a second time, with the characters
+    in a fixed order.
 
     Args:
         texts: lines or documents.
-        vocabulary_size: int, tokens including the special ones.
+        vocabulary_size: int, number of tokens, including special tokens.
         lowercase: whether to lower-case and strip accents.
-        min_frequency: int, rarer pieces are not learnt.
+        min_frequency: int, rarer tokens are not learned.
         verbose: whether to show progress.
-        **special: other special tokens than BERT's.
+        **special: special tokens that differ from BERT's.
 
     Returns:
-        The tokenizer; the special tokens have ids 0 to 4, then come the characters. The 1,000 most frequent ones are
-        taken; only where more are equally frequent does the choice differ from run to run.
+        The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The choice
+        can differ from run to run only if there are more, and the rarest of them are equally frequent.
 
     Raises:
         ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
@@ -125,7 +125,7 @@ def train_wordpiece(
     """
     from tokenizers import Tokenizer, models, trainers
 
-    # Cleans and splits as the result will, but reads a special token in the text as text and not as a word to learn.
+    # Cleans and splits as the result will, but treats a special token in the text as text, not as a word to learn.
     tokens = WordPieceTokenizer(**special).special_tokens
     rules = WordPieceTokenizer(tokens, lowercase, **special)
 
@@ -143,19 +143,19 @@ def train_wordpiece(
         learner.train_from_iterator(texts, trainer)
         return learner.get_vocab()
 
-    # The trainer numbers the characters as it meets them in a hash table, and decides between equally frequent pairs by
-    # these numbers. So it is told them: once without merges, to see which there are, and once with these given.
+    # The trainer numbers the characters in the order of a hash table, and these numbers decide between equally frequent
+    # pairs. So it runs twice: without merges, to find the characters, and then with these in a fixed order.
     with _learning(texts, vocabulary_size, verbose) as checked, tempfile.TemporaryFile("w+", encoding="ascii") as file:
         alphabet = learn(_copied(checked, file), 0, (), _CHARACTERS).keys() - tokens
         characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
         file.seek(0)
-        learnt = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
-    _check_size(vocabulary_size, len(learnt), "characters")
-    return WordPieceTokenizer(sorted(learnt, key=learnt.__getitem__), lowercase, **special)
+        vocabulary = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
+    _check_size(vocabulary_size, len(vocabulary), "characters")
+    return WordPieceTokenizer(sorted(vocabulary, key=vocabulary.__getitem__), lowercase, **special)
 
 
 def _copied(texts: Iterable[str], file: TextIO) -> Iterator[str]:
-    """The texts, each of which is also written as a line of JSON."""
+    """Yields the texts, and writes each to a file as a line of JSON."""
     for text in texts:
         file.write(json.dumps(text) + "\n")
         yield text
@@ -168,18 +168,18 @@ def train_byte_pairs(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> BytePairTokenizer:
-    """Learns a byte-level BPE vocabulary with Hugging Face's trainer; the same in every run.
+    """Trains a byte-level BPE tokenizer with Hugging Face's trainer; the result is the same in every run.
 
     Args:
         texts: lines or documents.
-        vocabulary_size: int, tokens including the special ones and the 256 bytes.
-        min_frequency: int, rarer pairs are not joined.
+        vocabulary_size: int, number of tokens, including special tokens and the 256 bytes.
+        min_frequency: int, rarer pairs are not merged.
         verbose: whether to show progress.
-        **special: other special tokens than RoBERTa's; the last one has the last id.
+        **special: special tokens that differ from RoBERTa's; the last one gets the last id.
 
     Returns:
-        The tokenizer. Special tokens are where RoBERTa has them: `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3, and
-        `<mask>` is the last.
+        The tokenizer. Special tokens have RoBERTa's ids: `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3, and `<mask>` is
+        the last.
 
     Raises:
         ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and the bytes.
@@ -207,9 +207,9 @@ def train_byte_pairs(
     )
     with _learning(texts, vocabulary_size, verbose) as checked:
         learner.train_from_iterator(checked, trainer)
-    learnt = learner.get_vocab()
+    vocabulary = learner.get_vocab()
     merges = json.loads(learner.to_str())["model"]["merges"]
-    return BytePairTokenizer([*sorted(learnt, key=learnt.__getitem__), last], merges, **special)
+    return BytePairTokenizer([*sorted(vocabulary, key=vocabulary.__getitem__), last], merges, **special)
 
 
 def train_sentencepiece(
@@ -220,22 +220,22 @@ def train_sentencepiece(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> SentencePieceTokenizer:
-    """Learns a unigram SentencePiece model (Kudo, 2018) as ALBERT's was, with the library's own trainer.
+    """Trains a unigram SentencePiece model (Kudo, 2018) like ALBERT's, with the library's own trainer.
 
-    Texts are cleaned by ALBERT's rules first. The settings are those that the published models hold. The result is the
-    same in every run, unless there are more than ten million texts, of which it then draws so many.
+    Texts are first cleaned by ALBERT's rules. The settings are those of the published models. The result is the same in
+    every run, unless there are more than ten million texts: then the trainer samples ten million of them.
 
     Args:
-        texts: sentences. The trainer keeps them in memory, and leaves out those of over 65,536 bytes.
-        vocabulary_size: int, tokens including the special ones.
+        texts: sentences. The trainer keeps them in memory, and leaves out those longer than 65,536 bytes.
+        vocabulary_size: int, number of tokens, including special tokens.
         lowercase: whether to lower-case.
         keep_accents: whether to keep accents.
         verbose: whether to show progress.
-        **special: other special tokens than ALBERT's.
+        **special: special tokens that differ from ALBERT's.
 
     Returns:
-        The tokenizer. Special tokens are where ALBERT has them: `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]` are 0
-        to 4, then come `( ) " - . – £ €`.
+        The tokenizer. Special tokens have ALBERT's ids: `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]` are 0 to 4,
+        followed by `( ) " - . – £ €`.
 
     Raises:
         ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
@@ -253,7 +253,7 @@ def train_sentencepiece(
     characters, written = character_map(lowercase, keep_accents), io.BytesIO()
     blank = SentencePieceTokenizer(**special)
     tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
-    failed: list[Exception] = []  # while texts were read; the library makes an error of its own of it
+    failed: list[Exception] = []  # raised while reading texts; the library replaces it by an error of its own
 
     def cleaned(texts: Iterable[str]) -> Iterator[str]:
         try:
@@ -298,7 +298,7 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Valid texts that are not empty.
+    """Iterates over the texts that are not empty, made valid.
 
     Raises:
         ValueError: at once, if there are none.
@@ -311,7 +311,7 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
-    """Gives valid texts, at least one, and shows how many were read until the vocabulary is learnt."""
+    """Iterates over at least one valid text, with a progress bar."""
     return progress_over(_checked(texts), f"Learning {size:,} tokens", "texts", verbose)
 
 

@@ -1,4 +1,4 @@
-"""Words of documents: reading them, and learning a vocabulary from them."""
+"""Reading the words of documents, and learning a vocabulary from them."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def train_words(
     min_frequency: int = 1,
     verbose: bool = True,
 ) -> WordTokenizer:
-    """The most frequent words of documents, for the softmax of a `BidirectionalLM`.
+    """Learns a vocabulary of the most frequent words, for the softmax of a `BidirectionalLM`.
 
     Args:
         documents: documents, each a list of sentences: lists of words, or strings, which
             `lmzoo.text.word_splitting.split_words` splits.
-        vocabulary_size: int, words at most, `<S>`, `</S>` and `<UNK>` included.
-        min_frequency: int, rarer words are not learnt.
+        vocabulary_size: int, largest number of words, including `<S>`, `</S>` and `<UNK>`.
+        min_frequency: int, rarer words are left out.
         verbose: whether to show progress.
 
     Returns:
-        The tokenizer: first the three special words, then the others, most frequent first, equally frequent ones by
-        their characters. A word that begins or ends with a space is left out, since no file of words can hold it. If
-        the documents hold fewer words than asked for, one warning says how many there are.
+        The tokenizer: the three special words, then the others by falling frequency, equally frequent ones in
+        alphabetical order. A word that begins or ends with a space is left out, since a file of words cannot hold it.
+        If the documents have fewer words than `vocabulary_size`, one warning says how many.
 
     Raises:
-        TypeError: for a document that is no list of sentences, naming its position.
+        TypeError: for a document that is not a list of sentences, naming its position.
         ValueError: for a `vocabulary_size` without room for a word.
 
     Example:
@@ -50,7 +50,9 @@ def train_words(
     """
     special = WordTokenizer.special_tokens
     if vocabulary_size <= len(special):
-        raise ValueError(f"`vocabulary_size` must be above {len(special)}, the special words: {vocabulary_size}.")
+        raise ValueError(
+            f"`vocabulary_size` must be above {len(special)}, the number of special words, got {vocabulary_size}."
+        )
     counts: Counter[str] = Counter()
     check_documents(documents)
     with progress_over(documents, "Counting words", "documents", verbose) as read:
@@ -66,14 +68,14 @@ def train_words(
 def sentences_of(
     documents: Iterable[Document], order: Sequence[int] | None = None, warning: FirstWarning | None = None
 ) -> Iterator[list[str]]:
-    """The words of each sentence of documents, one sentence after the other; those without words are left out.
+    """Iterates over the sentences of documents as lists of words; sentences without words are left out.
 
-    Of invalid UTF-8 there is one warning at most.
+    There is at most one warning of invalid UTF-8.
 
     Args:
         documents: as for `train_words`.
-        order: the positions of documents in a sequence of them, to be read in this order.
-        warning: shared by several readings that are to give one warning together.
+        order: the positions of the documents to read, in this order; they must be a sequence then.
+        warning: shared by several calls that are to issue one warning together.
 
     Raises:
         TypeError: as `train_words`.

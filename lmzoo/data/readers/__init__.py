@@ -1,4 +1,4 @@
-"""Files of examples in the forms that data sets come in, as lists that `fit` takes."""
+"""Readers of common data set formats, which return lists that `fit` takes."""
 
 from lmzoo.data.readers.conll import read_conll
 from lmzoo.data.readers.multiple_choice import read_choices

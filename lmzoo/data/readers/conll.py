@@ -1,4 +1,4 @@
-"""CoNLL's columns: a word to a line, with its labels, and a blank line after each sentence."""
+"""CoNLL files: one word per line with its labels in columns, and a blank line after each sentence."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ def read_conll(
     conllu: bool | None = None,
     encoding: str = "utf-8",
 ) -> tuple[list[list[str]], list[list[str]] | None]:
-    r"""Words and their labels from columns.
+    r"""Reads words and their labels from columns.
 
-    Columns are separated by tabs in a line that has any, otherwise by spaces. Blank lines, and lines of `-DOCSTART-`,
-    stand between sentences. In CoNLL-U, lines that begin with "#" are comments, and the lines of multi-word tokens
-    ("1-2") and of empty nodes ("8.1") are left out: the words are the syntactic ones.
+    Columns are separated by tabs in lines that contain tabs, otherwise by spaces. Sentences are separated by blank
+    lines and lines of `-DOCSTART-`. In CoNLL-U, lines that begin with "#" are comments, and the lines of multi-word
+    tokens ("1-2") and empty nodes ("8.1") are left out: the words are the syntactic words.
 
     Args:
-        path: a file, or an open one in binary mode; it may be compressed by gzip or xz.
-        word: number of the words' column, from 0 on, negative ones from the end; in CoNLL-U also its name. By default
-            the first one; FORM in CoNLL-U.
-        label: that of the labels. By default the last one; UPOS in CoNLL-U.
-        labelled: False for words alone.
-        labels: those that there may be; None for any.
-        conllu: whether the file is CoNLL-U; by default its suffix says it.
-        encoding: of the file.
+        path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
+        word: column of the words, counted from 0, or from the end if negative; in CoNLL-U also its name. By default the
+            first column, or FORM in CoNLL-U.
+        label: column of the labels, by default the last one, or UPOS in CoNLL-U.
+        labelled: False to read words only.
+        labels: the allowed labels; None to allow any.
+        conllu: whether the file is CoNLL-U; by default decided by its suffix.
+        encoding: encoding of the file.
 
     Returns:
         `x, y` as `lmzoo.models.TokenClassifier.fit` takes them: for each sentence a list of its words, and a list of
-        their labels; None for `y` without labels.
+        their labels; `y` is None without labels.
 
     Raises:
-        ValueError: naming the file, and the line where there is one: a column that is not there, a row of another
-            number of cells than the first, bytes in another encoding, a label that is missing or none of `labels`, an
-            empty file.
+        ValueError: naming the file, and the line if there is one: for a column that does not exist, a row with another
+            number of cells than the first, another encoding, a label that is missing or not allowed, or an empty file.
 
     Example:
 
@@ -73,12 +72,12 @@ def read_conll(
             continue
         width = width or len(cells)
         if len(cells) != width:
-            raise ValueError(f"{where} has {len(cells)} columns, others have {width}.")
+            raise ValueError(f"{where} has {len(cells)} columns, other lines have {width}.")
         for column in {word, label} if labelled else {word}:
             if not -width <= column < width:
-                raise ValueError(f"{name} has {width} columns, numbered from 0: {column} is none of them.")
+                raise ValueError(f"{name} has {width} columns, numbered from 0, and no column {column}.")
         if labelled and word % width == label % width:
-            raise ValueError(f"{name}: column {label} of {width} is that of the words, and has no labels.")
+            raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
         if not inside:
             sentences.append([])
             tags.append([])
@@ -97,12 +96,12 @@ def _number(column: int | str | None, default: int | str, conllu: bool) -> int:
     if isinstance(column, int):
         return column
     if not conllu:
-        raise ValueError(f"The columns of CoNLL's files have no names but in CoNLL-U: number them, got {column!r}.")
+        raise ValueError(f"Only the columns of CoNLL-U have names: pass the number of the column, got {column!r}.")
     if column.lower() not in CONLLU:
         raise ValueError(f"CoNLL-U has no column {column!r}.{near_names(column.lower(), CONLLU)}")
     return CONLLU.index(column.lower())
 
 
 def _split(line: str) -> list[str]:
-    # Not `split()`: other kinds of space are parts of words, and a cell between tabs may be empty.
+    # Not `split()`: other kinds of space belong to words, and a cell between tabs may be empty.
     return [cell.strip(" ") for cell in line.split("\t")] if "\t" in line else re.split(" +", line.strip(" "))

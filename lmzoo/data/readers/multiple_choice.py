@@ -1,4 +1,4 @@
-"""Multiple choice: SWAG's CSV, and tables like it."""
+"""Multiple-choice tables, such as SWAG's CSV files."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ def read_choices(
     format: str | None = None,
     encoding: str = "utf-8",
 ) -> tuple[list[tuple[str, list[str]]], list[int] | None]:
-    r"""Prompts, their choices, and which of them is right, from the columns of a table; SWAG's by default.
+    r"""Reads prompts, their choices, and the right choice from the columns of a table; by default SWAG's columns.
 
     Args:
-        path: a file, or an open one in binary mode; it may be compressed by gzip or xz.
-        prompt: name of the column with the prompts, or its number, from 0 on; several are joined by a space.
-        start: that of words which every choice begins with, or None.
-        choices: those of the choices; or one, that holds a list (JSON lines).
-        label: that of the right choice: its number from 0 on, or its letter from A on. None for none.
-        header: see `read_table`, as the rest.
-        format: by default the file's suffix says it.
-        encoding: of the file.
+        path: see `read_table`.
+        prompt: column of the prompts, its name or its number from 0; several columns are joined by a space.
+        start: column of the words that every choice begins with, or None.
+        choices: columns of the choices; or one column that holds lists (in JSON lines).
+        label: column of the right choice: its number from 0, or its letter from A. None to read no labels.
+        header: see `read_table`.
+        format: see `read_table`.
+        encoding: encoding of the file.
 
     Returns:
         `x, y` as `lmzoo.models.MultipleChoice.fit` takes them: a list of `(prompt, [choice, ...])` and a list of
         numbers, or None.
 
     Raises:
-        ValueError: naming the file, and the line where there is one: as `read_table`, and for a label that is no choice
-            or choices that are no list.
+        ValueError: as `read_table`, and for a label that is not one of the choices, or choices that are not a list.
 
     Example:
 

@@ -1,29 +1,34 @@
-"""SQuAD's JSON."""
+"""SQuAD's JSON files."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypedDict
 
 from lmzoo.data.readers.text_files import Source, name_of, read_text
 
 
-def read_squad(
-    path: Source, labelled: bool = True
-) -> tuple[tuple[list[str], list[str]], list[list[dict[str, Any]]] | None]:
-    """Questions, contexts and answers of a file in the form of SQuAD 1.1 or 2.0.
+class Answer(TypedDict):
+    """An answer of a file: its text, and the character of the context at which it starts."""
+
+    text: str
+    answer_start: int
+
+
+def read_squad(path: Source, labelled: bool = True) -> tuple[tuple[list[str], list[str]], list[list[Answer]] | None]:
+    """Reads questions, contexts and answers from a file in the format of SQuAD 1.1 or 2.0.
 
     Args:
-        path: a file, or an open one in binary mode; it may be compressed by gzip or xz.
-        labelled: False for a file that may lack the answers.
+        path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
+        labelled: False to read no answers; the file may lack them then.
 
     Returns:
-        `(questions, contexts), answers`, what `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
-        question are a list of `{"text": str, "answer_start": int}`, empty if it has none. `answers` is None if they
-        are not read.
+        `(questions, contexts), answers`, which `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
+        question are a list of `{"text": str, "answer_start": int}`, empty if it has no answer. `answers` is None if
+        they are not read.
 
     Raises:
-        ValueError: if the file is of another form, or holds no question.
+        ValueError: if the file has another format or holds no questions.
 
     Example:
 
@@ -49,7 +54,7 @@ def read_squad(
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} is not in the form of SQuAD, data[] → paragraphs[] → context, qas[] → question, answers[]: "
+            f"{name} is not in the format of SQuAD, data[] → paragraphs[] → context, qas[] → question, answers[]: "
             f"{type(error).__name__}: {error}"
         ) from None
     if not rows:
@@ -58,7 +63,7 @@ def read_squad(
     return (questions, contexts), answers if labelled else None
 
 
-def _answers(entry: dict[str, Any]) -> list[dict[str, Any]]:
+def _answers(entry: dict[str, Any]) -> list[Answer]:
     if entry.get("is_impossible"):
         return []
     return [{"text": answer["text"], "answer_start": answer["answer_start"]} for answer in entry["answers"]]

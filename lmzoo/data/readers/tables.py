@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, JSON lines, lines of text."""
+"""Tables: CSV, TSV, JSON lines and lines of text."""
 
 from __future__ import annotations
 
@@ -38,37 +38,36 @@ def read_table(
     encoding: str = "utf-8",
     separator: str | None = None,
 ) -> tuple[list[str] | tuple[list[str], list[str]], list[Any] | None]:
-    r"""Texts, or pairs of texts, and labels from the columns of a table.
+    r"""Reads texts, or pairs of texts, and labels from the columns of a table.
 
     The formats are:
 
-    * `"csv"`: by commas, and cells in double quotes may hold commas, line breaks and doubled quotes.
-    * `"tsv"`: by tabs, and quotes mean nothing, as in GLUE's files.
-    * `"jsonl"`: an object to a line; its keys are the columns.
-    * `"txt"`: a text to a line, the column `text`.
-    * `"labelled"`: a label, a space and a text to a line, the columns `label` and `text`.
+    * `"csv"`: cells separated by commas; cells in double quotes may hold commas, line breaks and doubled quotes.
+    * `"tsv"`: cells separated by tabs; quotes have no meaning, as in GLUE's files.
+    * `"jsonl"`: one object per line, whose keys are the columns.
+    * `"txt"`: one text per line, in the column `text`.
+    * `"labelled"`: a label, a space and a text per line, in the columns `label` and `text`.
 
     Args:
-        path: a file, or an open one in binary mode; it may be compressed by gzip or xz.
-        text: name of the column with the texts, or its number, from 0 on, negative ones from the end.
-        pair: that of the second texts of pairs; None for single texts.
-        label: that of the labels; None for none.
-        label_type: what a label is turned into: `str`, `int`, `float` or another function of a string.
-        labels: those that there may be, as the file has them; None for any.
-        header: whether the first line of CSV and TSV names the columns. Without, they only have numbers.
-        format: one of the above; by default the file's suffix says it.
-        encoding: of the file.
-        separator: what stands between the labels of a text that may have any number of them; in JSON lines they may
-            also be a list. None for one label each.
+        path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
+        text: column of the texts: its name, or its number from 0, or from the end if negative.
+        pair: column of the second texts of pairs; None for single texts.
+        label: column of the labels; None to read no labels.
+        label_type: converts a label: `str`, `int`, `float` or another function of a string.
+        labels: the allowed labels, as they are in the file; None to allow any.
+        header: whether the first line of CSV and TSV names the columns. Without it, columns have only numbers.
+        format: one of the above; by default decided by the file's suffix.
+        encoding: encoding of the file.
+        separator: separates the labels of a text that may have any number of them; in JSON lines they may also be a
+            list. None if each text has one label.
 
     Returns:
-        `x, y` as `fit` takes them: a list of texts, or `(firsts, seconds)`, and a list of labels, with `separator` of
-        lists of labels, or None.
+        `x, y` as `fit` takes them: `x` a list of texts, or `(firsts, seconds)`; `y` a list of labels, with `separator`
+        a list of lists of labels, or None.
 
     Raises:
-        ValueError: naming the file, and the line where there is one: a column that is not there, a row of other than
-            the header's number of cells, bytes in another encoding, a label that is missing or none of `labels`, an
-            empty file.
+        ValueError: naming the file, and the line if there is one: for a column that does not exist, a row with another
+            number of cells than the header, another encoding, a label that is missing or not allowed, or an empty file.
 
     Example:
 
@@ -89,14 +88,14 @@ def read_table(
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a file.
+    """The rows of a file.
 
     Attributes:
-        path: what to call the file in messages.
+        path: name of the file in messages.
         format: one of `FORMATS`.
-        names: of the columns; None if they have numbers only.
+        names: names of the columns; None if they have only numbers.
         rows: lists of cells, or dicts for JSON lines.
-        lines: the line at which each row begins.
+        lines: number of the line at which each row begins.
     """
 
     path: str
@@ -106,7 +105,7 @@ class Table:
     lines: list[int]
 
     def where(self, row: int) -> str:
-        """File and line of a row."""
+        """The file and line of a row, for messages."""
         return f"{self.path}, line {self.lines[row]}"
 
     def column(self, column: Column) -> list[Any]:
@@ -127,25 +126,27 @@ class Table:
         width = len(self.rows[0])
         if isinstance(column, int):
             if not -width <= column < width:
-                raise ValueError(f"{self.path} has {width} columns, numbered from 0: {column} is none of them.")
+                raise ValueError(f"{self.path} has {width} columns, numbered from 0, and no column {column}.")
             return column
         if self.names is None:
-            raise ValueError(f"{self.path} is read without a header: name columns by number, 0 to {width - 1}.")
+            raise ValueError(f"{self.path} is read without a header: give columns by number, 0 to {width - 1}.")
         if column not in self.names:
-            no_header = " If its first line is no header, say so (`header`)." if self.format in ("csv", "tsv") else ""
+            no_header = (
+                " If its first line is not a header, say so (`header`)." if self.format in ("csv", "tsv") else ""
+            )
             raise ValueError(
                 f"{self.path}, read as {self.format}, has no column {column!r}."
                 f"{near_names(column, self.names)}{no_header}"
             )
         if self.names.count(column) > 1:
-            raise ValueError(f"{self.path} has several columns {column!r}: give the number of one, from 0 on.")
+            raise ValueError(f"{self.path} has several columns {column!r}: give the number of one, from 0.")
         return self.names.index(column)
 
     def texts(self, column: Column) -> list[str]:
-        """The cells of a column, each checked to be text.
+        """The cells of a column of texts.
 
         Raises:
-            ValueError: if there is no such column, or naming the line where it holds no text.
+            ValueError: if there is no such column, or naming a line where the cell is not text.
         """
         cells = self.column(column)
         for i, cell in enumerate(cells):
@@ -163,7 +164,7 @@ class Table:
         """The cells of a column as labels; see `read_table`.
 
         Raises:
-            ValueError: if there is no such column, or naming the line where a label is missing or none.
+            ValueError: if there is no such column, or naming a line where the label is missing or not allowed.
         """
         cells = self.column(column)
         if isinstance(column, int) and self.names is not None and _is_label(self.names[column], cells, label_type):
@@ -189,11 +190,11 @@ class Table:
             return label_type(label)
         except ValueError:
             name = getattr(label_type, "__name__", "label")
-            raise ValueError(f"{self.where(row)}: the label {label!r} is no {name}.") from None
+            raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {name}.") from None
 
 
 def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
-    """Whether the name of a column is one of its labels, or a number where labels are numbers."""
+    """Whether the name of a column is one of its labels, or a number if its labels are numbers."""
     if label_type is str:
         return name in cells
     try:
@@ -214,12 +215,12 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
     """Reads the rows of a file; see `read_table`.
 
     Raises:
-        ValueError: naming the file, and the line where there is one.
+        ValueError: as `read_table`.
     """
     name, format = name_of(path), format or _SUFFIXES.get(suffix_of(path))
     if format not in FORMATS:
         wrong = f"There is no format {format!r}." if format else f"The name of {name} does not tell its format."
-        raise ValueError(f"{wrong} Say which one it is (`format`): {', '.join(FORMATS)}.")
+        raise ValueError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.")
     text = read_text(path, encoding)
     numbered: list[tuple[int, Any]] = list(_READERS[format](text, name))
     names: list[str] | None = {"txt": ["text"], "labelled": ["label", "text"]}.get(format)
@@ -231,13 +232,15 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
         width = len(names or numbered[0][1])
         for line, row in numbered:
             if len(row) != width:
-                raise ValueError(f"{name}, line {line}, read as {format}, has {len(row)} cells, the first has {width}.")
+                raise ValueError(
+                    f"{name}, line {line}, read as {format}, has {len(row)} cells, the first line has {width}."
+                )
     return Table(name, format, names, [row for _, row in numbered], [line for line, _ in numbered])
 
 
 def _read_csv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    limit = csv.field_size_limit(len(text) + 1)  # a document may be longer than the module's 128 KiB
+    limit = csv.field_size_limit(len(text) + 1)  # a document may be longer than the default limit of 128 KiB
     line = 1
     try:
         for row in reader:
@@ -250,26 +253,10 @@ def _read_csv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(limit)
 
 
-def _read_tsv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split("\t")) for number, line in numbered_lines(text) if line)
-
-
-def _read_jsonl(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    return json_objects(numbered_lines(text), name)
-
-
-def _read_txt(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, [line]) for number, line in numbered_lines(text))
-
-
-def _read_labelled(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split(" ", 1)) for number, line in numbered_lines(text) if line)
-
-
 _READERS: dict[str, Callable[[str, str], Iterator[tuple[int, Any]]]] = {
     "csv": _read_csv,
-    "tsv": _read_tsv,
-    "jsonl": _read_jsonl,
-    "txt": _read_txt,
-    "labelled": _read_labelled,
+    "tsv": lambda text, name: ((number, line.split("\t")) for number, line in numbered_lines(text) if line),
+    "jsonl": lambda text, name: json_objects(numbered_lines(text), name),
+    "txt": lambda text, name: ((number, [line]) for number, line in numbered_lines(text)),
+    "labelled": lambda text, name: ((number, line.split(" ", 1)) for number, line in numbered_lines(text) if line),
 }

@@ -1,4 +1,4 @@
-"""What all readers share: opening files, plain or compressed, and saying where in them something is wrong."""
+"""What all readers share: opening plain and compressed files, and naming the place of an error."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ ARCHIVE_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
 def name_of(source: Source) -> str:
-    """What to call a file in messages."""
+    """The name of a file in messages."""
     return str(source) if isinstance(source, (str, Path)) else getattr(source, "name", "the file")
 
 
 def read_text(source: Source, encoding: str = "utf-8") -> str:
-    """The content of a file, without a byte order mark.
+    """Reads a text file, without its byte order mark.
 
     Args:
-        source: a file, or an open one in binary mode. It may be compressed by gzip or xz, whatever its name is.
-        encoding: of the text.
+        source: a file, or a file object open in binary mode. It may be compressed by gzip or xz, whatever its name.
+        encoding: encoding of the text.
 
     Raises:
-        ValueError: naming the line that is not in that encoding; for an unknown encoding or a damaged archive.
+        ValueError: naming a line in another encoding; for an unknown encoding or a damaged archive.
     """
     data = Path(source).read_bytes() if isinstance(source, (str, Path)) else source.read()
     try:
@@ -45,16 +45,16 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
             "another encoding, such as latin-1, say so (`encoding`)."
         ) from None
     except LookupError:
-        raise ValueError(f"There is no encoding {encoding!r}; utf-8 and latin-1 are two that there are.") from None
+        raise ValueError(f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1.") from None
 
 
 def decompressed(file: io.BufferedReader) -> BinaryIO:
-    """What is in an open file: if it is compressed by gzip or xz, decompressed as it is read.
+    """Decompresses an open file as it is read, if it is compressed by gzip or xz.
 
     Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
 
     Args:
-        file: at its beginning, in binary mode.
+        file: a file object in binary mode, at its beginning.
     """
     head = file.peek(6)
     if head[:2] == b"\x1f\x8b":
@@ -65,7 +65,7 @@ def decompressed(file: io.BufferedReader) -> BinaryIO:
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text with their numbers, from 1 on. Only line feeds end them: texts hold other separators."""
+    """Numbers the lines of a text from 1. Only line feeds end lines, since texts may hold other separators."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -74,14 +74,14 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of JSON lines, with their lines' numbers.
+    """Reads the objects of JSON lines, with the numbers of their lines.
 
     Args:
-        lines: with their numbers; blank ones are left out.
-        name: what to call the file in messages.
+        lines: numbers and lines; blank lines are left out.
+        name: name of the file in messages.
 
     Raises:
-        ValueError: naming the line that is not JSON, or no object.
+        ValueError: naming a line that is not a JSON object.
     """
     for number, line in lines:
         if not line.strip():
@@ -91,18 +91,18 @@ def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[
         except ValueError as error:
             raise ValueError(f"{name}, line {number} is not JSON: {error}.") from None
         if not isinstance(row, dict):
-            raise ValueError(f'{name}, line {number} is no JSON object ({{"text": ...}}): {line:.60}')
+            raise ValueError(f'{name}, line {number} is not a JSON object ({{"text": ...}}): {line:.60}')
         yield number, row
 
 
 def suffix_of(source: Source) -> str:
-    """The suffix of a file's name, in lower case, without that of its compression: ".csv" of "Train.csv.gz"."""
+    """The suffix of a file's name in lower case, ignoring that of its compression: ".csv" for "Train.csv.gz"."""
     path = Path(name_of(source).lower())
     return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
 
 
 def near_names(name: str, names: Sequence[str]) -> str:
-    """What there is instead of `name`, as the end of a message; what is spelt alike comes first."""
+    """Lists the names that exist, for the end of a message, and suggests the one most like `name`."""
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     shown = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
@@ -110,15 +110,15 @@ def near_names(name: str, names: Sequence[str]) -> str:
 
 
 def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
-    """Checks that there is a label, and that it is one of those that there may be.
+    """Checks that a label is not missing, and is allowed.
 
     Args:
-        label: as the file has it.
-        labels: those that there may be, or None for any.
+        label: the label as it is in the file.
+        labels: the allowed labels, or None to allow any.
         where: file and line.
 
     Raises:
-        ValueError: if not.
+        ValueError: if the label is missing or not allowed.
     """
     if not label:
         raise ValueError(f"{where}: the label is missing.")
