@@ -380,7 +380,7 @@ def test_text_that_is_not_ascii(folder, fitted):
     path.write_text(json.dumps({"text": "Gœd élan \ud83d [MASK]"}) + "\n")
     result = run("predict", fitted("masked-lm")[0], path)
     assert "Gœd élan \ufffd ".encode() in result.stdout_bytes
-    assert result.stderr == "Notice: 1 of 1 texts held invalid UTF-8; it was read as U+FFFD.\n"
+    assert result.stderr == "Warning: 1 of 1 texts held invalid UTF-8; it was read as U+FFFD.\n"
 
 
 def test_presets_of_tasks(folder, fitted):

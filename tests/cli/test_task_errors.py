@@ -90,7 +90,7 @@ def test_an_unknown_tag(folder):
     [
         ("nothing.keras", "There is no file"),
         ("reviews.csv", "cannot be loaded"),
-        ("backbone.keras", "holds a BertBackbone, which is no task"),
+        ("backbone.keras", "holds a BertBackbone, which is not a task"),
         ("backbone", "holds no head of a task, only a backbone"),
         ("nothing", "Unknown preset"),
     ],
