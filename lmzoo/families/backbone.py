@@ -201,7 +201,7 @@ class Backbone(keras.Model):
         return config
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None) -> Self:
         """Builds a backbone from `get_config`'s output."""
         config = dict(config)
         frozen = set(config.pop("frozen", ()))

@@ -134,7 +134,7 @@ def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Calla
         results = scan(step, start, tuple(stream[0] for stream in streams))[1]
         outputs, memories = ([result[k] for result in results] for k in (0, 1))
 
-        def gradient(*upstream: Tensor, **_: Any) -> tuple[Tensor, ...]:
+        def gradient(*upstream: Tensor, **_: object) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradients of all results, JAX a tuple of them.
             upstream = upstream[0] if len(upstream) == 1 else upstream
             found = _recurrence_gradient(streams, results, upstream[:2], cell_clip, projection_clip)
