@@ -83,7 +83,7 @@ class BiLSTMEncoder(keras.layers.Layer):
         lstm = keras.layers.LSTM(units, return_sequences=True, use_cudnn=False, dtype=policy, name="lstm")
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
 
-    def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape) -> None:
+    def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Creates the table and the LSTMs."""
         self.word_embedding.build(ids_shape)
         self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.word_embedding.embedding_dim))

@@ -331,7 +331,7 @@ def test_tokens_out_of_range():
 def test_a_hole_in_the_padding(backbone, batch):
     ids = batch["character_ids"].copy()
     ids[1, 0] = 0
-    with pytest.raises(ValueError, match="padding on the right only, but sequence 1 has it at position 0"):
+    with pytest.raises(ValueError, match="has a token after the padding at position 0 of sequence 1"):
         backbone({"character_ids": ids})
 
 

@@ -125,7 +125,7 @@ def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
 def test_elmo_predicts_no_tokens_after_padding(backbones):
     features = features_of("elmo")
     features["character_ids"][3, 0] = 0
-    with pytest.raises(ValueError, match="padding on the right only, but sequence 3 has it at position 0"):
+    with pytest.raises(ValueError, match="has a token after the padding at position 0 of sequence 3"):
         backbones["elmo"].predict(features, verbose=0)
 
 

@@ -187,10 +187,7 @@ class ElmoBackbone(Backbone):
         real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
         holes = np.argwhere(~real[:, :-1] & real[:, 1:])
         for sequence, position in holes[:1]:
-            raise ValueError(
-                f"`{name}` must have padding on the right only, but sequence {sequence} has it at position {position}, "
-                "before a token."
-            )
+            raise ValueError(f"`{name}` has a token after the padding at position {position} of sequence {sequence}.")
 
 
 def _input_name(config: ElmoConfig) -> str:
