@@ -1,4 +1,4 @@
-"""What every test shares: the backend's name, a fixed seed, the optional development data."""
+"""Fixtures of all tests: the backend's name, a fixed seed, the optional development data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # As many workers as processors: with several threads each they would only wait for one another.
+    # There are as many workers as processors: more threads would only wait for one another.
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-# XLA takes most of its time to optimise what a test runs once. `make test-all` runs with full optimisation.
+# XLA spends most of its time on optimising code that a test runs once. `make test-all` runs with full optimisation.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
@@ -27,7 +27,7 @@ from tests.web import web  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
-# Data sets that are not part of the repository. Tests that use them are skipped where they are absent.
+# Data sets that are not part of the repository. Tests that use them are skipped if they are absent.
 SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
 
 
@@ -47,9 +47,9 @@ def pytest_collection_finish() -> None:
 
 
 def _freeze() -> None:
-    """Takes all that is there out of the search for garbage.
+    """Excludes all existing objects from garbage collection.
 
-    Keras searches at every variable that a layer deletes, and imports alone are a million objects.
+    Keras collects garbage for every variable that a layer deletes, and imports alone make a million objects.
     """
     gc.collect()
     gc.freeze()
@@ -64,7 +64,7 @@ def _seed() -> None:
 def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """On TensorFlow, tasks run eagerly unless the test is marked `compiled` or says how to compile.
 
-    To trace and compile a tiny model takes seconds, to run it milliseconds.
+    Tracing and compiling a tiny model takes seconds, running it takes milliseconds.
     """
     compile_task = CompiledTask.compile
 
@@ -78,28 +78,28 @@ def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_module() -> Iterator[None]:
-    """Compiled functions and graphs of a module's tests, which would fill the memory, go with it."""
+    """Frees the compiled functions and graphs of a module's tests, which would fill the memory."""
     yield
     _forget()
 
 
 @pytest.fixture(autouse=True)
 def _forget_early() -> Iterator[None]:
-    """Modules of many tests forget in between, whenever the process has grown by half a gigabyte."""
+    """Frees them within a module, too, whenever the process has grown by half a gigabyte."""
     yield
     if _memory_in_use() > _kept + 5e8:
         _forget()
 
 
 def _memory_in_use() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not say."""
+    """Bytes of memory that this process uses; 0 if the system does not tell."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
 
 
-_kept = 0  # bytes in use after the last time that tests were forgotten
+_kept = 0  # bytes in use after memory was last freed
 
 
 def _forget() -> None:
@@ -110,8 +110,8 @@ def _forget() -> None:
 
         jax.clear_caches()
     if BACKEND == "tensorflow":
-        # TensorFlow never forgets a gradient that a graph defined for itself, and with it keeps the graph, the model,
-        # and what XLA made of them: 70 MB for each tiny model that was compiled.
+        # TensorFlow never frees a custom gradient of a graph, and with it keeps the graph, the model and their code
+        # from XLA: 70 MB for each tiny model that was compiled.
         from tensorflow.python.framework import ops
 
         registry = ops.gradient_registry._registry
@@ -135,11 +135,11 @@ def backend() -> str:
 
 @pytest.fixture(scope="session")
 def shared() -> Callable[[str], Path]:
-    """Path of a file or folder below the shared development data; skips the test where there is none."""
+    """Path of a file or folder of the shared development data; skips the test if it is absent."""
 
     def path_of(relative: str) -> Path:
         if not (path := SHARED / relative).exists():
-            pytest.skip(f"{path} is not here")
+            pytest.skip(f"{path} is missing")
         return path
 
     return path_of

@@ -26,13 +26,13 @@ def _print_version(wanted: bool) -> None:
 
 @contextmanager
 def messages() -> Iterator[None]:
-    """Errors that the user can mend, and notices, as one line instead of a traceback."""
-    console, said = Console(stderr=True), set()
+    """Prints each warning, and an error that the user can fix, as one line instead of a traceback."""
+    console, shown = Console(stderr=True), set()
 
     def show(message: str) -> None:
-        if message not in said:  # a command may go through the same texts twice
-            said.add(message)
-            console.print(f"Notice: {message}", markup=False, soft_wrap=True)
+        if message not in shown:  # a command may read the same texts twice
+            shown.add(message)
+            console.print(f"Warning: {message}", markup=False, soft_wrap=True)
 
     try:
         with warnings.catch_warnings():
@@ -52,4 +52,4 @@ def _root(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Where the options of the command itself are."""
+    """Holds the options of `lmzoo` itself."""

@@ -1,22 +1,30 @@
-"""Examples for the commands: from a file, and the options that say where they are in it, to `x` and `y`."""
+"""Reads the examples of the commands: a file, and the options that describe it, become `x` and `y`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.data.readers.text_files import Source, suffix_of
 
-_WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with a word to a line
+_WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
 _WITH_LABEL = re.compile(r"\S\s+(O|[BIES]-\S+)\s*$")
+
+# Examples as tasks take them: a list or, for pairs of texts, a tuple of two.
+Inputs: TypeAlias = list[Any] | tuple[list[Any], ...]
+# A label for each example, of a type that depends on the task; None where there are no labels.
+Labels: TypeAlias = list[Any] | None
+Examples: TypeAlias = tuple[Inputs, Labels]
+# The labels that there may be; None for any.
+Allowed: TypeAlias = Sequence[str] | None
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Options of the command line: which columns the examples are in, and how the file is written."""
+    """Options of the command line: which columns hold the examples, and how the file is written."""
 
     text: str | None = None
     pair: str | None = None
@@ -28,19 +36,19 @@ class Columns:
     scale: float = 1.0
 
 
-# A reader takes the file, the options, whether to read labels, and the names of those that there may be.
-Reader = Callable[[Source, Columns, bool, Any], tuple[Any, Any]]
+# Its last two arguments: whether to read labels, and which are allowed.
+Reader: TypeAlias = Callable[[Source, Columns, bool, Allowed], Examples]
 
 
 def read_texts(
     source: Source,
     columns: Columns,
     labelled: bool,
-    labels: Any = None,
-    label_type: Callable[[str], Any] = str,
+    labels: Allowed = None,
+    label_type: Callable[[str], object] = str,
     separator: str | None = None,
-) -> tuple[Any, Any]:
-    """Texts or pairs, and names of classes."""
+) -> Examples:
+    """Reads texts or pairs, and names of classes."""
     return read_table(
         source,
         _column(columns.text or "text"),
@@ -55,43 +63,46 @@ def read_texts(
     )
 
 
-def read_label_sets(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
-    """Texts or pairs, and for each a list of names of classes."""
+def read_label_sets(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
+    """Reads texts or pairs, and for each a list of names of classes."""
     return read_texts(source, columns, labelled, labels, separator="|")
 
 
-def read_numbers(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
-    """Texts or pairs, and numbers."""
+def read_numbers(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
+    """Reads texts or pairs, and numbers."""
     if not columns.scale > 0:
         raise ValueError(f"--scale must be above 0, got {columns.scale:g}.")
 
-    def number(label: str) -> float:
+    def number(label: str) -> float:  # errors call labels by its name
         return float(label) / columns.scale
 
     return read_texts(source, columns, labelled, label_type=number)
 
 
-def read_pairs(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
-    """Texts or pairs, and numbers if a column of them was named; pairs if there may be labels."""
+def read_pairs(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
+    """Reads pairs and, if a column of labels is named, numbers; without labels also single texts."""
     if labelled and columns.pair is None:
         raise ValueError("This task learns from pairs: name the column of the second texts (--pair).")
     return read_numbers(source, columns, labelled and columns.label is not None)
 
 
-def read_texts_alone(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
-    """Texts without labels."""
+def read_texts_alone(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
+    """Reads texts without labels."""
     return read_texts(source, columns, labelled=False)
 
 
-def read_words(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
-    """Lists of words and of their labels; without labels also texts, from files that are not of words."""
+def read_words(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
+    """Reads lists of words and their labels; without labels also texts, from files of other formats."""
     format = columns.format or suffix_of(source).lstrip(".")
     if not labelled and format not in _WORDS:
         texts, _ = read_texts(source, columns, labelled)
         lines = [*filter(str.strip, texts)]
         alike = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1  # as columns are
         if columns.format is None and alike and all(map(_WITH_LABEL.search, lines)):
-            raise ValueError("Every line ends in a label, as where each holds one word: pass --format conll, or txt.")
+            raise ValueError(
+                "Every line ends in a label, as in files with one word per line: pass --format conll, or txt if the "
+                "lines are texts."
+            )
         return texts, None
     if columns.format not in (None, *_WORDS):
         raise ValueError(f"Words and their labels are read from conll or conllu, not from {columns.format}.")
@@ -99,16 +110,16 @@ def read_words(source: Source, columns: Columns, labelled: bool, labels: Any = N
     return read_conll(source, word, label, labelled, labels, format == "conllu", columns.encoding)
 
 
-def read_questions(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
-    """Questions, contexts and answers; without answers also from tables."""
+def read_questions(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
+    """Reads questions, contexts and answers; without answers also from tables."""
     if labelled or (columns.format or suffix_of(source)) in ("squad", ".json"):
         return read_squad(source, labelled)
     columns = replace(columns, text=columns.text or "question", pair=columns.pair or "context")
     return read_texts(source, columns, labelled)
 
 
-def read_prompts(source: Source, columns: Columns, labelled: bool, labels: Any = None) -> tuple[Any, Any]:
-    """Prompts, their choices, and numbers of the right ones."""
+def read_prompts(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
+    """Reads prompts, their choices, and the index of each right choice."""
     names = [_column(name) for name in (columns.choices or "ending0,ending1,ending2,ending3").split(",")]
     start = columns.pair or (None if columns.choices else "sent2")
     return read_choices(

@@ -9,38 +9,38 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from lmzoo.cli.examples import Inputs
 from lmzoo.progress import progress_bar
 
 if TYPE_CHECKING:
-    from lmzoo.evaluation.reports import Report
+    from lmzoo.evaluation.reports import Cell, Report
 
-_PART = 16  # batches from one step of the progress bar to the next
+_PART = 16  # batches between two updates of the progress bar
 
 
 # === Tables ===
 
 
 def show_report(report: Report) -> None:
-    """Prints scores, and then the tables."""
+    """Prints the scores, and then the tables."""
     show(["score", "value"], list(report.scores.items()))
     for titles, rows in report.tables.values():
         show(titles, rows)
 
 
-def show(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table on a terminal; into a pipe or a file tab-separated lines with exact numbers."""
+def show(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    """Prints a table on a terminal, and tab-separated lines with exact numbers into a pipe or a file."""
     console = Console()
     if not console.is_terminal:
-        for row in [titles, *rows, []]:
-            typer.echo("\t".join(map(str, row)))
+        print_tabs([titles, *rows, []])
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table()
     for i, title in enumerate(titles):
         table.add_column(title, justify="right" if i else "left")
     for row in rows:
@@ -48,8 +48,19 @@ def show(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     console.print(table, "")
 
 
-def write_json(path: Path, content: dict[str, Any], report: Report) -> None:
-    """Writes what a report says after some other content; a score that is NaN becomes null."""
+def print_tabs(rows: Iterable[Sequence[object]]) -> None:
+    """Prints lines of tab-separated cells."""
+    for row in rows:
+        typer.echo("\t".join(map(str, row)))
+
+
+def plain_table(show_header: bool = True) -> Table:
+    """An empty table without lines between its cells."""
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=show_header)
+
+
+def write_json(path: Path, content: dict[str, object], report: Report) -> None:
+    """Writes `content` and a report into a file; a score that is NaN becomes null."""
     from lmzoo.files.atomic import atomic_file
 
     scores = {name: score if math.isfinite(score) else None for name, score in report.scores.items()}
@@ -65,7 +76,7 @@ def write_json(path: Path, content: dict[str, Any], report: Report) -> None:
 
 
 def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
-    """Finds out before the work, not after it, that its result cannot be written."""
+    """Checks that a result can be written, before the work and not after it."""
     if suffix and path.suffix != suffix:
         raise ValueError(f"The file to write must end in {suffix}, got {path}.")
     if path.is_dir():
@@ -79,7 +90,7 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
 
 @contextmanager
 def output_to(path: Path | None) -> Iterator[BinaryIO]:
-    """Gives a file to write to, which is there when it is complete, or the standard output."""
+    """Yields the standard output, or a file that appears under its name when it is complete."""
     from lmzoo.files.atomic import atomic_file
 
     if path is None:
@@ -94,8 +105,8 @@ def output_to(path: Path | None) -> Iterator[BinaryIO]:
         yield file
 
 
-def json_line(answer: Any) -> bytes:
-    """A verb's answer to one example."""
+def json_line(answer: object) -> bytes:
+    """A verb's answer to one example as a line of JSON."""
     line = json.dumps(answer, ensure_ascii=False, default=lambda array: array.tolist())
     return f"{line}\n".encode(errors="replace")
 
@@ -103,26 +114,26 @@ def json_line(answer: Any) -> bytes:
 # === Examples ===
 
 
-def count_of(x: Any) -> int:
-    """How many examples there are; a tuple holds columns."""
+def count_of(x: Inputs) -> int:
+    """The number of examples."""
     return len(x[0] if isinstance(x, tuple) else x)
 
 
-def rows_of(x: Any, rows: Iterable[int]) -> Any:
-    """Some of the examples."""
-    return tuple(rows_of(side, rows) for side in x) if isinstance(x, tuple) else [x[row] for row in rows]
+def take(x: Inputs, indices: Sequence[int]) -> Inputs:
+    """The examples with these indices."""
+    return tuple([part[i] for i in indices] for part in x) if isinstance(x, tuple) else [x[i] for i in indices]
 
 
 @contextmanager
-def in_parts(x: Any, batch_size: int, shown: bool = True) -> Iterator[Iterator[Any]]:
-    """Gives the examples in parts of a few batches, and shows how many are done."""
+def in_parts(x: Inputs, batch_size: int, shown: bool = True) -> Iterator[Iterator[Inputs]]:
+    """Yields an iterator over the examples in parts of a few batches, and shows how many are done."""
     count, size = count_of(x), _PART * batch_size
     with progress_bar("Predicting", count, "examples", shown) as advance:
 
-        def parts() -> Iterator[Any]:
+        def parts() -> Iterator[Inputs]:
             for start in range(0, count, size):
-                rows = range(start, min(start + size, count))
-                yield rows_of(x, rows)
-                advance(len(rows))
+                indices = range(start, min(start + size, count))
+                yield take(x, indices)
+                advance(len(indices))
 
         yield parts()

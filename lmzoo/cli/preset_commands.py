@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from lmzoo.cli.app import app, messages
+from lmzoo.cli.output import plain_table, print_tabs
 
 
 class TargetFormat(StrEnum):
-    """What `lmzoo convert` writes."""
+    """The formats that `lmzoo convert` writes."""
 
     keras = "keras"
     keras_hub = "keras_hub"
@@ -28,8 +28,8 @@ class TargetFormat(StrEnum):
 def presets() -> None:
     """List the presets that `from_preset` knows by name.
 
-    On a terminal it is a table. Into a pipe or a file go tab-separated lines with exact numbers, the first one naming
-    the columns.
+    On a terminal they are a table, in a pipe or a file tab-separated lines with exact numbers, the first of which
+    names the columns.
     """
     from lmzoo.presets.catalog import list_presets
 
@@ -37,10 +37,8 @@ def presets() -> None:
     console = Console()
     if not console.is_terminal:
         columns = ("name", "family", "parameters", "size_bytes", "languages", "licence", "handle")
-        typer.echo("\t".join(columns))
-        for info in known:
-            fields = {**asdict(info), "languages": ",".join(info.languages)}
-            typer.echo("\t".join(str(fields[column]) for column in columns))
+        fields = [{**asdict(info), "languages": ",".join(info.languages)} for info in known]
+        print_tabs([columns, *([row[column] for column in columns] for row in fields)])
         return
     cells = {
         "name": [info.name for info in known],
@@ -51,9 +49,8 @@ def presets() -> None:
         "licence": [info.licence for info in known],
         "where": ["shipped" if info.shipped else info.handle for info in known],
     }
-    # Names are for copying: where space is short, the last columns are left out.
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    room = console.width
+    # Users copy the names, so they are never cut: where space is short, the last columns are left out.
+    table, room = plain_table(), console.width
     for title, values in cells.items():
         room -= max(map(len, [title, *values])) + 2 * (title != "name")
         if room < 0:
@@ -76,8 +73,8 @@ def convert(
 ) -> None:
     """Write a checkpoint or preset in another format: weights, head, labels and tokenizer.
 
-    keras: a preset of lmzoo. keras_hub: KerasHub's (backbones). hf: Hugging Face's transformers. tf1: Google's BERT and
-    ALBERT code. bilm: bilm-tf's and AllenNLP's ELMo.
+    keras: lmzoo's own presets. keras_hub: KerasHub's presets (backbones only). hf: Hugging Face's transformers. tf1:
+    Google's BERT and ALBERT code. bilm: ELMo of bilm-tf and AllenNLP.
     """
     with messages():
         import lmzoo.models  # noqa: F401 - registers the families
@@ -89,7 +86,7 @@ def convert(
 
 @app.command()
 def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
-    """List what is in a checkpoint or preset, and check all of it: files, configuration, tensors, tokenizer."""
+    """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
     with messages():
         import lmzoo.models  # noqa: F401 - registers the families
         from lmzoo.conversion import verify
@@ -97,10 +94,9 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
         found = verify(source)
         console = Console()
         if not console.is_terminal:
-            for part, value in found.items():
-                typer.echo(f"{part}\t{value}")
+            print_tabs(found.items())
             return
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        table = plain_table(show_header=False)
         for part, value in found.items():
             table.add_row(part, value)
         console.print(table)

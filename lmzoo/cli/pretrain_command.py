@@ -12,12 +12,12 @@ from rich.console import Console
 from lmzoo.cli.app import app, messages
 
 _CORPUS = (
-    "Files of text, folders of them or patterns: .txt with a blank line between documents, or .jsonl; also compressed "
-    "by gzip or xz."
+    "Text files, folders or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with gzip "
+    "or xz."
 )
-_TOKENS = "Tokens to train on, repeated ones counted. What is there is gone through as often as it takes."
-_WORK = "Folder of the run, from which it goes on if it was stopped. Default: OUTPUT.work."
-_LENGTH = "Tokens of most rows (128); of elmo the words through which gradients flow (20)."
+_TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
+_WORK = "Folder of the run, from which a stopped run continues. Default: OUTPUT.work."
+_LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
 
 
 @app.command(rich_help_panel="Tasks")
@@ -33,48 +33,50 @@ def pretrain(
         list[str] | None,
         typer.Option(
             "--validation",
-            help="Text to evaluate on: a file, folder or quoted pattern; may be given several times. Default: a "
-            "hundredth of the documents.",
+            help="Text to evaluate on: a file, folder or quoted pattern; may be given several times. Default: 1% of "
+            "the documents.",
         ),
     ] = None,
     work: Annotated[Path | None, typer.Option("--work", help=_WORK)] = None,
     vocabulary_size: Annotated[
-        int, typer.Option("--vocabulary-size", min=1, help="Pieces; of elmo words that it predicts.")
+        int, typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict.")
     ] = 8000,
     sequence_length: Annotated[int | None, typer.Option("--sequence-length", min=4, help=_LENGTH)] = None,
-    positions: Annotated[int, typer.Option("--positions", min=4, help="Tokens of the longest rows.")] = 512,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Rows (32; of elmo 128).")] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", help="Its peak. Default: by the width.")
+    positions: Annotated[int, typer.Option("--positions", min=4, help="Tokens in the longest sequences.")] = 512,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Sequences in a batch (32; for elmo 128).")
     ] = None,
-    optimizer: Annotated[str, typer.Option("--optimizer", help="adamw or lamb; elmo has Adagrad.")] = "adamw",
+    learning_rate: Annotated[
+        float | None, typer.Option("--learning-rate", help="Peak learning rate. Default: from the model's width.")
+    ] = None,
+    optimizer: Annotated[str, typer.Option("--optimizer", help="adamw or lamb; elmo uses Adagrad.")] = "adamw",
     objective: Annotated[
-        str, typer.Option("--objective", help="Beside masks: nsp, sop, none, or auto for the family's.")
+        str, typer.Option("--objective", help="Second objective: nsp, sop, none, or auto for the family's.")
     ] = "auto",
     dynamic: Annotated[
-        bool, typer.Option("--dynamic/--static", help="Whether masks are drawn anew for each batch.")
+        bool, typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep those of a sequence.")
     ] = True,
-    dtype: Annotated[str, typer.Option("--dtype", help="Such as mixed_bfloat16.")] = "float32",
-    seed: Annotated[int, typer.Option("--seed", help="Of all that is random.")] = 0,
+    dtype: Annotated[str, typer.Option("--dtype", help="Dtype policy, such as mixed_bfloat16.")] = "float32",
+    seed: Annotated[int, typer.Option("--seed", help="Seed for all random numbers.")] = 0,
     accumulate: Annotated[
-        int, typer.Option("--accumulate", min=1, help="Batches whose gradients are gathered for one step.")
+        int, typer.Option("--accumulate", min=1, help="Batches whose gradients are accumulated for one step.")
     ] = 1,
     remat: Annotated[
-        bool, typer.Option("--remat", help="Keep less for the backward pass and compute it again: memory for time.")
+        bool, typer.Option("--remat", help="Compute activations again in the backward pass: saves memory, costs time.")
     ] = False,
     field: Annotated[str, typer.Option("--field", help="Key of the text in .jsonl files.")] = "text",
     split: Annotated[
-        bool, typer.Option("--split/--no-split", help="Whether lines are split into sentences, or each is one.")
+        bool, typer.Option("--split/--no-split", help="Split lines into sentences, or take each line as a sentence.")
     ] = True,
     tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard's logs.")] = None,
-    language: Annotated[str | None, typer.Option("--language", help="For the preset's list: en.")] = None,
-    licence: Annotated[str | None, typer.Option("--licence", help="For the preset's list: Apache-2.0.")] = None,
+    language: Annotated[str | None, typer.Option("--language", help="Language that the preset lists, as en.")] = None,
+    licence: Annotated[str | None, typer.Option("--licence", help="Licence it lists, as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
 ) -> None:
-    """Learn a vocabulary and a model from text and write them as a preset with a model card.
+    """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
-    A run that is stopped, also by a kill, goes on with the same command; after a SIGTERM, on which it saves its state,
-    the exit code is 143. Its folder holds log.csv, the vocabulary, the tokenised text and the newest states.
+    A run that was stopped, even by a kill, continues with the same command. On SIGTERM it saves its state and exits
+    with code 143. The run's folder holds log.csv, the vocabulary, the tokenised text and the latest states.
     """
     with messages():
         import keras

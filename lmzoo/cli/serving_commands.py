@@ -12,10 +12,10 @@ from lmzoo.cli.app import app, messages
 
 _MODEL = "A .keras file, or a preset with the task's head."
 _TARGET = (
-    "The version to write, such as serving/reviews/1; of serving/reviews the version after the last one. Or a file, "
-    ".onnx or .tflite, for the model without its tokenizer."
+    "The version to write, such as serving/reviews/1; for serving/reviews, the version after the latest one. Or a "
+    ".onnx or .tflite file for the model without its tokenizer."
 )
-_FOLDER = "The model's folder, which holds a folder for each version."
+_FOLDER = "The model's folder, with a subfolder for each version."
 
 
 @app.command(rich_help_panel="Tasks")
@@ -34,22 +34,24 @@ def export(
             versions = [int(path.name) for path in target.glob("*") if path.name.isdecimal()]
             target = target / str(max(versions, default=0) + 1)
         if target.exists() and not overwrite:
-            raise FileExistsError(f"{target} exists already. Pass `overwrite=True` to replace it.")
+            raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
         _, task = load_task(model)
         task.export(target, verbose=False)
         taken, given = (task.backbone.input, [task.output_name]) if is_file else (["strings"], task.served_outputs)
-        said = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
-        Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
+        summary = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
+        Console(stderr=True).print(summary, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command(rich_help_panel="Tasks")
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=_FOLDER, show_default=False)],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for one that is free.")] = 8501,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0 lets others in.")] = "localhost",
-    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="How many a request may have.")] = 1024,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8501,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 admits other machines.")
+    ] = "localhost",
+    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Most texts in a request.")] = 1024,
 ) -> None:
-    """Answer requests as TensorFlow Serving's REST API does. Versions that are exported meanwhile are picked up."""
+    """Answer requests as TensorFlow Serving's REST API does. Versions exported in the meantime are loaded, too."""
     with messages():
         import json
         import shlex
@@ -60,11 +62,9 @@ def serve(
         with server.listening(host, port) as listener:
             typer.echo(f"Loading {folder} and warming up...", err=True)
             api = RestApi(folder, max_texts=max_texts)
-            url, versions = (
-                f"http://{host}:{listener.getsockname()[1]}",
-                ", ".join(map(str, sorted(api.versions.loaded))),
-            )
-            typer.echo(f"{url} answers, versions {versions}; Ctrl-C ends it.", err=True)
+            url = f"http://{host}:{listener.getsockname()[1]}"
+            versions = ", ".join(map(str, sorted(api.versions.loaded)))
+            typer.echo(f"{url} answers, versions {versions}; Ctrl-C stops it.", err=True)
             body = shlex.quote(json.dumps(api.versions.get().example(), ensure_ascii=False))
             typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
             server.serve(api, listener)

@@ -9,8 +9,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
@@ -18,6 +19,9 @@ from rich.console import Console
 from lmzoo.cli.app import app, messages
 from lmzoo.cli.examples import (
     Columns,
+    Examples,
+    Inputs,
+    Labels,
     Reader,
     read_label_sets,
     read_numbers,
@@ -34,13 +38,16 @@ from lmzoo.cli.output import (
     in_parts,
     json_line,
     output_to,
-    rows_of,
     show,
     show_report,
+    take,
     write_json,
 )
 
-# === What there is to know of each task ===
+if TYPE_CHECKING:
+    from lmzoo.tasks import Task
+
+# === Kinds of tasks ===
 
 
 @dataclass(frozen=True)
@@ -48,12 +55,12 @@ class Kind:
     """A task on the command line.
 
     Attributes:
-        name: what it is called there.
-        head: kind of its head.
+        name: its name there.
+        head: the kind of its head.
         read: reads its examples.
         report: name of the function of `lmzoo.cli.task_scores` that compares its predictions with labels.
-        names: from labels, of examples or of their words, to the names in them; None if labels have no names.
-        arguments: from labels to the constructor's arguments that depend on them.
+        names: takes labels, of examples or of their words, returns the names in them; None if labels have no names.
+        arguments: takes labels, returns the constructor's arguments that depend on them.
         fits: whether a model with such a head is of this kind.
     """
 
@@ -62,38 +69,24 @@ class Kind:
     read: Reader
     report: str
     names: Callable[[Any], Iterable[str]] | None = None
-    arguments: Callable[[Any], dict[str, Any]] = lambda y: {}
-    fits: Callable[[Any], bool] = lambda task: True
+    arguments: Callable[[Any], dict[str, object]] = lambda y: {}
+    fits: Callable[[Task], bool] = lambda task: True
 
 
-def _of_lists(y: list[list[str]]) -> Iterable[str]:
-    return (label for labels in y for label in labels)
-
-
-def _threshold(y: list[Any]) -> dict[str, Any]:
+def _threshold(y: list[Any]) -> dict[str, object]:
     return {} if all(y) else {"null_score_threshold": 0.0}
 
 
-def _objective(y: Any) -> dict[str, Any]:
+def _objective(y: Labels) -> dict[str, object]:
     return {"objective": "contrastive" if y is None else "cosine"}
 
 
-def _many(y: Any) -> dict[str, Any]:
-    return {"multi_label": True}
-
-
-def _has_one(task: Any) -> bool:
-    return not task.multi_label
-
-
-def _has_many(task: Any) -> bool:
-    return bool(task.multi_label)
-
-
 KINDS = (
-    Kind("classifier", "classification", read_texts, "report_classes", names=iter, fits=_has_one),
+    Kind(
+        "classifier", "classification", read_texts, "report_classes", names=iter, fits=lambda task: not task.multi_label
+    ),
     Kind("regressor", "regression", read_numbers, "report_numbers"),
-    Kind("tagger", "token_classification", read_words, "report_tags", names=_of_lists),
+    Kind("tagger", "token_classification", read_words, "report_tags", names=chain.from_iterable),
     Kind("qa", "question_answering", read_questions, "report_answers", arguments=_threshold),
     Kind("choice", "multiple_choice", read_prompts, "report_choices"),
     Kind("masked-lm", "masked_lm", read_texts_alone, "report_masked"),
@@ -103,9 +96,9 @@ KINDS = (
         "classification",
         read_label_sets,
         "report_label_sets",
-        names=_of_lists,
-        arguments=_many,
-        fits=_has_many,
+        names=chain.from_iterable,
+        arguments=lambda y: {"multi_label": True},
+        fits=lambda task: task.multi_label,
     ),
 )
 
@@ -114,7 +107,7 @@ def _kind_called(name: str) -> Kind:
     from lmzoo.head_kinds import task_name
 
     wanted = re.sub("[-_ ]", "", name.lower())
-    # Of two kinds of a class the first one has its name.
+    # The name of a class with two kinds means the first of them.
     known = {
         re.sub("[-_]", "", key.lower()): kind
         for kind in reversed(KINDS)
@@ -129,14 +122,14 @@ def _kind_called(name: str) -> Kind:
 
 # === Options ===
 
-_DATA = "CSV, TSV (no quotes), JSON lines, text lines, CoNLL, CoNLL-U, SQuAD's JSON; also compressed by gzip or xz."
+_DATA = "CSV, TSV (no quotes), JSON lines, text lines, CoNLL, CoNLL-U, SQuAD's JSON; may be compressed with gzip or xz."
 _MODEL = "A .keras file, or a preset with the task's head."
-_TEXT = 'Column of the texts, by name or by number from 0 on. Default: "text"; the words, the question, the prompt.'
-_PAIR = "Column of the second texts of pairs; the context; the words that every choice begins with."
-_LABEL = 'Column of the labels. Default: "label", the last one of CoNLL, UPOS of CoNLL-U. "|" parts several.'
-_CHOICES = "Columns of the choices, with commas between them, or one that holds lists. Default: ending0 to ending3."
-_FORMAT = "csv, tsv, jsonl, txt, labelled (a label, a space, a text), conll, conllu, squad. Default: as the name says."
-_SCALE = "Divide labels that are numbers by this, as 5 for similarities of 0 to 5."
+_TEXT = 'Column of the texts (or words, questions, prompts), by name or by number from 0. Default: "text".'
+_PAIR = "Column of the second texts of pairs, of the contexts, or of the words that every choice begins with."
+_LABEL = 'Column of the labels. Default: "label"; the last one of CoNLL, UPOS of CoNLL-U. "|" separates several labels.'
+_CHOICES = "Columns of the choices, separated by commas, or one column of lists. Default: ending0 to ending3."
+_FORMAT = "csv, tsv, jsonl, txt, labelled (a label, a space, a text), conll, conllu, squad. Default: from the suffix."
+_SCALE = "Divide numeric labels by this number, such as 5 for similarities from 0 to 5."
 
 Text = Annotated[str | None, typer.Option("--text", help=_TEXT, rich_help_panel="Data")]
 Pair = Annotated[str | None, typer.Option("--pair", help=_PAIR, rich_help_panel="Data")]
@@ -144,9 +137,10 @@ Label = Annotated[str | None, typer.Option("--label", help=_LABEL, rich_help_pan
 Choices = Annotated[str | None, typer.Option("--choices", help=_CHOICES, rich_help_panel="Data")]
 FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT, rich_help_panel="Data")]
 Header = Annotated[
-    bool, typer.Option("--header/--no-header", help="Whether CSV and TSV begin with names.", rich_help_panel="Data")
+    bool,
+    typer.Option("--header/--no-header", help="Whether CSV and TSV begin with column names.", rich_help_panel="Data"),
 ]
-Encoding = Annotated[str, typer.Option("--encoding", help="Of the files.", rich_help_panel="Data")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of the files.", rich_help_panel="Data")]
 Scale = Annotated[float, typer.Option("--scale", help=_SCALE, rich_help_panel="Data")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Examples in a batch.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
@@ -160,18 +154,21 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")],
     validation: Annotated[Path | None, typer.Option("--validation", help="Examples to evaluate on.")] = None,
     validation_split: Annotated[
-        float, typer.Option("--validation-split", min=0.0, max=0.99, help="Or a share of DATA, drawn at random.")
+        float, typer.Option("--validation-split", min=0.0, max=0.99, help="Or a random share of DATA to hold out.")
     ] = 0.0,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Times to go through the examples.")] = 3,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the examples.")] = 3,
     batch_size: BatchSize = 32,
     learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", min=0.0, help="Its peak. Default: by the model's width.")
+        float | None,
+        typer.Option("--learning-rate", min=0.0, help="Peak learning rate. Default: from the model's width."),
     ] = None,
     sequence_length: Annotated[
-        int | None, typer.Option("--sequence-length", help="Longest row in tokens. Default: the preset's.")
+        int | None, typer.Option("--sequence-length", help="Longest sequence in tokens. Default: the preset's.")
     ] = None,
-    pooling: Annotated[str | None, typer.Option("--pooling", help="first or mean; cls, mean or max.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of all that is random.")] = 0,
+    pooling: Annotated[
+        str | None, typer.Option("--pooling", help="first or mean; for embedder cls, mean or max.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed for all random numbers.")] = 0,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,
@@ -184,7 +181,7 @@ def fit(
 ) -> None:
     """Train a task on a file of examples and write it as a .keras file.
 
-    The labels are those of DATA. With validation examples, the model's scores on them follow the training.
+    The classes are the labels in DATA. If there are validation examples, their scores are printed after training.
     """
     with messages():
         kind, columns = _kind_called(task), Columns(text, pair, label, choices, format, header, encoding, scale)
@@ -197,15 +194,15 @@ def fit(
             from lmzoo.text.span_labels import with_marks
 
             arguments["labels"] = names = _sorted_labels(with_marks(set(kind.names(y))), data)
-        held = kind.read(validation, columns, True, names) if validation else None
+        held_out = kind.read(validation, columns, True, names) if validation else None
         if validation_split:
-            (x, y), held = _split(x, y, validation_split, seed)
-        if names:
-            counts = [Counter(kind.names(part[1])) for part in ((x, y), held) if part]
+            (x, y), held_out = _split(x, y, validation_split, seed)
+        if kind.names and names:
+            counts = [Counter(kind.names(part[1])) for part in ((x, y), held_out) if part]
             titles = ["label", "training", "validation"][: len(counts) + 1]
             show(titles, [[name, *(count[name] for count in counts)] for name in names])
-        given = {"sequence_length": sequence_length, "pooling": pooling}
-        arguments |= {name: value for name, value in given.items() if value is not None}
+        options = {"sequence_length": sequence_length, "pooling": pooling}
+        arguments |= {name: value for name, value in options.items() if value is not None}
 
         import keras
 
@@ -217,14 +214,14 @@ def fit(
         if learning_rate is not None:
             model.compile(AdamW(learning_rate, global_clipnorm=1.0))
         verbose = "auto" if Console().is_terminal else 2
-        history = model.fit(x, y, batch_size, epochs, verbose, validation_data=held, seed=seed).history
-        if held and kind.name == "qa" and len({bool(answers) for answers in held[1]}) == 2:
-            model.fit_null_threshold(*held, batch_size)
+        history = model.fit(x, y, batch_size, epochs, verbose, validation_data=held_out, seed=seed).history
+        if held_out and kind.name == "qa" and len({bool(answers) for answers in held_out[1] or ()}) == 2:
+            model.fit_null_threshold(*held_out, batch_size)
         model.save(output)
         Console(stderr=True).print(f"written to {output}", highlight=False)
         training = {f"training {name}": values[-1] for name, values in history.items()}
         named = bool(kind.names)
-        show_report(score(model, kind.report, named, *held, batch_size) if held else Report(training))
+        show_report(score(model, kind.report, named, *held_out, batch_size) if held_out else Report(training))
 
 
 @app.command(rich_help_panel="Tasks")
@@ -245,7 +242,7 @@ def evaluate(
 ) -> None:
     """Print a task's scores on a file of labelled examples.
 
-    Loss and metrics are those that the model was compiled with; the rest depends on the task.
+    The loss and the metrics are those that the model was compiled with; the other scores depend on the task.
     """
     with messages():
         from lmzoo.cli.task_scores import score
@@ -265,12 +262,16 @@ def evaluate(
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help=f"Examples, or - for lines of text from the input. {_DATA}")
+        str, typer.Argument(metavar="DATA", help=f"Examples, or - for lines of text from standard input. {_DATA}")
     ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of the output.")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Answers to each example, best first.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=1, help="Number of answers for each example, best first.")
+    ] = None,
     threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Lowest probability of a class, for several labels (0.5).")
+        float | None, typer.Option(min=0, max=1, help="Lowest probability of a label, for multi-label (0.5).")
     ] = None,
     batch_size: BatchSize = 32,
     text: Text = None,
@@ -283,14 +284,14 @@ def predict(
 ) -> None:
     """Write a task's answers as JSON lines, one for each example.
 
-    A line is what the task's verb returns: a class and its score, a number, spans, an answer, a choice, words for the
-    mask, a vector.
+    A line holds what the task's method returns: a class and its score, a number, spans, an answer, a choice, words for
+    the mask, or a vector.
     """
     with messages():
         if output:
             check_output(output, overwrite)
         kind, task = load_task(model)
-        source: Any = sys.stdin.buffer if data == "-" else Path(data)
+        source: Path | BinaryIO = sys.stdin.buffer if data == "-" else Path(data)
         columns = Columns(text, pair, None, choices, format or ("txt" if data == "-" else None), header, encoding)
         x, _ = kind.read(source, columns, False, None)
         verb = getattr(task, task.verb)
@@ -314,21 +315,21 @@ def predict(
 # === Examples and models ===
 
 
-def _split(x: Any, y: Any, share: float, seed: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def _split(x: Inputs, y: Labels, share: float, seed: int) -> list[Examples]:
     """Training and validation examples."""
     import numpy as np
 
     count = count_of(x)
-    held = round(count * share)
-    if not 0 < held < count:
-        raise ValueError(f"--validation-split {share:g} leaves no examples for training or validation of {count}.")
+    held_out = round(count * share)
+    if not 0 < held_out < count:
+        raise ValueError(f"--validation-split {share:g} leaves no examples for training or validation, of {count}.")
     order = np.random.default_rng(seed).permutation(count).tolist()
-    train, test = ((rows_of(x, rows), y and rows_of(y, rows)) for rows in (sorted(order[held:]), sorted(order[:held])))
-    return train, test
+    parts = sorted(order[held_out:]), sorted(order[:held_out])
+    return [(take(x, indices), y and [y[i] for i in indices]) for indices in parts]
 
 
 def _sorted_labels(names: Iterable[str], data: Path) -> list[str]:
-    """All labels in the order of the alphabet or, if they are numbers, in theirs."""
+    """All different labels in alphabetical order or, if they are numbers, in numerical order."""
     labels = sorted(set(names))
     if not labels:
         raise ValueError(f"No example of {data} has a label.")
@@ -337,7 +338,7 @@ def _sorted_labels(names: Iterable[str], data: Path) -> list[str]:
     return sorted(labels, key=float) if all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels) else labels
 
 
-def _task_class(kind: Kind, arguments: dict[str, Any]) -> Any:
+def _task_class(kind: Kind, arguments: Iterable[str]) -> Any:
     from lmzoo.head_kinds import task_of
 
     found: Any = task_of(kind.head)
@@ -346,8 +347,8 @@ def _task_class(kind: Kind, arguments: dict[str, Any]) -> Any:
     return found
 
 
-def load_task(source: str) -> tuple[Kind, Any]:
-    """A task, and what there is to know of it."""
+def load_task(source: str) -> tuple[Kind, Task]:
+    """Loads a task from a .keras file, a preset or a checkpoint; returns its kind, too."""
     import keras
 
     path = Path(source)
@@ -364,12 +365,12 @@ def load_task(source: str) -> tuple[Kind, Any]:
     head = getattr(task, "head_kind", None)
     kind = next((kind for kind in KINDS if kind.head == head and kind.fits(task)), None)
     if kind is None:
-        raise ValueError(f"{source} holds a {type(task).__name__}, which is no task. See `lmzoo fit`.")
+        raise ValueError(f"{source} holds a {type(task).__name__}, which is not a task. See `lmzoo fit`.")
     return kind, task
 
 
 def _head_of(preset: str) -> Any:
-    """The class of the task whose head a preset or checkpoint holds."""
+    """The class of the task that can use the head of a preset or checkpoint."""
     from lmzoo.head_kinds import user_of
     from lmzoo.presets.loading import open_source
 

@@ -1,4 +1,4 @@
-"""One folder for each family, and what they share: the base of all backbones, the Transformer encoder."""
+"""One folder for each family, and what they share: the base of all backbones and the Transformer."""
 
 from lmzoo.families.albert import AlbertBackbone
 from lmzoo.families.backbone import Backbone
@@ -7,7 +7,7 @@ from lmzoo.families.distilbert import DistilBertBackbone
 from lmzoo.families.elmo import ElmoBackbone
 from lmzoo.families.roberta import RobertaBackbone
 
-DEFAULT_FAMILY = "bert"  # what is pre-trained where nothing is said
+DEFAULT_FAMILY = "bert"  # the family that is pre-trained if none is named
 
 __all__ = [
     "DEFAULT_FAMILY",

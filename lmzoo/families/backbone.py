@@ -13,29 +13,29 @@ from lmzoo.families.input_checks import check_ids
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
 from lmzoo.layers.sublayers import sublayers
-from lmzoo.presets.catalog import list_presets
+from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.loading import load_backbone, save_preset
 from lmzoo.tensor_types import Features, Tensor
 
 
 class Backbone(keras.Model):
-    """A Functional model from token features to hidden states; the part that is pre-trained.
+    """A Functional model from token features to hidden states; the part of a task that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
-    the dataclass's fields as keyword arguments; they are attributes of the model, too, such as `backbone.hidden_dim`,
-    unless a layer has the name.
+    the dataclass's fields as keyword arguments. They are also attributes of the model, such as `backbone.hidden_dim`,
+    unless a layer has the same name.
 
     Args:
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training keeps only what goes into each block, and computes the rest again in the backward pass:
+        remat: whether training keeps only the inputs of each block, and computes the rest again in the backward pass:
             about a third more work for a fraction of the memory.
         **config: the fields of `config_class`.
     """
 
     config_class: ClassVar[type]
-    causal: ClassVar[bool] = False  # whether each position sees only those up to itself
+    causal: ClassVar[bool] = False  # whether each position sees only itself and earlier ones
     lora_rank: int | None = None
     # Parts that not every backbone has, and that a task may leave untrained.
     pooler: keras.layers.Layer | None = None
@@ -52,7 +52,7 @@ class Backbone(keras.Model):
     def __init__(
         self,
         *,
-        dtype: Any = None,
+        dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
         trainable: bool = True,
         remat: bool = False,
@@ -63,7 +63,7 @@ class Backbone(keras.Model):
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {str(error).split('__init__() ')[-1]}") from None
         policy = keras.dtype_policies.get(dtype)
-        special: dict[str, keras.DTypePolicy] = {}  # of single layers, in the configuration of a quantised model
+        special: dict[str, keras.DTypePolicy] = {}  # policies of single layers of a quantised model, by path
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
             special, policy = dict(policy), policy.default_policy
         layers, inputs, outputs = self.assemble(parsed, policy)
@@ -73,7 +73,7 @@ class Backbone(keras.Model):
         for attribute, layer in layers.items():
             setattr(self, attribute, layer)
         self.trainable = trainable  # only now, so that Keras passes it on to the layers
-        # A layer that is given the map itself can be loaded, but not saved again.
+        # A layer with the map itself as its policy could be loaded, but not saved again.
         for layer in sublayers(self):
             if layer.path in special:
                 layer.dtype_policy = special[layer.path]
@@ -85,49 +85,49 @@ class Backbone(keras.Model):
         self.remat = remat
 
     def __getattr__(self, name: str) -> Any:
-        """The configuration's attributes: asked for where the model has none of that name."""
-        config = self.__dict__.get("config")  # which is not there while the model is built
+        """Looks up attributes of the configuration that the model itself does not have."""
+        config = self.__dict__.get("config")  # missing while the model is built
         if name.startswith("_") or not hasattr(config, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(config, name)
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Builds the graph: returns its layers by attribute name, its symbolic inputs and its outputs."""
+        """Builds the graph; returns its layers by attribute name, its symbolic inputs and its outputs."""
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
     def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
-        """Checks what can be checked outside of graphs, and calls the model."""
+        """Calls the model, after `check_inputs`."""
         self.check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as in a call."""
+        """The outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as by a call."""
         if isinstance(x, dict):
             self.check_inputs(x)
         return super().predict(x, *args, **kwargs)
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """For each input whose values are checked, by name, how many ids there are: 0 to one less."""
+        """The inputs whose values are checked, by name, and the number n of ids of each: they are 0 to n - 1."""
         return {}
 
     def check_inputs(self, inputs: Features) -> None:
-        """Checks that the model can be called with `inputs`; while a graph is made only their names are known.
+        """Checks that the model can be called with `inputs`; while a graph is built, only their names.
 
         Args:
-            inputs: a dict of arrays or tensors; more than the model takes do not matter.
+            inputs: a dict of arrays or tensors; inputs that the model does not take are ignored.
 
         Raises:
-            TypeError: if one is neither array nor tensor.
-            ValueError: naming an input that is missing, or an id that the model does not have and where it is.
+            TypeError: if an input is neither an array nor a tensor.
+            ValueError: naming a missing input, or an id that the model does not have and its position.
         """
         if not isinstance(inputs, dict) or not self.input.keys() <= inputs.keys():
             raise self._other_inputs(inputs)
         for name, count in self.id_counts.items():
             check_ids(name, inputs[name], count, len(self.input[name].shape))
 
-    def _other_inputs(self, inputs: Any) -> ValueError:
+    def _other_inputs(self, inputs: object) -> ValueError:
         expected, rank = ", ".join(map(repr, self.input)), max(len(x.shape) for x in self.input.values())
         shape = "(B, T, W)" if rank == 3 else "(B, T)"
         given = ", ".join(map(repr, inputs)) if isinstance(inputs, dict) else type(inputs).__name__
@@ -143,7 +143,7 @@ class Backbone(keras.Model):
         Args:
             inputs: the backbone's inputs, a dict.
             positions: int tensor (B, M).
-            outputs: what the backbone returned for the inputs, if it has been called: so that it is not called again.
+            outputs: the backbone's outputs for the inputs, if it has been called already.
 
         Returns:
             Float tensor (B, M, H).
@@ -161,7 +161,7 @@ class Backbone(keras.Model):
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
 
-        Files hold the weights with the updates added: what is loaded from them computes the same, without LoRA.
+        Files hold the weights with the updates added: a loaded model computes the same, without LoRA.
 
         Args:
             rank: int, rank of the updates.
@@ -182,7 +182,7 @@ class Backbone(keras.Model):
                 weight.trainable = False
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, dtype policies of quantised layers included, and which layers are frozen."""
+        """The constructor's arguments, including the dtype policies of quantised layers, and the frozen layers."""
         dtype = self.dtype_policy
         quantized = {layer.path: layer.dtype_policy for layer in sublayers(self) if layer.quantization_mode is not None}
         if quantized:
@@ -194,14 +194,14 @@ class Backbone(keras.Model):
             "trainable": self.trainable,
         }
         config |= {"remat": True} if self.remat else {}
-        # With LoRA everything but the updates is, and files do not hold those.
+        # With LoRA everything but the updates is frozen, and files do not hold the updates.
         if self.trainable and not self.lora_rank:
             frozen = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
             config |= {"frozen": frozen} if frozen else {}
         return config
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None) -> Self:
         """Builds a backbone from `get_config`'s output."""
         config = dict(config)
         frozen = set(config.pop("frozen", ()))
@@ -215,18 +215,16 @@ class Backbone(keras.Model):
     def from_preset(cls, preset: str | Path, load_weights: bool = True, **config_overrides: Any) -> Backbone:
         """Loads a backbone from a preset.
 
-        On `Backbone` the family is found from the preset; on a family's class the preset must be of that family.
+        `Backbone` takes presets of any family, a family's class only those of the family.
 
         Args:
             preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
             load_weights: False for the architecture with random weights.
             **config_overrides: constructor arguments to change, such as `dropout=0.2` or `dtype="bfloat16"`.
 
-        Returns:
-            The backbone.
-
         Raises:
-            ValueError: unknown name (near ones are suggested), altered or missing file, or a preset of another family.
+            ValueError: for an unknown name (similar ones are suggested), an altered or missing file, or a preset of
+                another family.
 
         Example:
 
@@ -242,14 +240,14 @@ class Backbone(keras.Model):
         """Writes the backbone as a preset: KerasHub's file layout with a manifest of checksums.
 
         Args:
-            directory: where to. A failure leaves what was there untouched.
+            directory: the directory to write. A failure leaves an existing one untouched.
             overwrite: whether an existing directory may be replaced.
         """
         save_preset(self, directory, overwrite)
 
     @classmethod
-    def list_presets(cls) -> dict[str, Any]:
-        """The presets that this class can load: name -> `lmzoo.PresetInfo`."""
+    def list_presets(cls) -> dict[str, PresetInfo]:
+        """The presets that this class can load, by name."""
         if cls is Backbone:
             return list_presets()
         name = family_of(cls).name

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lmzoo.layers.activations import get_activation
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """Shape and constants of a Transformer; the one source of validation, defaults and `get_config`.
+    """Shape and constants of a Transformer; the only source of validation, defaults and `get_config`.
 
     Attributes:
         vocabulary_size: number of token ids, V.
@@ -26,10 +26,9 @@ class EncoderConfig:
         initializer_range: standard deviation of the truncated normal initialiser.
     """
 
-    # Row of the position table that the first token gets. Where it is not 0, padding gets the row before it.
+    # Row of the position table that the first token gets. If it is not 0, padding gets the row before it.
     first_position: ClassVar[int] = 0
-    # Whether there may be a segment table.
-    has_segments: ClassVar[bool] = True
+    has_segments: ClassVar[bool] = True  # whether there may be a segment table
 
     vocabulary_size: int
     num_layers: int
@@ -49,15 +48,8 @@ class EncoderConfig:
         Raises:
             ValueError: naming the field, its value and what is allowed.
         """
-        for name in (
-            "vocabulary_size",
-            "num_layers",
-            "num_heads",
-            "hidden_dim",
-            "intermediate_dim",
-            "max_sequence_length",
-        ):
-            require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
+        require_positive(self, "vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+        require_positive(self, "max_sequence_length")
         require(is_integer(self.num_segments, 0), "num_segments", "an integer of at least 0", self.num_segments)
         allowed = self.has_segments or self.num_segments == 0
         require(allowed, "num_segments", "0, since the family has no segments", self.num_segments)
@@ -67,12 +59,18 @@ class EncoderConfig:
         get_activation(self.activation)
 
 
-def is_integer(value: Any, least: int) -> bool:
+def is_integer(value: object, least: int) -> bool:
     """Whether `value` is an int, and not a bool, of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def require(condition: Any, name: str, allowed: str, value: Any) -> None:
-    """Raises ValueError, saying what is allowed for a field, unless `condition` holds."""
+def require(condition: object, name: str, allowed: str, value: object) -> None:
+    """Raises a ValueError that says what is allowed for a field, unless `condition` holds."""
     if not condition:
         raise ValueError(f"`{name}` must be {allowed}, got {value!r}.")
+
+
+def require_positive(config: object, *names: str) -> None:
+    """Raises a ValueError unless the fields with these names are positive integers."""
+    for name in names:
+        require(is_integer(getattr(config, name), 1), name, "a positive integer", getattr(config, name))

@@ -9,7 +9,7 @@ from lmzoo.tensor_types import Tensor, Tensors
 
 
 def known_values(x: Tensor) -> np.ndarray | None:
-    """The values of `x`, or None while a graph is made."""
+    """The values of `x`, or None while a graph is built."""
     if isinstance(x, keras.KerasTensor):
         return None
     if keras.backend.backend() == "jax":
@@ -28,13 +28,13 @@ def known_values(x: Tensor) -> np.ndarray | None:
 
 
 def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
-    """Checks one of a backbone's inputs; while a graph is made, that it is a tensor.
+    """Checks one of a backbone's inputs; while a graph is built, only that it is a tensor.
 
     Args:
-        name: what it is called.
+        name: name of the input.
         ids: int array or tensor (B, T), or (B, T, W).
-        size: int, the ids are below it.
-        rank: int, axes that `ids` must have at least.
+        size: int, number of ids: they are 0 to `size` - 1.
+        rank: int, smallest number of axes.
 
     Raises:
         TypeError: if it has no shape.
@@ -47,22 +47,24 @@ def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
         return
     if values.ndim < rank:
         raise ValueError(f"`{name}` must have {rank} axes, got the shape {values.shape}.")
-    # Without an array of the same size for every comparison: a whole data set may come at once.
+    # Comparing all values would make arrays of the same size, and `ids` may be a whole data set.
     if values.size and not 0 <= values.min() <= values.max() < size:
         at = tuple(np.argwhere(~((values >= 0) & (values < size)))[0])
-        raise ValueError(f"`{name}` must be in 0..{size - 1}, got {values[at]} in row {at[0]} at position {at[1]}.")
+        raise ValueError(
+            f"`{name}` must be in 0..{size - 1}, got {values[at]} in sequence {at[0]} at position {at[1]}."
+        )
 
 
 def check_like(name: str, value: Tensors, spec: Tensors) -> None:
-    """Checks that nested tensors have the parts and shapes of others.
+    """Checks that nested tensors have an expected structure and shapes.
 
     Args:
-        name: what they are called.
+        name: name of the tensors.
         value: the tensors.
         spec: nested dicts and tuples of `keras.KerasTensor`.
 
     Raises:
-        ValueError: saying the shapes of both.
+        ValueError: with both structures of shapes.
     """
     try:
         keras.tree.assert_same_structure(keras.tree.lists_to_tuples(value), spec)

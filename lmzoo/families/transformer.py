@@ -1,4 +1,4 @@
-"""Transformers, encoders and decoders: what the families from BERT on share."""
+"""Transformers, both encoders and decoders: what the families other than ELMo share."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lmzoo.tensor_types import Features, Tensor
 
 
 class TransformerBackbone(Backbone):
-    """Embeddings, blocks and perhaps a pooler (Vaswani et al., 2017; Devlin et al., 2019).
+    """Embeddings, blocks and optionally a pooler (Vaswani et al., 2017; Devlin et al., 2019).
 
-    A family names its `config_class`, and says with class attributes where it is not like BERT:
+    A family sets `config_class`, and class attributes where it differs from BERT:
 
-    * `causal`: whether each position sees only those up to itself. The `pooled_output` of a causal model is the vector
-      of the last token, the only one that has seen the whole text.
-    * `norm`: `"post"` or `"pre"`, where the blocks have LayerNorm, see `lmzoo.layers.TransformerBlock`. With `"pre"`
-      one more follows the last block, and the last of the hidden states is what it returns.
-    * `embedding_norm`: whether the embeddings have LayerNorm.
-    * `has_pooler`: whether `pooled_output` goes through a dense layer. Causal models have none.
+    * `causal`: whether each position sees only itself and earlier ones. The `pooled_output` of a causal model is the
+      vector of the last token, the only one that sees the whole text.
+    * `norm`: `"post"` or `"pre"`, the place of LayerNorm in the blocks, see `lmzoo.layers.TransformerBlock`. With
+      `"pre"` one more LayerNorm follows the last block; its result is the last hidden state.
+    * `embedding_norm`: whether the embeddings have a LayerNorm.
+    * `has_pooler`: whether a dense layer computes `pooled_output`. Causal models have none.
     """
 
     norm: ClassVar[str] = "post"
@@ -60,7 +60,7 @@ class TransformerBackbone(Backbone):
             last = ops.maximum(ops.sum(inputs["padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
             pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last)  # (B, 1, H)
         else:
-            # The first position alone. Compiled code leaves out the outputs that a task does not use.
+            # For the first position only. Compiled code leaves out the outputs that a task does not use.
             pooled = blocks[-1](before, mask, before[:, :1])  # (B, 1, H)
             pooled = layers["final_norm"](pooled) if "final_norm" in layers else pooled
         outputs = {
@@ -74,7 +74,7 @@ class TransformerBackbone(Backbone):
     def make_embeddings(
         cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
     ) -> TransformerEmbedding:
-        """The embedding layer, of width H or another."""
+        """The embedding layer, of width H by default."""
         return TransformerEmbedding(
             config.vocabulary_size,
             width or config.hidden_dim,
@@ -107,24 +107,24 @@ class TransformerBackbone(Backbone):
         )
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Attention probabilities of every block, outside training.
+        """The attention probabilities of every block, outside of training.
 
         Args:
             inputs: the backbone's inputs, a dict of (B, T) tensors.
 
         Returns:
-            A list with one float tensor (B, heads, T, T) per block. What a token attends to sums to 1 over the real
-            tokens; in causal models over those up to itself.
+            A list with one float tensor (B, heads, T, T) per block. The probabilities of each token sum to 1 over the
+            real tokens; in causal models over itself and earlier ones.
 
         Raises:
-            ValueError: as a call of the backbone.
+            ValueError: as for a call of the backbone.
         """
         hidden_states = self(inputs)["hidden_states"]
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         return [block.attention_scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
 
     def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
-        """See `Backbone.vectors_at`. Compiled code computes the last block for these positions alone.
+        """See `Backbone.vectors_at`. Compiled code computes the last block only for these positions.
 
         Raises:
             ValueError: if the model is causal.
@@ -132,7 +132,7 @@ class TransformerBackbone(Backbone):
         if self.causal:
             raise ValueError(
                 f"`vectors_at` lets chosen positions attend to all others, but a {type(self).__name__} is causal: each "
-                "position sees only those up to itself. Take `sequence_output` at the positions instead."
+                "position sees only itself and earlier ones. Take `sequence_output` at the positions instead."
             )
         before = (self(inputs) if outputs is None else outputs)["hidden_states"][-2]  # (B, T, H)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
@@ -142,6 +142,6 @@ class TransformerBackbone(Backbone):
 
 
 def inputs_of(config: EncoderConfig) -> Features:
-    """The symbolic inputs: `token_ids`, `padding_mask` and, if segments are told apart, `segment_ids`; int32 (B, T)."""
+    """The symbolic inputs, int32 (B, T): `token_ids`, `padding_mask` and, with several segments, `segment_ids`."""
     names = ("token_ids", "padding_mask", "segment_ids")[: 3 if config.num_segments > 1 else 2]
     return {name: keras.Input((None,), dtype="int32", name=name) for name in names}

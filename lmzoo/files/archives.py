@@ -1,4 +1,4 @@
-"""Unpacking archives from untrusted sources: nothing is written outside of the folder, or grows without bounds."""
+"""Unpacks untrusted archives: nothing is written outside of the folder, and sizes are limited."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from typing import IO
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 
-# Compression hardly shrinks weights, and vocabularies to a third; the formats would allow a factor of a thousand.
+# Weights hardly compress, vocabularies to a third; the formats would allow a factor of a thousand.
 _RATIO, _ALLOWANCE = 10, 64 << 20
 _MOST_MEMBERS = 1000
 _LONGEST_HEADER = 1 << 20
 _BLOCK = 1 << 16
 
-# Its path, its size in bytes, and its content, which is None for a directory.
+# Path, size in bytes, and content, which is None for a directory.
 _Member = tuple[str, int, IO[bytes] | None]
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks an archive into an empty directory; after an error, some of the files may be there.
+    """Unpacks an archive into an empty directory; after an error, some of its files may be there.
 
     Args:
         archive: a file whose name ends in .zip, .tar.gz or .tgz.
         folder: the directory.
 
     Raises:
-        ValueError: if the archive is damaged; if it holds anything but files and directories, a path that leads out of
-            the directory, or one path twice; if it unpacks to more than 64 MiB plus 10 times its size.
+        ValueError: if the archive is damaged; if it holds anything but files and directories, a path outside of the
+            directory, or a path twice; if it unpacks to more than 64 MiB plus 10 times its size, or 1,000 entries.
         OSError: if the files cannot be written.
     """
     room = _RATIO * archive.stat().st_size + _ALLOWANCE
@@ -87,7 +87,7 @@ def _tar_members(path: Path) -> Iterator[_Member]:
 
 
 class _Metered(gzip.GzipFile):
-    """A gzip file of which at most `room` more bytes can be read: tarfile reads headers of any length into memory."""
+    """A gzip file that gives at most `room` more bytes, since tarfile reads headers of any length into memory."""
 
     room = _LONGEST_HEADER
 

@@ -23,7 +23,7 @@ def _local(path: str | os.PathLike[str]) -> Path:
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path with the same suffixes, which replaces `path` when the `with` block succeeds.
 
-    After a failure `path` is what it was, and the temporary file is gone.
+    After a failure `path` is unchanged, and the temporary file is gone.
 
     Raises:
         OSError: if the file cannot be written; FileNotFoundError if the block has not written it.
@@ -61,19 +61,19 @@ def atomic_directory(
 ) -> Iterator[Path]:
     """Yields a temporary directory, which replaces `path` when the `with` block succeeds.
 
-    After a failure `path` is what it was, and the temporary directory is gone. On Linux and macOS, old and new are
-    swapped in one step where the file system supports it: even if the process is killed, `path` is one or the other.
-    Elsewhere (on NFS, for example) there is an instant between two renames when the old directory is called
-    `.<name>.<random>.old`. A process that is killed can leave a hidden `.<name>.<random>.tmp` beside `path`.
+    After a failure `path` is unchanged, and the temporary directory is gone. On Linux and macOS, the old and the new
+    directory are swapped in one step if the file system supports it: even if the process is killed, `path` is one or
+    the other. Elsewhere (on NFS, for example) there is an instant between two renames when the old directory is called
+    `.<name>.<random>.old`. A killed process can leave a hidden `.<name>.<random>.tmp` next to `path`.
 
-    Of an existing directory only the entries in `owns` are replaced. Others (README.md, .git) are kept, unless the
-    block has written one of the same name.
+    In an existing directory only the entries in `owns` are replaced. Others (README.md, .git) are kept, unless the
+    block has written an entry of the same name.
 
     Args:
         path: the directory to write; its parents are created.
         marker: a file that every directory of this kind holds. A directory that holds other names of `owns` but not
-            this one is something else, and is not replaced.
-        owns: the names that directories of this kind may hold at their top.
+            this one is of another kind, and is not replaced.
+        owns: the names that directories of this kind may hold at the top level.
         overwrite: whether an existing directory that is not empty may be replaced.
 
     Raises:
@@ -141,7 +141,7 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swaps two directories in one step; returns False where the system or the file system cannot."""
+    """Swaps two directories in one step; returns False if the system or the file system cannot."""
     libc, swap = ctypes.CDLL(None), 2
     try:
         if sys.platform == "darwin":
@@ -153,12 +153,12 @@ def _exchange(first: Path, second: Path) -> bool:
 
 
 def _copy_mode(source: Path, to: Path) -> None:
-    if source.stat().st_mode != to.stat().st_mode:  # some file systems have only one mode, and refuse any call
+    if source.stat().st_mode != to.stat().st_mode:  # some file systems have only one mode, and refuse to set it
         shutil.copymode(source, to)
 
 
 def _sync(path: Path) -> None:
-    """Waits until the file or directory is on the disk, where the file system can tell."""
+    """Waits until the file or directory is on the disk, if the file system supports it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The cache of downloads: one directory for an archive or a set of files, either complete or not there at all."""
+"""The cache of downloads: a directory for each archive or set of files, either complete or absent."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from lmzoo.files.preset_files import MANIFEST_FILE
 
 
 def cache_directory() -> Path:
-    """Where downloads are kept: $LMZOO_CACHE, or else lmzoo/ in $XDG_CACHE_HOME or ~/.cache."""
+    """The directory of downloads: $LMZOO_CACHE, or else lmzoo/ in $XDG_CACHE_HOME or ~/.cache."""
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(os.environ.get("LMZOO_CACHE") or f"{caches}/lmzoo").expanduser().resolve()
 
 
 def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
-    """Gives a directory of the cache with these files, downloaded if they are not there yet; archives are unpacked.
+    """Returns a directory of the cache with these files; downloads them if they are not there yet, unpacks archives.
 
     Args:
-        label: what the directory's name begins with.
-        files: the name that each file gets, and where it is. One called .zip, .tar.gz or .tgz is an archive.
+        label: the beginning of the directory's name.
+        files: the files by the names that they get. Those called .zip, .tar.gz or .tgz are archives.
 
     Returns:
-        The directory; if all it holds is one folder, as archives often do, that folder.
+        The directory; if it holds nothing but one folder, as archives often do, that folder.
 
     Raises:
         ValueError: if a file is not the expected one, or an archive is damaged or not safe to unpack.
@@ -49,13 +49,13 @@ def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
             raise FileNotFoundError("It is not in the cache, and HF_HUB_OFFLINE is set.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):
-            if not folder.is_dir():  # another process may just have made it
+            if not folder.is_dir():  # another process may have made it in the meantime
                 _make(folder, files)
     return _content(folder)
 
 
 def _make(folder: Path, files: Mapping[str, RemoteFile]) -> None:
-    for unfinished in folder.parent.glob(f".{folder.name}.*.tmp"):  # by a process that was killed
+    for unfinished in folder.parent.glob(f".{folder.name}.*.tmp"):  # left by a killed process
         shutil.rmtree(unfinished)
     parts = folder.with_name(f".{folder.name}.parts")
     parts.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Downloads over HTTP: resumed after an interruption, verified, and abandoned when the server goes silent."""
+"""Downloads over HTTP: resumed after an interruption, verified, and aborted when the server goes silent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lmzoo.progress import progress_bar
 
 TIMEOUT = 10.0  # seconds that a server may be silent
 _SLOWEST = 1000  # bytes per second; a server that sends less for that long counts as silent
-_TRIES = 5  # requests for one file, as long as each brings a part of it
+_TRIES = 5  # requests for one file, as long as each of them receives a part
 _BLOCK = 1 << 16
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
@@ -38,15 +38,15 @@ class RemoteFile:
 
 
 def download(path: Path, file: RemoteFile) -> None:
-    """Downloads a file, or what an earlier attempt left to download, and verifies it.
+    """Downloads a file, or the rest that an earlier attempt left, and verifies it.
 
     Args:
-        path: where to write it. `<path>.etag` beside it records which version of the file it is.
+        path: the file to write. `<path>.etag` records which version of the file it is.
         file: the file's address, and the expected size and digest.
 
     Raises:
-        ValueError: if it is not the expected file (what was downloaded is deleted), or the address is not allowed.
-        OSError: if the server fails, is silent or too slow; what was downloaded is kept for the next attempt.
+        ValueError: if it is not the expected file (the download is then deleted), or the address is not allowed.
+        OSError: if the server fails, is silent or too slow; the downloaded part is kept for the next attempt.
     """
     for tries_left in reversed(range(_TRIES)):
         before = _size(path)
@@ -66,13 +66,13 @@ def _size(path: Path) -> int:
 
 
 def _request(path: Path, file: RemoteFile) -> None:
-    """Sends one request, for the rest of the file if a part is there, and writes the answer."""
+    """Requests the file, or its rest if a part is there, and writes the answer."""
     have, tag_file = _size(path), path.with_name(f"{path.name}.etag")
     if have and have == file.size:
         return
     headers = {"User-Agent": "lmzoo", "Accept-Encoding": "identity"}
     tag = tag_file.read_text() if tag_file.exists() else ""
-    if have and (tag or file.sha256):  # otherwise nothing would show that the file has changed since
+    if have and (tag or file.sha256):  # otherwise nothing would tell that the file has changed since
         headers |= {"Range": f"bytes={have}-", **({"If-Range": tag} if tag else {})}
     try:
         with _Session() as session, session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
@@ -112,7 +112,7 @@ def _write(answer: requests.Response, path: Path, tag_file: Path, file: RemoteFi
 
 
 class _Session(requests.Session):
-    """Sends every request, those after a redirect included, over https:// or to this machine."""
+    """Sends every request, including those after a redirect, over https:// or to this machine."""
 
     def get_adapter(self, url: str) -> requests.adapters.BaseAdapter:
         address = urlsplit(url)

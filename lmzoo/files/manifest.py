@@ -12,21 +12,21 @@ from typing import TypedDict
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, write_json
 
-# A file written so recently may change again within one tick of the file system's clock, so a check is not remembered.
+# A file younger than this may change again within one tick of the file system's clock: its check is not remembered.
 _SETTLED_NS = 2_000_000_000
 
 _verified: dict[Path, list[tuple[str, int, int, int, int]]] = {}
 
 
 class ManifestEntry(TypedDict):
-    """What a manifest says of a file: its length in bytes, and its digest as hexadecimal digits."""
+    """A manifest's entry for a file: its size in bytes, and its digest as hexadecimal digits."""
 
     size: int
     sha256: str
 
 
 def write_manifest(directory: str | os.PathLike[str]) -> None:
-    """Writes manifest.json with every file in `directory` but itself and hidden ones, replacing an earlier one.
+    """Writes manifest.json, which lists every file in `directory` except itself and hidden files.
 
     Example:
 
@@ -37,7 +37,7 @@ def write_manifest(directory: str | os.PathLike[str]) -> None:
 
     Path("my_preset").mkdir()
     Path("my_preset", "config.json").write_text("{}")
-    write_manifest("my_preset")  # also after a change on purpose
+    write_manifest("my_preset")  # again after an intended change
     verify_manifest("my_preset")  # True
     ```
     """
@@ -48,10 +48,10 @@ def write_manifest(directory: str | os.PathLike[str]) -> None:
 
 
 def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
-    """Reads what the manifest says of each file, by its path relative to the directory, with slashes.
+    """Reads the manifest's entries by their paths relative to the directory, with slashes.
 
     Raises:
-        PresetError: if it is missing or malformed, or a path in it leads out of the directory.
+        PresetError: if the manifest is missing or malformed, or a path in it leads out of the directory.
     """
     manifest, path = read_json(directory, MANIFEST_FILE), directory / MANIFEST_FILE
     files = manifest.get("files")
@@ -81,7 +81,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
         return False
     listed = read_manifest(directory)
     advice = (
-        "Fetch or save the preset again; after a change on purpose, run "
+        "Fetch or save the preset again; after an intended change, run "
         f"`lmzoo.presets.write_manifest({str(directory)!r})`."
     )
     for name, entry in listed.items():
@@ -97,7 +97,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
 
 
 def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
-    """Says how a file differs from what is known of it, as in "it has 6 bytes, not 7"; "" if it does not differ."""
+    """How a file differs from its known size and digest, such as "it has 6 bytes, not 7"; "" if it does not."""
     if size is not None and (found := path.stat().st_size) != size:
         return f"it has {found} bytes, not {size}"
     if sha256 is not None and (digest := _sha256(path)) != sha256:

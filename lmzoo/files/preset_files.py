@@ -1,8 +1,9 @@
-"""The names of the files in a preset's directory (KerasHub's layout), and reading and writing the JSON among them."""
+"""The names of the files in a preset's directory (KerasHub's layout), and functions for its JSON files."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ MANIFEST_FILE = "manifest.json"  # size and sha256 of all the others
 ASSETS_DIR = "assets"
 TOKENIZER_ASSETS_DIR = f"{ASSETS_DIR}/tokenizer"
 
-# What belongs to a preset at the top of its directory. Anything else there (README.md, .git) is the user's.
+# The entries of a preset at the top level of its directory. Anything else there (README.md, .git) is the user's.
 PRESET_ENTRIES = frozenset({
     CONFIG_FILE, METADATA_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE, TASK_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE,
     MANIFEST_FILE, ASSETS_DIR,
@@ -44,7 +45,7 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
     return value
 
 
-def write_json(directory: Path, name: str, value: dict[str, Any]) -> None:
+def write_json(directory: Path, name: str, value: Mapping[str, object]) -> None:
     """Writes `value` into the file `name` of a preset as indented JSON."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     Path(directory, name).write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The layers that the families are assembled from; each exists once."""
+"""The layers that families are assembled from."""
 
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.attention import SelfAttention, attention_probabilities

@@ -19,7 +19,7 @@ def _gelu_erf(x: Tensor) -> Tensor:
 
 
 def _gelu_and_slope(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """GELU as TensorFlow ops, with a gradient that passes over memory less often than the derived one."""
+    """GELU as TensorFlow ops, with a gradient that makes fewer passes over memory than the derived one."""
     import tensorflow as tf
 
     both = tf.math.erf(x * 0.5**0.5) + 1.0  # twice the cumulative distribution
@@ -28,7 +28,7 @@ def _gelu_and_slope(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         density = tf.exp(-0.5 * tf.square(x)) * (2 * math.pi) ** -0.5
         return upstream * (0.5 * both + x * density)
 
-    return x * 0.5 * both, gradient  # in these steps LiteRT's converter knows it
+    return x * 0.5 * both, gradient  # LiteRT's converter knows it in this form
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 
 
 # "gelu" means the exact form, as in BERT's first release and in Hugging Face configs; the tanh form has its own name.
-# The two differ by up to 4.7e-4, so a checkpoint's choice is never guessed.
+# They differ by up to 4.7e-4, so the form of a checkpoint is never guessed.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": _gelu_erf,
     "gelu_tanh": _gelu_tanh,

@@ -1,4 +1,4 @@
-"""Multi-head self-attention over right-padded batches, in both directions or causal, with a cache if need be.
+"""Multi-head self-attention over right-padded batches, bidirectional or causal, optionally with a cache.
 
 Letters in shape comments: B batch, T positions of the keys, S positions of the queries, N heads, D width of a
 head, H = N·D hidden width.
@@ -20,17 +20,17 @@ from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor
 
-# Large enough that exp() of a masked score is exactly 0 beside any real one, small enough that a sequence without real
+# Large enough that exp() of a masked score is exactly 0 next to any real one, small enough that a sequence without real
 # keys stays finite (its softmax is then uniform).
 _MASKED = -1e9
-# Below what padding has, so that a position that sees nothing else sees nothing of what comes later either.
+# Lower than the scores of padding, so that a position with nothing but padding before it does not see later ones.
 _LATER = 2 * _MASKED
-_WIDEST_JOINED = 1024  # columns of a projection whose kernels are joined into one
+_WIDEST_JOINED = 1024  # widest projection whose kernels are joined into one
 
 # Keys and values of a sequence's positions: two float (B, N, T, D).
 Cache: TypeAlias = tuple[Tensor, Tensor]
 
-# Kernels and biases of projections that need not be joined in every call: see `joined_projections`.
+# Kernels and biases that were joined beforehand, by their projections: see `joined_projections`.
 _JOINED: contextvars.ContextVar[dict[tuple[keras.layers.Dense, ...], list[Tensor]] | None] = contextvars.ContextVar(
     "joined", default=None
 )
@@ -57,15 +57,15 @@ def attention_by_length(
 ) -> Tensor:
     """`jax.nn.dot_product_attention` by sequence lengths, which needs no bias tensor (JAX backend only).
 
-    Lengths describe a mask only if all its padding is at the right; for any other mask the ordinary form is taken, at
-    run time, so that the result is right for every mask.
+    Lengths describe a mask only if all padding is on the right. Any other mask is recognised at run time, and handled
+    by the ordinary form, so the result is right for every mask.
 
     Args:
-        query: float tensor (B, N, S, D), S being T or fewer positions; T if `causal`.
+        query: float tensor (B, N, S, D), where S is at most T; exactly T if `causal`.
         key: float tensor (B, N, T, D).
         value: float tensor (B, N, T, D).
         padding_mask: bool tensor (B, T), True at real tokens.
-        causal: whether each position sees only those up to itself.
+        causal: whether each position sees only itself and earlier ones.
         implementation: as in `jax.nn.dot_product_attention`.
 
     Returns:
@@ -76,7 +76,7 @@ def attention_by_length(
 
     lengths = jnp.sum(padding_mask, axis=1, dtype=jnp.int32)  # (B,)
     right_padded = jnp.all(padding_mask == (jnp.arange(padding_mask.shape[1]) < lengths[:, None]))
-    right_padded &= jnp.all(lengths > 0)  # kernels need not be finite for a sequence without keys
+    right_padded &= jnp.all(lengths > 0)  # kernels may return NaN for a sequence without keys
 
     def by_length(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))  # (B, T, N, D)
@@ -100,12 +100,12 @@ def attention_probabilities(
         query: float tensor (B, N, S, D).
         key: float tensor (B, N, T, D).
         padding_mask: bool tensor (B, T), True at real tokens.
-        positions: for causal attention int tensor (S,), where among the T positions each query stands: it sees none
-            that comes later. None for no such limit.
+        positions: int tensor (S,), for causal attention: the position of each query among the T; it does not see later
+            ones. None for attention in both directions.
 
     Returns:
-        Tensor (B, N, S, T) of the query's dtype. Padding enters as a (B, 1, 1, T) bias, causality as an (S, T) bias:
-        nothing of shape (B, S, T) is made for them.
+        Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias and causality as an (S, T)
+        bias, so no tensor of shape (B, S, T) is made.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
@@ -114,13 +114,13 @@ def attention_probabilities(
     if positions is not None:
         later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1)  # (S, T)
         scores = scores + ops.cast(ops.where(later, _LATER, 0.0), "float32")
-    # Keras' softmax warns where there is but one key.
+    # Keras' softmax warns if there is only one key.
     probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
     return ops.cast(probabilities, query.dtype)
 
 
 def _transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """`ops.transpose`; as integers in exported graphs, since oneDNN takes 0.1 ms for the smallest array of floats."""
+    """`ops.transpose`; in exported graphs as integers, since oneDNN takes 0.1 ms for even the smallest float array."""
     if not _JOINED.get():
         return ops.transpose(x, axes)
     import tensorflow as tf
@@ -137,17 +137,17 @@ class SelfAttention(keras.layers.Layer):
         hidden_dim: int, H; a multiple of `num_heads`.
         dropout: float, rate for the attention probabilities in training.
         initializer_range: float, standard deviation of the kernels' truncated normal initialiser.
-        mask: what a position does not see. `"padding"`: padding only, as in an encoder. `"causal"`: padding and all
-            positions after its own, as in a decoder (Radford et al., 2018).
+        mask: what is hidden from a position. `"padding"`: only padding, as in an encoder. `"causal"`: padding and all
+            later positions, as in a decoder (Radford et al., 2018).
 
     Call arguments:
         inputs: float (B, T, H).
         padding_mask: bool (B, T), True at real tokens.
         queries: optional float (B, S, H), the vectors of `inputs` whose results are wanted; not in causal attention,
-            which has to know their positions.
-        cache, index: in causal attention, keys and values of T positions, see `empty_cache`, and an int, or int
-            tensor (), the position of the first of `inputs`. Then `inputs` is float (B, S, H), S new positions, whose
-            keys and values are put into the cache; they see what stands in it before them.
+            which would have to know their positions.
+        cache, index: in causal attention, keys and values of T positions, see `empty_cache`, and an int or int
+            tensor (), the position of the first of `inputs`. Then `inputs` is float (B, S, H) with S new positions.
+            Their keys and values are put into the cache, and they see what it holds before them.
 
     Returns float (B, T, H), or (B, S, H) with `queries`; with `cache`, float (B, S, H) and the new cache.
 
@@ -201,7 +201,7 @@ class SelfAttention(keras.layers.Layer):
         self.built = True
 
     def _heads(self, x: Tensor, *layers: keras.layers.Dense) -> list[Tensor]:
-        """The outputs of `layers` for `x` (B, T, H), split into heads: (B, N, T, D) each."""
+        """The outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D)."""
         rows = as_rows(x)  # (B·T, H)
         special = any(layer.lora_enabled or layer.quantization_mode is not None for layer in layers)
         if beforehand := (_JOINED.get() or {}).get(layers):
@@ -210,7 +210,7 @@ class SelfAttention(keras.layers.Layer):
         elif special or self.hidden_dim > _WIDEST_JOINED:
             projected = ops.concatenate([layer(rows) for layer in layers], axis=1)  # (B·T, layers·H)
         else:
-            # One product is faster than several of a layer's width, until copying the kernels costs more than it saves.
+            # One wide product is faster than several narrow ones, until copying the kernels costs more than it saves.
             kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
             projected = ops.matmul(rows, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
         shape = (*ops.shape(x)[:2], len(layers), self.num_heads, self.hidden_dim // self.num_heads)
@@ -226,20 +226,22 @@ class SelfAttention(keras.layers.Layer):
         index: int | Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
-        """Attends to what each position may see, from every position or from `queries`.
+        """Attends from every position, or from `queries`, to what it may see.
 
         Raises:
-            ValueError: for `queries` of causal attention, and for `cache` of any other, without `index`, or with less
-                room than the new positions need. (Where `index` is a tensor only the shapes are checked.)
+            ValueError: for `queries` in causal attention; for a `cache` in attention that is not causal, without
+                `index`, or with too little room for the new positions. (If `index` is a tensor, only the shapes are
+                checked.)
         """
+        if cache is not None:
+            self._check_cache(inputs, cache, index)
         positions = None
         if self.mask == "causal":
             if queries is not None:
-                raise ValueError("Causal attention takes no `queries`: it would not know what comes after them.")
-            positions = ops.arange(ops.shape(inputs)[1])  # (T,)
-        if cache is not None:
-            self._check_cache(inputs, cache, index)
-            positions = positions + index  # (S,)
+                raise ValueError("Causal attention takes no `queries`: it would not know which positions follow them.")
+            positions = ops.arange(ops.shape(inputs)[1])  # (S,)
+            if cache is not None:
+                positions = positions + index  # (S,)
         if queries is None:
             queries = inputs
             query, key, value = self._heads(inputs, self.query, self.key, self.value)  # (B, N, T, D)
@@ -269,11 +271,11 @@ class SelfAttention(keras.layers.Layer):
             raise ValueError(f"{new} positions from {first} on do not fit into a cache of {room}.")
 
     def empty_cache(self, batch: int, length: int) -> Cache:
-        """A cache in which nothing stands yet, for `call`.
+        """An empty cache for `call`.
 
         Args:
             batch: int, B.
-            length: int, T, how many positions it has room for.
+            length: int, T, the number of positions that it has room for.
 
         Returns:
             Keys and values, each float (B, N, T, D), zeros.
@@ -282,7 +284,7 @@ class SelfAttention(keras.layers.Layer):
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
-        """The attention probabilities, (B, N, T, T), that `call` would use outside training."""
+        """The attention probabilities, (B, N, T, T), that `call` uses outside of training."""
         query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
         positions = ops.arange(ops.shape(inputs)[1]) if self.mask == "causal" else None
         return attention_probabilities(query, key, padding_mask, positions)
@@ -294,11 +296,10 @@ class SelfAttention(keras.layers.Layer):
         queries_shape: Shape | None = None,
         cache_shape: tuple[Shape, Shape] | None = None,
     ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
-        """The shape of the queries, and that of the cache, if there is one."""
+        """The shape of the queries, and that of the cache if there is one."""
         return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -311,15 +312,15 @@ class SelfAttention(keras.layers.Layer):
 
 @contextlib.contextmanager
 def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
-    """Joins kernels once and not in every call, for functions that are traced in the context (TensorFlow only).
+    """Joins kernels once, rather than in every call, for functions traced in this context (TensorFlow only).
 
-    Such functions read copies of the weights as they are now; quantised layers stay as they are.
+    These functions read copies of the current weights. Quantised layers are not joined.
 
     Args:
         layers: the attention layers whose projections are joined.
 
     Yields:
-        The copies, `tf.Variable`s, which have to be kept as long as the functions.
+        The copies, `tf.Variable`s, which must be kept as long as the functions.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""A recurrent encoder on top of a backbone, as tasks on ELMo have."""
+"""A recurrent encoder on top of a backbone, as used by tasks on ELMo."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 from keras import ops
 
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.rows import width_of
 from lmzoo.tensor_types import Shape, Tensor
 
 _MULTIPLIER = 0x01000193  # of the FNV hash
-_PAD_WORD = 261  # ELMo's character after a word's end: it must not count, since such columns may be missing
+_PAD_WORD = 261  # ELMo's character after a word's end: it must not affect the hash, since such columns may be missing
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class HashedWordEmbedding(keras.layers.Layer):
-    """A trainable vector for each word that needs no vocabulary: words that share a hash share a vector.
+    """Trainable word vectors without a vocabulary: words with the same hash share a vector.
 
     Args:
         buckets: int, number of vectors.
@@ -41,7 +42,7 @@ class HashedWordEmbedding(keras.layers.Layer):
     def call(self, ids: Tensor) -> Tensor:
         """Looks up the words."""
         if len(ids.shape) == 3:
-            # Powers of the multiplier in 32 bits, for as many columns as ELMo has; products wrap around as in C.
+            # Powers of the multiplier in 32 bits, one for each column of ELMo's words; products wrap around as in C.
             powers = [pow(_MULTIPLIER, i, 1 << 32) for i in range(1, 51)]
             powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
             ids = ops.sum((ids - _PAD_WORD) * powers, axis=2) & 0x7FFFFFFF  # (B, T)
@@ -52,7 +53,6 @@ class HashedWordEmbedding(keras.layers.Layer):
         return (*ids_shape[:2], self.embedding_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {**super().get_config(), "buckets": self.buckets, "embedding_dim": self.embedding_dim}
 
 
@@ -63,7 +63,7 @@ class BiLSTMEncoder(keras.layers.Layer):
     Args:
         units: int, U, width of each direction.
         embedding_dim: int, width of the task's own word vectors.
-        buckets: int, how many of them there are.
+        buckets: int, their number.
         dropout: float, rate on the LSTMs' input and output in training.
 
     Call arguments: `sequence` float (B, T, H), `ids` int32 (B, T) or (B, T, W), `padding_mask` (B, T). Returns float
@@ -78,17 +78,15 @@ class BiLSTMEncoder(keras.layers.Layer):
         policy = self.dtype_policy
         self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
-        # cuDNN's choice would switch XLA off, on CPUs, too. Without the name, those of the weights would depend on how
-        # many LSTMs there were before.
+        # The option for cuDNN switches XLA off, even on CPUs. Without the name, the names of the weights would depend
+        # on how many LSTMs were made before.
         lstm = keras.layers.LSTM(units, return_sequences=True, use_cudnn=False, dtype=policy, name="lstm")
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
 
-    def build(
-        self, sequence_shape: Shape, ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
-    ) -> None:
+    def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Creates the table and the LSTMs."""
         self.word_embedding.build(ids_shape)
-        self.lstm.build((*sequence_shape[:-1], sequence_shape[-1] + self.word_embedding.embedding_dim))
+        self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.word_embedding.embedding_dim))
         self.built = True
 
     def call(self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
@@ -96,17 +94,14 @@ class BiLSTMEncoder(keras.layers.Layer):
         x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
         mask = ops.cast(padding_mask, "bool")
         x = self.lstm(self.dropout(x, training=training), mask=mask, training=training)  # (B, T, 2U)
-        # Zero at padding. (A product also rids the tensor of Keras' own mask, which the next layers do not take.)
+        # Zero at padding. (The product also removes Keras' own mask, which the next layers do not support.)
         return self.dropout(x * ops.cast(mask, x.dtype)[:, :, None], training=training)
 
-    def compute_output_shape(
-        self, sequence_shape: Shape, ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
-    ) -> Shape:
+    def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape) -> Shape:
         """The result's shape, which JAX cannot derive while W is unknown."""
         return (*sequence_shape[:-1], 2 * self.units)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "units": self.units,

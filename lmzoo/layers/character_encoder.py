@@ -1,4 +1,4 @@
-"""Vectors of words from their characters.
+"""Word vectors from characters.
 
 Letters in shape comments: N words, W characters of a word, E width of a character, F filters, P width of a word.
 """
@@ -12,13 +12,14 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
+from lmzoo.layers.rows import width_of
 from lmzoo.tensor_types import Shape, Tensor
 
 
 def zero_first(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
-    """`initializer` for a table whose first row, which belongs to no token, is zero."""
+    """`initializer` for a table whose first row, which stands for padding, is zero."""
 
-    def initialize(shape: Shape, dtype: str) -> Tensor:
+    def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
         return ops.pad(initializer((shape[0] - 1, *shape[1:]), dtype=dtype), [[1, 0], [0, 0]])
 
     return initialize
@@ -37,7 +38,7 @@ class Highway(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         """Creates the two transforms."""
-        width = input_shape[-1]
+        width = width_of(input_shape)
         self.carry, self.transform = (
             keras.layers.Dense(
                 width,
@@ -68,18 +69,18 @@ class CharacterEncoder(keras.layers.Layer):
 
     https://arxiv.org/abs/1508.06615
 
-    On TensorFlow a call outside of a graph encodes each different word once, and none of the columns that are padding
-    of all of them; with `layer.dedupe = True` a graph does, too. XLA cannot compile that.
+    On TensorFlow a call outside of a graph encodes each distinct word once, and skips columns that hold padding in all
+    words. With `layer.dedupe = True` a graph does so, too; XLA cannot compile that.
 
     Args:
-        num_characters: int, number of symbols; 0, of which words of padding consist, gets a vector of zeros.
+        num_characters: int, number of symbols; the symbol 0, which fills words of padding, has a vector of zeros.
         embedding_dim: int, E.
         filters: pairs of int, (width, count), of the convolutions. The counts' sum is F.
-        output_dim: int, P. If it is F there is no projection.
+        output_dim: int, P. If it equals F there is no projection.
         num_highway: int, number of highway layers.
         activation: str, of the convolutions, see `get_activation`.
         max_characters: int, the full width of a word.
-        padding: int, the symbol that fills a word up. Like others it has a vector, and the convolutions see it.
+        padding: int, the symbol that pads a word. Like others it has a vector, and the convolutions see it.
 
     Call argument: `inputs` int32 (N, W); columns at the end that hold nothing but `padding` may be missing. Returns
     float (N, P).
@@ -139,7 +140,7 @@ class CharacterEncoder(keras.layers.Layer):
     def call(self, inputs: Tensor) -> Tensor:
         """Encodes words."""
         widest = max(width for width, _ in self.filters)
-        # The widest filter sees a window of nothing but padding, as it does in words padded to their full width.
+        # Let the widest filter see a window of nothing but padding, as it does in words padded to their full width.
         words = ops.pad(inputs, [[0, 0], [0, widest]], constant_values=self.padding)[:, : self.max_characters]
         if not self._dedupes():
             return self._encode(words)
@@ -161,7 +162,7 @@ class CharacterEncoder(keras.layers.Layer):
         characters = ops.take(ops.cast(self.embedding, self.compute_dtype), words, axis=0)  # (N, W, E)
         activation, features = get_activation(self.activation), []
         for (width, count), kernel, bias in zip(self.filters, self.kernels, self.biases, strict=True):
-            # A product with all windows: faster than a convolution under XLA, as fast elsewhere.
+            # One product with all windows is faster than a convolution under XLA, and as fast elsewhere.
             windows = ops.shape(characters)[1] - width + 1
             seen = ops.concatenate([characters[:, i : i + windows] for i in range(width)], axis=2)
             seen = ops.reshape(seen, (-1, width * self.embedding_dim))  # (N * windows, width * E)
@@ -178,7 +179,6 @@ class CharacterEncoder(keras.layers.Layer):
         return (input_shape[0], self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "num_characters": self.num_characters,

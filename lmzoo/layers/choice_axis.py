@@ -1,4 +1,4 @@
-"""Choices of an example as sequences of a batch, and back.
+"""Turns the choices of examples into sequences of a batch, and their scores back.
 
 Letters: B examples, C choices, T positions.
 """
@@ -12,12 +12,12 @@ from keras import ops
 
 from lmzoo.tensor_types import Shape, Tensor
 
-ABSENT = -30_000.0  # below all that heads return; its softmax is 0 and, in float16, too, it is finite
+ABSENT = -30_000.0  # below any score of a head: its softmax is 0. Finite in float16, too.
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MergeChoices(keras.layers.Layer):
-    """Each choice of each example as a sequence of its own.
+    """Makes each choice of each example a sequence of its own.
 
     Call argument: `x` (B, C, ...). Returns (B·C, ...).
     """
@@ -27,14 +27,14 @@ class MergeChoices(keras.layers.Layer):
         return ops.reshape(x, (-1, *ops.shape(x)[2:]))
 
     def compute_output_spec(self, x: Tensor) -> keras.KerasTensor:
-        """The result's shape, which cannot be derived while several axes are open; ids stay ids."""
+        """The result's shape, which cannot be derived while several axes are unknown, and the dtype of `x`."""
         examples, choices, *rest = x.shape
         return keras.KerasTensor((None if examples is None or choices is None else examples * choices, *rest), x.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SplitChoices(keras.layers.Layer):
-    """Scores of sequences as scores of each example's choices; -30,000 for a choice that is all padding.
+    """Arranges the scores of sequences by example and choice; a choice that is all padding gets -30,000.
 
     Call arguments: `scores` float (B·C, 1), `padding_mask` int or bool (B, C, T). Returns float32 (B, C).
     """
@@ -48,5 +48,5 @@ class SplitChoices(keras.layers.Layer):
         return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)
 
     def compute_output_shape(self, scores_shape: Shape, padding_mask_shape: Shape) -> Shape:
-        """The result's shape, which cannot be derived while several axes are open."""
+        """The result's shape, which cannot be derived while several axes are unknown."""
         return padding_mask_shape[:2]

@@ -1,4 +1,4 @@
-"""Dropout that draws 16 random bits an element instead of a 32-bit float."""
+"""Dropout that draws 16 random bits per element instead of a 32-bit float."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEVELS = 1 << 16
 
 
 def _random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
-    """Uniform uint16 of the given shape, two to each random word; None where the backend has no cheap way."""
+    """Uniform uint16 values of a shape, two from each random word; None if the backend has no cheap way."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -36,9 +36,8 @@ def _random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
 class Dropout(keras.layers.Layer):
     """Zeroes elements with probability `rate` and scales the rest by `1 / (1 - rate)` (Srivastava et al., 2014).
 
-    An element is dropped where 16 random bits, read as an integer, lie below a threshold. The rate is therefore
-    rounded to a multiple of 2^-16 and the scale is the inverse of the rounded keep probability, so the expectation is
-    exact.
+    An element is dropped where 16 random bits, read as an integer, are below a threshold. The rate is therefore rounded
+    to a multiple of 2^-16. The scale is the inverse of the rounded keep probability, so the expectation is exact.
 
     Args:
         rate: float in [0, 1), the share of elements to drop in training.
@@ -83,5 +82,4 @@ class Dropout(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -21,16 +21,16 @@ class TransformerEmbedding(keras.layers.Layer):
         vocabulary_size: int, V.
         hidden_dim: int, H.
         max_sequence_length: int, longest sequence in tokens.
-        num_segments: int, rows of the segment table; 0 for none, and with 1 every token gets that row.
+        num_segments: int, rows of the segment table; with 1 every token gets that row, with 0 there is no table.
         dropout: float, rate after the normalisation.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
         first_position: int, row of the position table that the first token gets. If it is not 0, padding gets the row
-            before it and real tokens are counted (RoBERTa: 2, as fairseq numbers positions from its padding id).
-        normalize: bool, whether the sum goes through LayerNorm. (GPT's does not: Radford et al., 2018.)
+            before it and only real tokens are counted (RoBERTa: 2, as fairseq numbers positions from its padding id).
+        normalize: bool, whether LayerNorm is applied to the sum. (GPT does without: Radford et al., 2018.)
 
-    Call arguments: `token_ids` int (B, T); if there are several segments `segment_ids` int (B, T); and if
-    `first_position` is not 0 `padding_mask` int (B, T). Returns float (B, T, H).
+    Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
+    (B, T) if `first_position` is not 0. Returns float (B, T, H).
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class TransformerEmbedding(keras.layers.Layer):
         """Embeds `token_ids`.
 
         Raises:
-            ValueError: if sequences are longer than the position table. (TensorFlow's graphs of open shapes raise an
-                error of their own, and so does torch, whose symbolic shapes are made-up numbers. JAX would give NaN.)
+            ValueError: if sequences are longer than the position table. (JAX would return NaN. TensorFlow's graphs of
+                unknown shape raise an error of their own, and so does torch, whose symbolic shapes are made up.)
         """
         length = ops.shape(token_ids)[1]
         known = isinstance(length, int) and keras.backend.backend() != "torch"
@@ -107,10 +107,9 @@ class TransformerEmbedding(keras.layers.Layer):
             )
         x = self.token_embedding(token_ids)  # (B, T, H)
         x = x + self.position_embedding(self._positions(length, padding_mask))  # + (T, H) or (B, T, H)
-        if self.num_segments == 1:
-            x = x + self.segment_embedding(ops.zeros((1,), "int32"))  # + (1, H)
-        elif self.num_segments:
-            x = x + self.segment_embedding(segment_ids)  # + (B, T, H)
+        if self.segment_embedding is not None:
+            segments = ops.zeros((1,), "int32") if self.num_segments == 1 else segment_ids
+            x = x + self.segment_embedding(segments)  # + (1, H) or (B, T, H)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         return self.dropout(x, training=training)
@@ -128,7 +127,6 @@ class TransformerEmbedding(keras.layers.Layer):
         return (*token_ids_shape, self.hidden_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,

@@ -11,23 +11,23 @@ from lmzoo.layers.activations import get_activation
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
-from lmzoo.layers.rows import as_rows
+from lmzoo.layers.rows import as_rows, width_of
 from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ClassificationHead(keras.layers.Layer):
-    """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1); perhaps one more in between.
+    """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
 
-    With an activation: dropout, dense (H, H), activation, dropout, linear layer (Liu et al., 2019). It stands for the
-    pooler that RoBERTa and DistilBERT lack.
+    With an activation: dropout, dense (H, H), activation, dropout, linear layer (Liu et al., 2019). The dense layer
+    takes the place of the pooler that RoBERTa and DistilBERT lack.
 
     Args:
         num_classes: int, C.
         dropout: float, rate on the vectors before each dense layer in training.
         initializer_range: float, standard deviation of the truncated normal initialiser.
-        activation: str or None, of the layer in between, see `lmzoo.layers.get_activation`; None for no such layer.
-        input_dropout: bool, whether the pooled vector is dropped from, too (not in DistilBERT).
+        activation: str, of the dense layer, see `lmzoo.layers.get_activation`; None for no such layer.
+        input_dropout: bool, whether dropout is applied to the pooled vector, too (not in DistilBERT).
 
     Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
     """
@@ -56,7 +56,7 @@ class ClassificationHead(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         """Creates the dense layers."""
         if self.activation:
-            self.dense = self._dense(input_shape[-1], "dense")
+            self.dense = self._dense(width_of(input_shape), "dense")
             self.dense.build(input_shape)
         self.logits.build(input_shape)
         self.built = True
@@ -73,7 +73,6 @@ class ClassificationHead(keras.layers.Layer):
         return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -89,7 +88,7 @@ class MaskedLMHead(keras.layers.Layer):
     """Vocabulary logits: dense, activation, LayerNorm, the transposed word table, a bias (Devlin et al., 2019).
 
     Args:
-        token_embedding: `keras.layers.ReversibleEmbedding` of V rows and width E, shared with the backbone.
+        token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone.
         activation: str, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
@@ -139,7 +138,6 @@ class MaskedLMHead(keras.layers.Layer):
         return keras.KerasTensor((*vectors.shape[:-1], self.token_embedding.input_dim), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "token_embedding": keras.layers.serialize(self.token_embedding),
@@ -188,5 +186,4 @@ class SpanHead(keras.layers.Layer):
         return keras.KerasTensor((*sequence.shape[:-1], 2), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {**super().get_config(), "initializer_range": self.initializer_range}

@@ -15,9 +15,9 @@ _skipped = ContextVar("skipped", default=False)
 
 @contextmanager
 def skip_initial_values() -> Iterator[None]:
-    """Weights that are made in here hold anything, and must be assigned before they are used.
+    """Leaves weights uninitialised that are created in this context: they must be assigned before they are used.
 
-    To draw millions of values takes longer than to load others over them.
+    Drawing millions of values takes longer than loading the values that replace them.
     """
     token = _skipped.set(True)
     try:
@@ -28,7 +28,7 @@ def skip_initial_values() -> Iterator[None]:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """Keras' initializer, which draws from a normal distribution cut at two standard deviations; it can be skipped.
+    """Keras' initializer, a normal distribution cut off at two standard deviations; see `skip_initial_values`.
 
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """
@@ -39,7 +39,7 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
 
 def _unset(shape: Shape, dtype: str | None) -> Tensor:
-    """A tensor of any values. On TensorFlow it takes no memory before it is written to, as one of zeros would."""
+    """A tensor of arbitrary values. On TensorFlow, unlike zeros, it takes no memory before it is written to."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""LSTMs with a projection, both directions in one loop.
+"""LSTMs with a projection; one loop runs both directions.
 
 Letters in shape comments: T steps, B sequences, P width of inputs and outputs, D width of the memory.
 """
@@ -21,19 +21,19 @@ DIRECTIONS = ("forward", "backward")
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BidirectionalLSTM(keras.layers.Layer):
-    """For each direction an LSTM with clipped memory and a clipped projection of its output (Sak et al., 2014).
+    """An LSTM for each direction, with a clipped memory and a clipped projection of its output (Sak et al., 2014).
 
     https://arxiv.org/abs/1402.1128
 
     Args:
         memory_dim: int, D.
-        output_dim: int, P, also the inputs' width. If it is D there is no projection, nor is the output clipped.
+        output_dim: int, P, also the inputs' width. If it equals D, the output is neither projected nor clipped.
         cell_clip: float, bound of the memory, or None.
         projection_clip: float, bound of the projected output, or None.
 
     Call arguments: `forward` and `backward`, float (T, B, P), time first, each in the order in which it is read;
-    `state`, for each of the two the memory (B, D) and the output (B, P) to start from. Returns the outputs of both,
-    float (T, B, P), and their memories, float (T, B, D), through which no gradient flows.
+    `state`, the memory (B, D) and the output (B, P) that each direction starts from. Returns the outputs of both
+    directions, float (T, B, P), and their memories, float (T, B, D), through which no gradient flows.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class BidirectionalLSTM(keras.layers.Layer):
         projection_clip: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)  # or the memory would be rounded, too
+        super().__init__(autocast=False, **kwargs)  # otherwise the memory would be rounded, too
         self.memory_dim = memory_dim
         self.output_dim = output_dim
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
 
     def build(self, forward_shape: Shape, backward_shape: Shape | None = None, state_shape: Tensors = None) -> None:
-        """Creates each direction's weights; rows of a kernel: input, output; columns: gates i, j (candidate), f, o."""
+        """Creates each direction's weights. Rows of a kernel: input, output. Columns: gates i, j (candidate), f, o."""
         shapes = {"kernel": (2 * self.output_dim, 4 * self.memory_dim), "bias": (4 * self.memory_dim,)}
         if self.memory_dim != self.output_dim:
             shapes["projection"] = (self.memory_dim, self.output_dim)
@@ -71,14 +71,13 @@ class BidirectionalLSTM(keras.layers.Layer):
     def call(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
         """Runs both directions."""
         arguments: list[Tensor] = []
-        forget = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # what starts by remembering, in no checkpoint
+        forget = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # a bias that checkpoints do not hold
         for inputs, parts, (memory, output) in zip((forward, backward), self.parts, state, strict=True):
             kernel, bias, *projection = (ops.cast(part, self.compute_dtype) for part in parts)
             inputs, output = (ops.cast(x, self.compute_dtype) for x in (inputs, output))
-            # What does not depend on the step before is computed for all steps at once.
-            gates = ops.matmul(as_rows(inputs), kernel[: self.output_dim]) + (
-                bias + ops.cast(forget, bias.dtype)
-            )  # (T * B, 4D)
+            # What does not depend on the previous step is computed for all steps at once.
+            bias = bias + ops.cast(forget, bias.dtype)  # (4D,)
+            gates = ops.matmul(as_rows(inputs), kernel[: self.output_dim]) + bias  # (T * B, 4D)
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
             arguments += [gates, kernel[self.output_dim :], memory, output, *projection]
         results = tuple(_recurrence(self.cell_clip, self.projection_clip)(*arguments))
@@ -86,17 +85,16 @@ class BidirectionalLSTM(keras.layers.Layer):
 
     @property
     def memory_dtype(self) -> str:
-        """What the memory is kept in: float32 where the rest has 16 bits, since a sentence's rounding errors add up."""
+        """The memory's dtype: float32 where the rest has 16 bits, since rounding errors add up over a sentence."""
         return "float32" if self.compute_dtype in ("float16", "bfloat16") else self.compute_dtype
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Outputs in the compute dtype, memories in theirs."""
+        """Outputs in the compute dtype, memories in `memory_dtype`."""
         memory = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
         return outputs, tuple(keras.KerasTensor(memory, self.memory_dtype) for _ in DIRECTIONS)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "memory_dim": self.memory_dim,
@@ -107,12 +105,12 @@ class BidirectionalLSTM(keras.layers.Layer):
 
 
 def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Callable[..., tuple[Tensors, Tensors]]:
-    """The loop over time.
+    """The loop over time, as a function.
 
-    A function of flat arguments, for each direction the gates' inputs, the recurrent kernel, memory, output and, if
-    there is one, the projection. It returns both directions' outputs (T, B, P), then their memories (T, B, D).
+    Its arguments are, for each direction, the gates' inputs, the recurrent kernel, the memory, the output and, if there
+    is one, the projection. It returns both directions' outputs (T, B, P), then their memories (T, B, D).
 
-    It has a gradient of its own, as the derived one adds to the kernels' gradients, which are large, at every step.
+    It has a gradient of its own, since the derived one adds to the large gradients of the kernels at every step.
     """
 
     def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
@@ -136,7 +134,7 @@ def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Calla
         results = scan(step, start, tuple(stream[0] for stream in streams))[1]
         outputs, memories = ([result[k] for result in results] for k in (0, 1))
 
-        def gradient(*upstream: Tensor, **_: Any) -> tuple[Tensor, ...]:
+        def gradient(*upstream: Tensor, **_: object) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradients of all results, JAX a tuple of them.
             upstream = upstream[0] if len(upstream) == 1 else upstream
             found = _recurrence_gradient(streams, results, upstream[:2], cell_clip, projection_clip)
@@ -144,7 +142,7 @@ def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Calla
 
         return (*outputs, *memories), gradient
 
-    if keras.backend.backend() == "torch":  # whose autograd runs no loop twice
+    if keras.backend.backend() == "torch":  # whose autograd does not run a loop a second time
         return lambda *arguments: run(*arguments)[0]
     return ops.custom_gradient(run)
 
@@ -152,17 +150,17 @@ def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Calla
 def _recurrence_gradient(
     streams: Tensors, results: Tensors, upstream: Tensor, cell_clip: float | None, projection_clip: float | None
 ) -> list[list[Tensor]]:
-    """Gradients of the outputs alone: the memories are state, from which none comes."""
-    before = []  # the step, (T, B, D) and (T, B, P)
+    """The gradients of the outputs alone: the memories are state, which passes none on."""
+    before = []  # memory (T, B, D) and output (T, B, P) before each step
     for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
         before.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
     hidden, xs = [], []
-    # What does not depend on the step behind is computed for all steps at once.
+    # What does not depend on the following step is computed for all steps at once.
     for (outputs, memories, (i, j, f, o)), d_outputs, (earlier, _) in zip(results, upstream, before, strict=True):
         squashed = ops.tanh(memories)
         hidden.append(o * squashed)  # (T, B, D)
         slopes = (j * i * (1 - i), i * (1 - j * j), earlier * f * (1 - f), squashed * o * (1 - o))
-        slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of i, j, f by the memory and of o by what it lets out
+        slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of the memory by i, j and f, and of the output by o
         xs.append((outputs, memories, f, o * (1 - squashed * squashed), slopes, d_outputs))
     start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
     transposed = [[ops.transpose(kernel) for kernel in (stream[1], *stream[4:])] for stream in streams]
@@ -199,10 +197,10 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
 
 
 def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
-    """The gradient of `_clip`, from its result."""
+    """The gradient through `_clip`, given its result."""
     return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """Sum over steps and sequences of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
+    """The sum over steps and sequences of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
     return ops.matmul(ops.transpose(as_rows(a)), as_rows(b))

@@ -9,15 +9,15 @@ from keras import ops
 
 from lmzoo.tensor_types import Tensor
 
-_LEAST_LENGTH = 1e-6  # that a vector is divided by
+_LEAST_LENGTH = 1e-6  # shorter vectors are divided by this
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LayerNorm(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis (Ba et al., 2016), computed in float32 at least.
 
-    The values are Keras'. On TensorFlow, which does not fuse what it derives, forward and backward pass take three
-    quarters of the time.
+    The values are Keras'. On TensorFlow, which does not fuse the gradient it derives, forward and backward pass take
+    three quarters of the time.
 
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
@@ -48,8 +48,8 @@ class LayerNorm(keras.layers.LayerNormalization):
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             scaled = upstream * gamma  # (..., H)
             dx = inverse * (scaled - mean(scaled) - normal * mean(scaled * normal))
-            rows = list(range(x.shape.rank - 1))
-            return dx, tf.reduce_sum(upstream * normal, rows), tf.reduce_sum(upstream, rows)
+            axes = list(range(x.shape.rank - 1))
+            return dx, tf.reduce_sum(upstream * normal, axes), tf.reduce_sum(upstream, axes)
 
         return normal * gamma + beta, gradient
 
@@ -57,13 +57,13 @@ class LayerNorm(keras.layers.LayerNormalization):
 def unit_vectors(x: Tensor) -> Tensor:
     """Vectors divided by their lengths.
 
-    `keras.ops.normalize` has gradients that are NaN where a vector is zero.
+    The gradients of `keras.ops.normalize` are NaN where a vector is zero.
 
     Args:
         x: float (..., H).
 
     Returns:
-        Float32 (..., H); zeros stay zeros.
+        Float32 (..., H); a vector of zeros stays zero.
     """
     x = ops.cast(x, "float32")
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)

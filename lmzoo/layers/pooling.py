@@ -1,4 +1,4 @@
-"""Pooling: from a sequence of vectors to one of them, to some, to their mean or to their maximum."""
+"""Pooling: the first of a sequence's vectors, chosen ones, their mean or their maximum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmzoo.tensor_types import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class FirstTokenPooler(keras.layers.Layer):
-    """tanh(W·h₀ + b) of the first position's vector: BERT's pooler (Devlin et al., 2019).
+    """tanh(W·h₀ + b) for the first position's vector h₀: BERT's pooler (Devlin et al., 2019).
 
     Args:
         hidden_dim: int, H.
@@ -50,7 +50,6 @@ class FirstTokenPooler(keras.layers.Layer):
         return (sequence_shape[0], self.hidden_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "hidden_dim": self.hidden_dim,
@@ -105,7 +104,7 @@ class GatherPositions(keras.layers.Layer):
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
         """Gathers them."""
         batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
-        # One flat gather: its gradient is one scatter.
+        # One flat gather, whose gradient is one scatter.
         flat = as_rows(sequence)  # (B·T, H)
         rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
         return ops.take(flat, rows, axis=0)

@@ -1,4 +1,4 @@
-"""Rematerialization: computing again in the backward pass instead of keeping (Chen et al., 2016).
+"""Rematerialization: computing activations again in the backward pass instead of keeping them (Chen et al., 2016).
 
 https://arxiv.org/abs/1604.06174
 """
@@ -16,7 +16,7 @@ from lmzoo.tensor_types import Tensor
 def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """`function(*inputs)`; only the inputs are kept for the backward pass, which computes the rest again.
 
-    `keras.remat` alone would draw the dropout of the second time anew on TensorFlow, and cannot draw any on JAX.
+    With `keras.remat` alone the second computation would draw other dropout masks on TensorFlow, and fail on JAX.
 
     Args:
         layer: the layer whose variables and seeds the function uses; it changes no other variables.
@@ -25,7 +25,7 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inpu
     """
     weights = layer.trainable_variables
     others, seeds = layer.non_trainable_variables, seeds_of(layer)
-    # On TensorFlow `v.value` is the variable itself, and seeds move on before the second time.
+    # On TensorFlow `v.value` is the variable itself, and seeds change before the second computation.
     fixed = [(v, ops.copy(v.value)) for v in others]
 
     after: list[Tensor] = []
@@ -35,7 +35,7 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inpu
         with keras.StatelessScope(state_mapping=[*zip(weights, values, strict=True), *fixed]) as scope:
             result = function(*arguments)
         after[:] = [scope.get_current_value(v) for v in seeds]
-        # JAX lets nothing out of here but results, TensorFlow's loops cannot take results without a gradient.
+        # On JAX only results may leave this function; on TensorFlow results without a gradient break loops.
         return (result,) if keras.backend.backend() == "tensorflow" else (result, *after)
 
     result, *returned = keras.remat(run)(*(ops.copy(v.value) for v in weights), *inputs)

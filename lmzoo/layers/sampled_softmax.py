@@ -1,4 +1,4 @@
-"""The softmax over a large vocabulary, in training over a sample of it.
+"""The softmax over a large vocabulary; in training over a sample of it.
 
 Letters in shape comments: V words of the vocabulary, S words of the sample, P width of a vector, N vectors.
 """
@@ -11,14 +11,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.layers.rows import as_rows
+from lmzoo.layers.rows import as_rows, width_of
 from lmzoo.tensor_types import Shape, Tensor
 
 _NEVER = -1e9  # a logit whose probability is 0 in float32
 
 
 def log_uniform(ranks: Tensor, vocabulary_size: int) -> Tensor:
-    """ln((r + 2) / (r + 1)) / ln(V + 1), about the share of the word of rank r in a text (Zipf's law).
+    """ln((r + 2) / (r + 1)) / ln(V + 1): about the share of a text that is the word of rank r (Zipf's law).
 
     Args:
         ranks: int (n,), from 0 for the most frequent word.
@@ -31,12 +31,12 @@ def log_uniform(ranks: Tensor, vocabulary_size: int) -> Tensor:
 
 
 def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, Tensor]:
-    """Draws different words from the log-uniform distribution.
+    """Draws words from the log-uniform distribution, without replacement.
 
-    Each word is given a time of arrival, exponentially distributed with its probability as the rate, and the first
-    ones are taken: the same as to draw one after the other and to draw again what was drawn already. If the next word
-    would have come at time t, then a word was taken with probability 1 - exp(-p t). Terms divided by that add up, on
-    average, to the sum over all words (Cohen and Kaplan, 2007, "Summarizing data using bottom-k sketches").
+    Each word gets a time of arrival, exponentially distributed with its probability p as the rate, and the first words
+    are taken. This is the same as drawing one word after the other, and again where a word was drawn already. If the
+    next word would arrive at time t, each word was taken with probability 1 - exp(-p t). Terms divided by that add up,
+    on average, to the sum over all words (Cohen and Kaplan, 2007, "Summarizing data using bottom-k sketches").
 
     Args:
         vocabulary_size: int, V.
@@ -44,21 +44,21 @@ def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, 
         seed: int or `keras.random.SeedGenerator`.
 
     Returns:
-        Ranks int32 (S,), those that came first in front, and t, float32.
+        Ranks, int32 (S,), in the order of arrival, and t, float32.
     """
     probabilities = log_uniform(ops.arange(vocabulary_size), vocabulary_size)  # (V,)
     uniform = keras.random.uniform((vocabulary_size,), seed=seed)
-    earliest, ranks = ops.top_k(ops.log1p(-uniform) / probabilities, count + 1)  # of the times, negative
+    earliest, ranks = ops.top_k(ops.log1p(-uniform) / probabilities, count + 1)  # of the negative times
     return ops.cast(ranks[:-1], "int32"), -earliest[-1]
 
 
 def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
-    """Logarithm of the probability that a word is drawn; see `draw_words`.
+    """The logarithm of the probability that a word is drawn; see `draw_words`.
 
     Args:
         ranks: int (n,).
         vocabulary_size: int, V.
-        time: what `draw_words` returned.
+        time: the second result of `draw_words`.
 
     Returns:
         Float32 (n,).
@@ -68,15 +68,15 @@ def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Te
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SampledSoftmax(keras.layers.Layer):
-    """Log-probabilities of words by a softmax, in training among a sample of the vocabulary.
+    """Log-probabilities of words under a softmax; in training over a sample of the vocabulary.
 
-    The sample is shared by the whole batch. The logarithms of the expected counts are subtracted from the logits, and
-    a sampled word is no rival where it is the target (Jean et al., 2015, https://arxiv.org/abs/1412.2007). The ids must
-    be ranks by frequency, 0 for the most frequent word.
+    The whole batch shares a sample. The logarithms of the expected counts are subtracted from the logits, and a sampled
+    word does not compete with itself where it is the target (Jean et al., 2015, https://arxiv.org/abs/1412.2007). The
+    ids must be ranks by frequency, 0 for the most frequent word.
 
     Args:
         vocabulary_size: int, V.
-        num_sampled: int, S; if it is not below V, the softmax is always over all words.
+        num_sampled: int, S; if it is V or more, the softmax is always over all words.
         seed: optional int; makes the sequence of samples reproducible.
 
     Call arguments: `vectors` float (..., P); `targets` int (...), -1 where there is none. Returns float32 (...), 0
@@ -109,7 +109,7 @@ class SampledSoftmax(keras.layers.Layer):
 
     def build(self, vectors_shape: Shape, targets_shape: Shape | None = None) -> None:
         """Creates a vector and a bias for each word."""
-        width = vectors_shape[-1]
+        width = width_of(vectors_shape)
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.kernel = self.add_weight(shape=(self.vocabulary_size, width), initializer=initializer, name="kernel")
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
@@ -129,13 +129,13 @@ class SampledSoftmax(keras.layers.Layer):
             results = chosen - ops.logsumexp(logits, axis=1)
         return ops.reshape(ops.where(targets >= 0, results, 0.0), shape)
 
-    def among(self, vectors: Tensor, targets: Tensor, sample: tuple[Tensor, Tensor], time: Tensor) -> Tensor:
-        """Log-probabilities among each target itself and a sample of words.
+    def among(self, vectors: Tensor, targets: Tensor, sample: Tensor, time: Tensor) -> Tensor:
+        """Log-probabilities of the targets, each among itself and a sample of words.
 
         Args:
             vectors: float (N, P).
             targets: int (N,).
-            sample: int (S,), what `draw_words` drew.
+            sample: int (S,), the words that `draw_words` drew.
             time: its second result.
 
         Returns:
@@ -159,7 +159,6 @@ class SampledSoftmax(keras.layers.Layer):
         return keras.KerasTensor(targets.shape, "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,

@@ -10,7 +10,7 @@ from keras import ops
 
 from lmzoo.tensor_types import Shape, Tensor
 
-# layer_norm -> what is added to the variance; None for no normalisation
+# What each `layer_norm` adds to the variance; None for no normalisation.
 EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}
 
 
@@ -20,21 +20,21 @@ class ScalarMix(keras.layers.Layer):
 
     https://arxiv.org/abs/1802.05365
 
-    With `layer_norm`, a layer is first normalised by one mean and one variance over all features of all the positions
-    that the mask calls real: over the whole batch, so that the result of a sequence depends on the others. The original
-    implementation leaves the sentence markers out of the mask and adds 1e-12 to the variance, AllenNLP leaves them in
-    and adds 1e-13. Positions of padding are mixed like others: mask the result.
+    With `layer_norm`, each layer is first normalised by one mean and one variance over all features of all real
+    positions of the batch, so the result of a sequence depends on the others. The original implementation leaves the
+    sentence markers out of the mask and adds 1e-12 to the variance; AllenNLP keeps them and adds 1e-13. Padding is
+    mixed like other positions: mask the result.
 
     Args:
         layer_norm: None, `"bilm_tf"` or `"allennlp"`.
-        l2_coefficient: float, the penalty's weight: this times the sum of the squared scalars is added to the loss.
-        parameters: the scalars, one float for each layer, if they and gamma (1) are not to be trained.
+        l2_coefficient: float; the sum of the squared scalars times this is added to the loss.
+        parameters: fixed values of the scalars, one float for each layer; gamma is then 1, and nothing is trained.
 
-    Call arguments: `layers`, a list or tuple of float (B, T, H), and `padding_mask`, bool or int (B, T), needed with
-    `layer_norm` only. Returns float (B, T, H). A list of the last layer alone is scaled by gamma.
+    Call arguments: `layers`, a list or tuple of float (B, T, H), and `padding_mask`, bool or int (B, T), needed only
+    with `layer_norm`. Returns float (B, T, H). A single layer is scaled by gamma.
 
     Raises:
-        ValueError: for another `layer_norm`, a missing mask, or as many parameters as there are not layers.
+        ValueError: for an unknown `layer_norm`, a missing mask, or a number of parameters other than that of layers.
 
     Example:
 
@@ -79,7 +79,7 @@ class ScalarMix(keras.layers.Layer):
             raise ValueError("ScalarMix with `layer_norm` needs `padding_mask`.")
         if self.l2_coefficient:
             self.add_loss(self.l2_coefficient * ops.sum(ops.square(ops.cast(self.scalars, "float32"))))
-        # One layer: Keras' softmax warns where there is but one entry.
+        # Keras' softmax warns if there is only one entry.
         scalars = ops.cast(self.scalars, "float32")
         weights = ops.softmax(scalars) if len(layers) > 1 else ops.ones_like(scalars)
         weights = ops.cast(self.gamma, "float32") * weights  # (layers,)
@@ -101,7 +101,6 @@ class ScalarMix(keras.layers.Layer):
         return layers_shape[0]
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "layer_norm": self.layer_norm,

@@ -1,4 +1,4 @@
-"""One loop over the first axis, for layers that repeat a step."""
+"""A loop over the first axis, for layers that repeat a step."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def scan(
 ) -> tuple[Tensors, Tensors]:
     """Runs `carry, y = f(carry, x)` along the first axis of `xs`, with the semantics of `jax.lax.scan`.
 
-    It compiles to one copy of `f` on TensorFlow, where `keras.ops.scan` loses its gradients under `jit_compile=True`,
-    and on JAX. Values and gradients are the same eagerly, in graphs and under XLA.
+    On TensorFlow and JAX it compiles to one copy of `f`. (On TensorFlow `keras.ops.scan` loses its gradients under
+    `jit_compile=True`.) Values and gradients are the same eagerly, in graphs and under XLA.
 
     Args:
         f: the step, a pure function. On JAX random seeds must be drawn outside of it.
-        init: structure of tensors, the first carry. Every later one must have its shapes and dtypes.
-        xs: structure of tensors (n, ...), of which a step gets slices (...), or None: then every `x` is None.
+        init: structure of tensors, the first carry. Every later carry must have the same shapes and dtypes.
+        xs: structure of tensors (n, ...), of which each step gets the slices (...); None for steps whose `x` is None.
         length: n, an int or an int32 scalar tensor; needed only if `xs` is None.
-        reverse: whether to start from the last slice; a `y` is stored where its `x` was.
+        reverse: whether to start from the last slice; each `y` is stored at the index of its `x`.
 
     Returns:
         The last carry, and the `y`s stacked: a structure of tensors (n, ...), or None if steps return None.
@@ -50,7 +50,7 @@ def scan(
     if backend == "jax":
         import jax
 
-        # Outside of `jit`, `jax.lax.scan` would compile anew at every call.
+        # Outside of `jit`, `jax.lax.scan` would compile at every call.
         if any(isinstance(leaf, jax.core.Tracer) for leaf in _leaves((init, xs))):
             return jax.lax.scan(f, init, xs, length=length, reverse=reverse)
     if length is None:
@@ -64,7 +64,7 @@ def scan(
 
 
 def _map(function: Callable[..., Tensors], *structures: Tensors) -> Tensors:
-    """`function` of each leaf, as in JAX, where None is none."""
+    """Applies `function` to each leaf; None is not a leaf, as in JAX."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *structures)
 
 
@@ -84,16 +84,16 @@ def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse:
 
     def step(carry: Tensors, x: Tensor) -> tuple[Tensors, Tensors]:
         after, y = f(carry, x)
-        # What is known of the shapes holds for every step.
+        # Every step keeps the known shapes of the carry.
         after = _map(lambda new, old: tf.ensure_shape(new, old.shape), after, carry)
         return after, _map(tf.convert_to_tensor, y)
 
-    # Traced once more than it is used: storage for the results must exist before the loop.
+    # One extra trace: the storage for the results must exist before the loop.
     first = _map(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), xs)
     same = _map(lambda c: tf.TensorSpec(c.shape, c.dtype), init)
     specs = tf.function(step, autograph=False).get_concrete_function(same, first).structured_outputs[1]
     stored = [tf.TensorArray(y.dtype, length, element_shape=y.shape) for y in _leaves(specs)]
-    # Reading from an array, not x[i], whose gradient is as large as x at every step.
+    # Read from a TensorArray: the gradient of x[i] would be as large as x at every step.
     inputs = _map(lambda x: tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x), xs)
 
     def body(i: Tensor, carry: Tensors, stored: Tensors) -> tuple[Tensor, Tensors, Tensors]:

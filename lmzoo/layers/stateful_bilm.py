@@ -1,11 +1,12 @@
-"""A bidirectional language model that goes on, in every sequence, where the previous batch ended.
+"""A bidirectional language model that continues each sequence where the previous batch ended.
 
 Letters in shape comments: B sequences, T steps, W characters of a word, P width of a word.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import keras
 from keras import ops
@@ -14,27 +15,41 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.tensor_types import Tensor, Tensors
 
 
+class LanguageModel(Protocol):
+    """The language model of `StreamedBiLM`: an encoder of words and stacks of LSTMs, such as ELMo's `BiLM`."""
+
+    encoder: Callable[[Tensor], Tensor]
+
+    def stacks(
+        self, forward: Tensor, backward: Tensor, lengths: Tensor, state: Tensors, training: bool
+    ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
+        """Runs the LSTMs of both directions: returns each layer's outputs, and the state after them."""
+
+    def state_spec(self, batch: int | None = None) -> Tensors:
+        """Shapes and dtypes of a state of `batch` sequences."""
+
+
 class StreamedBiLM(keras.layers.Layer):
     """The last layer's outputs of a language model that reads two streams of words, one in each direction.
 
     The LSTMs' state after each sequence is kept in variables, one set for training and one for everything else. They
-    are not weights, and files do not hold them. Gradients end where a batch begins.
+    are not weights and are not saved. Gradients stop at the beginning of a batch.
 
     Args:
-        bilm: the language model: its `encoder` makes vectors of words, its `stacks` are the LSTMs of both directions.
+        bilm: the language model.
         dropout: float, rate on the outputs.
 
-    Call arguments: `ids`, int32 (B, T, 2, W) characters or (B, T, 2) ids, on the last axis but W what is read forward
-    and what is read backward, each in the order of reading; `goes_on` int32 (B,), 1 for sequences that continue those
-    of the previous batch, 0 for those that begin with zeros. Returns two float (B, T, P), forward and backward: what
-    each step knows of the word after it.
+    Call arguments: `ids`, int32 (B, T, 2, W) characters or (B, T, 2) ids; the axis of length 2 holds the words that are
+    read forward and those that are read backward, each in the order of reading; `goes_on` int32 (B,), 1 for sequences
+    that continue those of the previous batch, 0 for those that start from zeros. Returns two float (B, T, P), forward
+    and backward: the vectors that predict the word after each step.
     """
 
-    def __init__(self, bilm: Any, dropout: float, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # or the memory would be rounded
+    def __init__(self, bilm: LanguageModel, dropout: float, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)  # otherwise the memory would be rounded
         self.bilm = bilm
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="output_dropout")
-        self._memories = _Memory(), _Memory()  # of anything else, of training
+        self._memories = _Memory(), _Memory()  # for everything else, for training
         self.built = True
 
     @property
@@ -42,21 +57,21 @@ class StreamedBiLM(keras.layers.Layer):
         """All variables, the state included."""
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
-    def make_room(self, rows: int, training: bool) -> bool:
-        """Makes room for the state of `rows` sequences; in larger batches the others always begin with zeros.
+    def make_room(self, count: int, training: bool) -> bool:
+        """Makes room for the state of `count` sequences; in larger batches the others always start from zeros.
 
         Args:
-            rows: int, number of sequences.
-            training: whether in training.
+            count: int, number of sequences.
+            training: whether the room is for training.
 
         Returns:
-            Whether there was less room before: functions that were compiled then do not know the new variables.
+            Whether there was less room before. Functions that were compiled before do not use the new variables.
         """
         memory = self._memories[training]
-        if rows <= memory.rows:
+        if count <= memory.count:
             return False
-        memory.rows = rows
-        memory.state = keras.tree.map_structure(_zeros_like, self.bilm.state_spec(rows))
+        memory.count = count
+        memory.state = keras.tree.map_structure(_zeros_like, self.bilm.state_spec(count))
         return True
 
     def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
@@ -65,7 +80,7 @@ class StreamedBiLM(keras.layers.Layer):
         batch, steps = ops.shape(ids)[:2]
         words = self.bilm.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[3:])))
         words = ops.transpose(ops.reshape(words, (batch, steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
-        goes_on = goes_on[: memory.rows, None]
+        goes_on = goes_on[: memory.count, None]
 
         def before(stored: Tensors) -> Tensor:
             stored = ops.convert_to_tensor(stored)[:batch]
@@ -76,7 +91,7 @@ class StreamedBiLM(keras.layers.Layer):
         if memory.state is not None:
             for stored, new in zip(memory.variables, keras.tree.flatten(after), strict=True):
                 new = ops.concatenate([ops.cast(new, stored.dtype), ops.convert_to_tensor(stored)[batch:]])
-                stored.assign(ops.reshape(new[: memory.rows], stored.shape))
+                stored.assign(ops.reshape(new[: memory.count], stored.shape))
         return tuple(self.dropout(ops.transpose(x, (1, 0, 2)), training=training) for x in outputs[-1])
 
     def compute_output_spec(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
@@ -87,9 +102,9 @@ class StreamedBiLM(keras.layers.Layer):
 
 
 class _Memory:
-    """The state of all sequences, as variables, which Keras would save if they were an attribute of the layer."""
+    """The state of all sequences, as variables that Keras would save if they were an attribute of the layer."""
 
-    rows = 0
+    count = 0
     state: Tensors = None
 
     @property

@@ -1,4 +1,4 @@
-"""The Transformer block, with its LayerNorms after the residual sums or before the sublayers."""
+"""The Transformer block, with LayerNorm after the residual sums or before the sublayers."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class TransformerBlock(keras.layers.Layer):
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
         mask: `"padding"` or `"causal"`, see `SelfAttention`.
-        norm: `"post"` or `"pre"`, where LayerNorm stands.
+        norm: `"post"` or `"pre"`, the place of LayerNorm.
 
-    Call arguments: those of `SelfAttention`, which returns the shapes that a block returns. With `queries` the last
-    block of an encoder computes no more vectors than are wanted.
+    Call arguments and shapes of the results are those of `SelfAttention`. With `queries`, the last block of an encoder
+    computes only the vectors that are wanted.
 
-    With `block.remat = True` training keeps nothing between a block's inputs and its outputs, and computes it again in
-    the backward pass: see `lmzoo.models.Backbone`.
+    With `block.remat = True`, training keeps only a block's inputs and outputs, and computes the rest again in the
+    backward pass: see `lmzoo.models.Backbone`.
     """
 
     remat = False
@@ -142,7 +142,7 @@ class TransformerBlock(keras.layers.Layer):
         return x if cache is None else (x, cache)
 
     def attention_scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
-        """The attention probabilities, (B, heads, T, T), that `call` would use outside training."""
+        """The attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
         if self.norm == "pre":
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
         return self.attention.scores(inputs, padding_mask)
@@ -158,7 +158,6 @@ class TransformerBlock(keras.layers.Layer):
         return self.attention.compute_output_shape(inputs_shape, padding_mask_shape, queries_shape, cache_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "num_heads": self.attention.num_heads,

@@ -1,4 +1,4 @@
-"""Which presets there are, and the directory behind each name or handle."""
+"""The list of presets, and the directory behind each name or handle."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class PresetInfo:
         licence: licence of the weights.
         shipped: whether it came with the library.
         description: one sentence.
-        handle: where its files are: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if they are on
-            this machine.
+        handle: the source of its files: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if they are
+            on this machine.
     """
 
     name: str
@@ -48,8 +48,8 @@ class PresetInfo:
 def list_presets() -> dict[str, PresetInfo]:
     """Lists the presets that `from_preset` knows by name: shipped ones, those in LMZOO_PRESETS, and published ones.
 
-    The environment variable LMZOO_PRESETS names directories laid out as `<family>/<name>/`, separated as in PATH. A
-    preset there cannot take the name of a shipped one, and one that is not readable is left out with a warning.
+    The environment variable LMZOO_PRESETS names directories with the layout `<family>/<name>/`, separated as in PATH. A
+    shipped preset takes precedence over one of the same name there. An unreadable preset is left out with a warning.
 
     Example:
 
@@ -75,14 +75,14 @@ def list_presets() -> dict[str, PresetInfo]:
 
 
 def resolve(preset: str | os.PathLike[str]) -> Path:
-    """Finds the directory that a preset's name, handle or path stands for; downloads it if need be, checks nothing.
+    """Finds the directory of a preset's name, handle or path; downloads it if necessary, but does not check it.
 
     Args:
         preset: as for `open_preset`.
 
     Raises:
-        PresetError: unknown name (near ones are suggested), no such directory, or a download that failed.
-        TypeError: neither a string nor a path.
+        PresetError: for an unknown name (similar ones are suggested), a missing directory, or a failed download.
+        TypeError: for anything but a string or a path.
     """
     if not isinstance(preset, (str, os.PathLike)):
         raise TypeError(f"A preset is a name, a handle or a path, got {preset!r:.60} ({type(preset).__name__}).")
@@ -100,19 +100,19 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
 
 
 def open_preset(preset: str | os.PathLike[str]) -> Path:
-    """Gives the directory of a preset, downloaded if need be and checked against its manifest.
+    """Returns the directory of a preset, downloaded if necessary and checked against its manifest.
 
-    The check is made once per process, and again after a file has changed.
+    The check is made once per process, and again if a file has changed.
 
     Args:
         preset: a name in `list_presets()`; `hf://org/name[@revision]`;
             `kaggle://owner/model/framework/variation[/version]`; `https://host/path/name.zip` (.tar.gz, .tgz); or the
-            path of a directory. A known name wins over a directory of that name: write `./name` for the directory.
+            path of a directory. A known name takes precedence over a directory: write `./name` for the directory.
 
     Raises:
-        PresetError: unknown name (near ones are suggested), a download that failed, or a file that is missing,
+        PresetError: for an unknown name (similar ones are suggested), a failed download, or a file that is missing,
             truncated or altered.
-        TypeError: neither a string nor a path.
+        TypeError: for anything but a string or a path.
     """
     directory = resolve(preset)
     verify_once(directory)
@@ -120,14 +120,14 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
 
 
 def _shipped_root(package: Path = _PACKAGE) -> Path:
-    """Tells where shipped presets are: inside the package in a wheel, at the top of the repository in a clone."""
+    """The directory of shipped presets: inside the package in a wheel, at the top of the repository in a clone."""
     inside, repository = package / "shipped", package.parents[1]
     # Without the second condition an installed package would look at site-packages/presets, which is not ours.
     return repository / "presets" if not inside.is_dir() and (repository / "pyproject.toml").is_file() else inside
 
 
 def _directories() -> dict[str, Path]:
-    """Finds the presets on this machine, by name; hidden directories are unfinished ones."""
+    """The directories of the presets on this machine, by name; hidden ones are unfinished."""
     more = [Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root]
     found: dict[str, Path] = {}
     for root in [_shipped_root(), *more]:
@@ -138,7 +138,7 @@ def _directories() -> dict[str, Path]:
 
 
 def _published() -> dict[str, PublishedPreset]:
-    """Reads published.json: the presets that can be downloaded by name."""
+    """The presets that can be downloaded by name, from published.json."""
     return cast(dict[str, PublishedPreset], read_json(_PACKAGE, "published.json"))
 
 

@@ -1,4 +1,4 @@
-"""Downloading presets: from Hugging Face and Kaggle with their own clients, from web servers into our cache."""
+"""Downloads presets: from Hugging Face and Kaggle with their own clients, from web servers into our cache."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from lmzoo.files.download import TIMEOUT as _TIMEOUT
 from lmzoo.files.download import RemoteFile
 from lmzoo.files.manifest import mismatch
 
-_PATIENCE = 1.0  # seconds before we check that a client's server can be reached
+_PATIENCE = 1.0  # seconds until we check whether a client's server can be reached
 _KAGGLE = "https://www.kaggle.com"
 
-# Copies of the weights for other frameworks, which would multiply the download, and what training leaves beside them.
+# Copies of the weights for other frameworks, which would multiply the download, and files left over from training.
 _NOT_READ = [
     "*.bin", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.gguf", "*.tflite", "*.mlmodel", "tf_model.h5",
     "coreml/*", "onnx/*", "openvino/*", "optimizer.pt", "scaler.pt", "scheduler.pt", "*.pth", "checkpoint-*/*",
     "runs/*", ".gitattributes",
 ]  # fmt: skip
-# PyTorch's weights, for repositories without any of the others.
+# PyTorch's weights, only for repositories without other ones.
 _PICKLED, _OTHERS = ["pytorch_model*.bin"], ["*.safetensors", "*.weights.h5"]
 
 
 class PublishedFile(TypedDict, total=False):
-    """What is known of a file of a published preset: its size, its digest, and its address if it has one of its own."""
+    """What is known about a file of a published preset: its size, its digest, and its address if it has its own."""
 
     url: str
     size: int
@@ -46,9 +46,9 @@ class PublishedFile(TypedDict, total=False):
 class PublishedPreset(TypedDict, total=False):
     """An entry of published.json.
 
-    From `family` to `description` the fields are those of a preset's metadata.json. `revision` belongs to a Hugging
-    Face repository, `size` and `sha256` to an archive. Of `files`, by name, those with a `url` are downloaded from
-    there instead of an archive; the others are verified.
+    The fields from `family` to `description` are those of a preset's metadata.json. `revision` is for Hugging Face
+    repositories, `size` and `sha256` are for archives. `files` holds files by name: those with a `url` are downloaded
+    from there instead of an archive; the others are verified.
     """
 
     family: str
@@ -65,15 +65,15 @@ class PublishedPreset(TypedDict, total=False):
 
 
 def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
-    """Gives the directory with the files of a preset, downloaded unless they are in a cache.
+    """Returns the directory with the files of a preset, downloaded unless they are in a cache.
 
     Args:
         handle: `hf://org/name[@revision]`, `kaggle://owner/model/framework/variation[/version]`, or the address of an
             archive, `https://host/path/name.zip`, `.tar.gz` or `.tgz`.
-        published: what is known of the preset; any field may be missing.
+        published: what is known about the preset; any field may be missing.
 
     Raises:
-        PresetError: for any failure, saying what was tried, why it failed and what to do.
+        PresetError: for any failure; says what was tried, why it failed and what to do.
     """
     scheme, _, name = handle.partition("://")
     entry = published or {}
@@ -127,7 +127,7 @@ def _download_hf(handle: str) -> str:
         )
         folder = Path(snapshot(ignore_patterns=_NOT_READ, revision=revision or None))
         if (folder / "config.json").exists() and not any(any(folder.glob(pattern)) for pattern in _OTHERS):
-            # A snapshot's folder has the name of its commit, and asking for the same patterns finds it offline, too.
+            # The folder is named after the snapshot's commit. The same patterns find it offline, too.
             return snapshot(allow_patterns=_PICKLED, revision=folder.name)
         return str(folder)
 
@@ -163,13 +163,13 @@ _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
 
 
 def _while_reachable(download: Callable[[], str], server: str) -> str:
-    """Runs a hub's client, however long it takes, if its server can be reached.
+    """Runs a hub's client, for as long as it takes, provided that its server can be reached.
 
     The clients send some requests without a time limit and repeat others for half a minute. Without a network, or
-    behind a firewall that drops packets, one would wait for minutes or forever.
+    behind a firewall that drops packets, they would take minutes or never return.
 
     Raises:
-        ConnectionError: if neither the client has finished soon, nor does the server answer a request of ours.
+        ConnectionError: if the client does not finish soon and the server does not answer a request of ours.
     """
     downloading: Future[str] = Future()
 
@@ -179,14 +179,14 @@ def _while_reachable(download: Callable[[], str], server: str) -> str:
         except BaseException as error:
             downloading.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()  # one of an executor would keep the process alive
+    threading.Thread(target=run, daemon=True).start()  # an executor's thread would keep the process alive
     if not wait([downloading], _PATIENCE).done:
         try:
             requests.head(server, timeout=_TIMEOUT)
         except requests.exceptions.SSLError:
             pass  # the server is there, and the client may know its certificate
         except (requests.ConnectionError, requests.Timeout) as error:
-            broken_off = isinstance(error.args[0], urllib3.exceptions.ProtocolError)  # by a server that is there
-            if not broken_off and not downloading.done():
+            answered = isinstance(error.args[0], urllib3.exceptions.ProtocolError)  # a server cut the connection
+            if not answered and not downloading.done():
                 raise ConnectionError(f"{server} cannot be reached ({type(error).__name__}).") from error
     return downloading.result()

@@ -1,8 +1,8 @@
-"""What every family and every task must hold: the conformance kit.
+"""The conformance kit: checks that every family and every task must pass.
 
 A check is a function that raises `AssertionError`. Those in `FAMILY_CHECKS` take a `Family`, those in `TASK_CHECKS` a
-task's class and a family. Models and tokenizer are built from the family's record (`Family.tiny`), so a family that
-lives outside of this package is tested like those within:
+task's class and a family. Models and tokenizers are built from the family's record (`Family.tiny`), so a family
+outside of this package is tested like those in it:
 
 ```python
 import pytest
@@ -21,7 +21,7 @@ def test_classifier(check):
     check(TextClassifier, FAMILY)
 ```
 
-The tokenizer's `of_words` makes its vocabulary; `tiny` should hold distinct primes, so that no swapped axes pass.
+The tokenizer's `of_words` makes its vocabulary. `tiny` should hold distinct primes, so that swapped axes are found.
 """
 
 from lmzoo.testing.checks import (

@@ -7,7 +7,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -16,6 +15,7 @@ from keras import ops
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family
 from lmzoo.tasks import Task
+from lmzoo.tensor_types import Tensors
 from lmzoo.testing.exported_answers import TOLERANCE, assert_answers_agree, assert_same
 from lmzoo.testing.other_backend import ask_other_backend, compiles_each_operation, train_and_predict
 from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
@@ -24,14 +24,15 @@ from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, ti
 
 
 def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Padded inputs and where their tokens are real, bool (B, T).
+    """Padded inputs, and where their tokens are real, bool (B, T).
 
-    What stands at padding is not zero, since it must not matter, unless it is the zero that makes it padding.
+    The values at padding must not matter, so they are not zero, except where zero is what marks padding.
     """
     preprocessor = tiny_preprocessor(family)
     encoded = preprocessor.encode(tiny_texts())
     width = int(encoded.lengths.max()) + extra_width
-    features, real = preprocessor.features(encoded, np.arange(len(encoded)), width), _real(encoded.lengths, width)
+    features = preprocessor.features(encoded, np.arange(len(encoded)), width)
+    real = np.arange(width) < encoded.lengths[:, None]  # (B, T)
     if "padding_mask" in features:
         for name, values in features.items():
             if name != "padding_mask":
@@ -39,24 +40,20 @@ def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarra
     return features, real
 
 
-def _real(lengths: np.ndarray, width: int) -> np.ndarray:
-    return np.arange(width) < lengths[:, None]
-
-
-def _blank(features: dict[str, np.ndarray], row: int) -> None:
-    """Makes a row all padding."""
+def _blank(features: dict[str, np.ndarray], index: int) -> None:
+    """Makes a sequence all padding."""
     for values in [features["padding_mask"]] if "padding_mask" in features else features.values():
-        values[row] = 0
+        values[index] = 0
 
 
-def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, Any]:
+def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, Tensors]:
     if compiles_each_operation():
         return backbone.predict_on_batch(features)
     outputs = backbone({name: ops.convert_to_tensor(values) for name, values in features.items()})
     return keras.tree.map_structure(ops.convert_to_numpy, dict(outputs))
 
 
-def _close(actual: Any, expected: Any, what: str, tolerance: float = TOLERANCE) -> None:
+def _close(actual: Tensors, expected: Tensors, what: str, tolerance: float = TOLERANCE) -> None:
     for a, b in zip(keras.tree.flatten(actual), keras.tree.flatten(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
 
@@ -66,7 +63,7 @@ def _weights(model: keras.Model) -> list[np.ndarray]:
 
 
 def check_config(family: Family) -> None:
-    """The configuration survives `get_config`, JSON and Keras' serialisation; an unknown argument is an error."""
+    """`get_config`, JSON and Keras' serialisation preserve the configuration; an unknown argument is an error."""
     backbone = tiny_backbone(family, dropout=0.17)
     config = json.loads(json.dumps(backbone.get_config()))
     assert family.backbone.from_config(config).get_config() == backbone.get_config()
@@ -95,7 +92,7 @@ def check_shapes(family: Family) -> None:
 
 
 def check_padding(family: Family) -> None:
-    """More padding, whatever ids stand there, and rows that are all padding change nothing and stay finite."""
+    """More padding, whatever its ids, changes nothing; sequences that are all padding stay finite."""
     backbone = tiny_backbone(family)
     (narrow, real), (wide, _) = (_features(family, extra) for extra in (0, 5))
     width = real.shape[1]
@@ -105,26 +102,26 @@ def check_padding(family: Family) -> None:
         _close(after[:, :width][real], before[real], "hidden_states depend on padding")
     _blank(wide, 0)
     blank = _outputs(backbone, wide)
-    assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding row is not finite"
-    _close(blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding row changes its neighbours")
+    assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding sequence is not finite"
+    _close(blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding sequence changes its neighbours")
 
 
 def check_batches(family: Family) -> None:
-    """A row's result does not depend on its neighbours, nor on when it is computed."""
+    """The outputs for a sequence do not depend on the other sequences of the batch, and repeat exactly."""
     backbone, (features, _) = tiny_backbone(family), _features(family)
     together = _outputs(backbone, features)
     _close(_outputs(backbone, features), together, "the same call twice", tolerance=0)
-    for row in (0, 4):
-        alone = _outputs(backbone, {name: values[row : row + 1] for name, values in features.items()})
-        expected = keras.tree.map_structure(lambda array, row=row: array[row : row + 1], together)
-        _close(alone, expected, "a row alone and in a batch")
+    for i in (0, 4):
+        alone = _outputs(backbone, {name: values[i : i + 1] for name, values in features.items()})
+        expected = keras.tree.map_structure(lambda array, i=i: array[i : i + 1], together)
+        _close(alone, expected, "a sequence alone and in a batch")
 
 
 def check_training(family: Family, eager: bool | None = None) -> None:
     """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`.
 
-    One row is all padding, so that its gradients must be finite, too. Unless told to, JAX takes no eager step, which is
-    most of a minute: `check_task_backends` compares its compiled step with TensorFlow's.
+    One sequence is all padding, whose gradients must be finite, too. On JAX an eager step takes most of a minute and is
+    left out by default: `check_task_backends` compares JAX's compiled step with TensorFlow's.
     """
     (features, real), rng = _features(family), np.random.default_rng(SEED)
     _blank(features, 0)
@@ -156,7 +153,7 @@ def check_seed(family: Family) -> None:
 
 
 def check_backbone_files(family: Family) -> None:
-    """A `.keras` file and a preset give the backbone back, bit by bit."""
+    """A `.keras` file and a preset restore the backbone bit by bit."""
     backbone = tiny_backbone(family)
     with tempfile.TemporaryDirectory() as folder:
         backbone.save(f"{folder}/backbone.keras")
@@ -171,14 +168,14 @@ def check_backbone_files(family: Family) -> None:
 # === Checks of a task on a family ===
 
 
-def _task_batch(task: Task) -> tuple[Any, ...]:
+def _task_batch(task: Task) -> tuple[Tensors, ...]:
     examples = task.encode_examples(*tiny_examples(task))
     lengths = examples.encoded.lengths
     return task.make_batch(examples, np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(SEED))
 
 
 def check_task_predictions(task_class: type[Task], family: Family) -> None:
-    """Raw texts give the same predictions in every order and batch size."""
+    """Raw texts get the same predictions in any order and batch size."""
     task = tiny_task(task_class, family)
     x, _ = tiny_examples(task, 11)
     expected = task.predict(x, batch_size=11, verbose=0)
@@ -194,10 +191,10 @@ def check_task_training(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_fit(task_class: type[Task], family: Family) -> None:
-    """`fit` on raw texts lowers the loss, and does the same again from the same start."""
+    """`fit` on raw texts lowers the loss, and repeats itself exactly from the same start."""
     task = tiny_task(task_class, family)
     x, y = tiny_examples(task, 8)
-    # Plain descent asks the same of `fit` as Adam, whose update is most of a step on so small a model.
+    # SGD tests as much of `fit` as Adam, whose update takes most of a step on so small a model.
     task.compile(keras.optimizers.SGD(0.1, global_clipnorm=1.0))
     task.optimizer.build(task.trainable_variables)
     x, y = 2 * list(x), None if y is None else 2 * list(y)
@@ -213,7 +210,7 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_files(task_class: type[Task], family: Family) -> None:
-    """A `.keras` file and a preset give the task back with its head and vocabulary, bit by bit."""
+    """A `.keras` file and a preset restore the task with its head and vocabulary, bit by bit."""
     task = tiny_task(task_class, family)
     randomize(task)
     with tempfile.TemporaryDirectory() as folder:
@@ -227,7 +224,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_resume(task_class: type[Task], family: Family) -> None:
-    """A `.keras` file brings back the optimizer, so that training goes on as if nothing had been."""
+    """A `.keras` file restores the optimizer, so that training continues as if it had not stopped."""
     task, batch = tiny_task(task_class, family), _task_batch(tiny_task(task_class, family))
     task.compile(run_eagerly=not compiles_each_operation())  # quicker for two steps
     task.train_on_batch(*batch)
@@ -240,7 +237,7 @@ def check_task_resume(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_backends(task_class: type[Task], family: Family) -> None:
-    """A `.keras` file computes, trains and predicts the same in TensorFlow and JAX; passes where one is missing."""
+    """A `.keras` file trains and predicts the same on TensorFlow and JAX; passes where one of them is missing."""
     other = "tensorflow" if keras.backend.backend() == "jax" else "jax"
     if importlib.util.find_spec(other) is None:
         return
@@ -253,9 +250,9 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:
-    """The exported model answers strings as the task's verb does, and as it answers ids.
+    """The exported model answers strings as the task's verb does, and token ids the same way.
 
-    Passes for a task that is not served.
+    Passes for a task that cannot be exported.
     """
     if importlib.util.find_spec("tensorflow_text") is None or not task_class.served_outputs:
         return
@@ -264,16 +261,16 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
 
     from lmzoo.serving.warmup import read_warmup
 
-    task, texts = tiny_task(task_class, family), [f"{t} {_mask_of(family)}" for t in tiny_texts()]
+    task, texts = tiny_task(task_class, family), [f"{text} {family.mask_token or ''}" for text in tiny_texts()]
     with tempfile.TemporaryDirectory() as folder:
         task.export(Path(folder, "1"), verbose=False)
         served = tf.saved_model.load(str(Path(folder, "1"))).signatures
         serve = served["serving_default"]
-        named = serve.structured_input_signature[1]  # in no order
+        named = serve.structured_input_signature[1]  # unordered
         inputs = [name for name in ("text", "prompt", "choices", "question", "context") if name in named]
         x = texts if inputs == ["text"] else tiny_examples(task)[0]
         columns = [x] if len(inputs) == 1 else [list(column) for column in zip(*x, strict=True)]
-        # Choices, of which not all rows have as many, are filled up with "".
+        # Examples may differ in their number of choices: shorter lists are padded with "".
         tensors = [tf.ragged.constant(c).to_tensor() if isinstance(c[0], list) else tf.constant(c) for c in columns]
         found = serve(**dict(zip(inputs, tensors, strict=True)))
         assert found.keys() == {*task.served_outputs, "truncated"}
@@ -288,12 +285,8 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
         assert_answers_agree(task, x, found)
 
 
-def _mask_of(family: Family) -> str:
-    return family.mask_token or ""
-
-
-def _check_step(build: Callable[[], keras.Model], loss: Any, *batch: Any, eager: bool) -> keras.Model:
-    """Takes a compiled step, compares it with an eager one, if asked to, and returns the compiled model after it."""
+def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, eager: bool) -> keras.Model:
+    """Takes a compiled step, compares it with an eager one if asked to, and returns the compiled model."""
     results = []
     for arguments in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()
@@ -303,21 +296,21 @@ def _check_step(build: Callable[[], keras.Model], loss: Any, *batch: Any, eager:
     _close(results[-1], results[0], "a training step, compiled and eager", tolerance=1e-4)
     assert all(np.isfinite(array).all() for array in results[-1][1]), "a gradient is not finite"
     trained = {id(weight) for weight in model.trainable_weights}
-    still = [
-        weight
+    unmoved = [
+        weight.path
         for weight, was, now in zip(model.weights, before, results[-1][1], strict=True)
-        # Softmax does not see what is added to all scores of a query: the bias of the keys has no gradient but noise.
+        # A softmax ignores what is added to all scores of a query: the keys' bias has no gradient but noise.
         if id(weight) in trained and np.array_equal(was, now) and not weight.path.endswith("key/bias")
+        if not _is_unseen(model, weight, batch)
     ]
-    still = [weight.path for weight in still if not _is_unseen(model, weight, batch)]
-    assert not still, f"no gradient reaches {still}"
+    assert not unmoved, f"no gradient reaches {unmoved}"
     return model
 
 
-def _is_unseen(model: keras.Model, weight: Any, batch: tuple[Any, ...]) -> bool:
+def _is_unseen(model: keras.Model, weight: keras.Variable, batch: tuple[Tensors, ...]) -> bool:
     """Whether the outputs depend on a weight but the loss does not.
 
-    So it is with what adds the same to all logits that a softmax is taken over, as the last layer's biases do where the
+    That is so for a weight that adds the same to all logits of a softmax, such as the last layer's bias where the
     softmax is over positions.
     """
     value, found = np.array(ops.convert_to_numpy(weight)), []

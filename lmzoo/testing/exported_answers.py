@@ -1,7 +1,8 @@
-"""What an exported model answered beside what its task's verb answers."""
+"""Compares the answers of an exported model with those of its task's verb."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,16 +13,17 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-5  # between results in float32 that must be equal
 
 
-def assert_answers_agree(task: Task, x: Any, found: dict[str, np.ndarray]) -> None:
+def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarray]) -> None:
     """Checks that a signature of strings answered as the task's verb does.
 
     Args:
         task: the task that was exported.
-        x: what was asked, as the verb takes it.
+        x: the examples, as the verb takes them.
         found: the outputs of the signature, each with a row for each example.
 
     Raises:
-        AssertionError: if a string differs, a number by more than 1e-5, or what fills rows up is not "", 0 or -1.
+        AssertionError: if a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or
+            -1.
     """
     answers = getattr(task, task.verb)(x)
     for name in task.served_outputs:
@@ -45,8 +47,8 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
         np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
 
 
-def _dicts(answer: Any) -> list[dict[str, Any]]:
-    """What a verb returns for one example, without the lists around it."""
+def _dicts(answer: object) -> list[dict[str, Any]]:
+    """The dicts that a verb returned for one example, out of any lists around them."""
     if isinstance(answer, dict):
         return [answer]
     return [found for part in answer for found in _dicts(part)] if isinstance(answer, list) else []

@@ -1,4 +1,4 @@
-"""Training and predictions of a task in another process, since a process has one backend."""
+"""Trains a task and predicts with it in another process, since a process has only one backend."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ for line in sys.stdin:
 
 @functools.cache
 def _process_of(backend: str) -> subprocess.Popen[str]:
-    """A process of another backend, which takes long to start and so is kept."""
+    """A process of another backend; it is kept, since it takes long to start."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -53,7 +53,7 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
 
     Args:
         backend: "tensorflow" or "jax".
-        request: a folder with `task.keras`, into which `results.npz` goes, and modules to import before loading it.
+        request: a folder with `task.keras`, to which `results.npz` is written, and modules to import before loading.
     """
     process = _process_of(backend)
     assert process.stdin is not None
@@ -65,9 +65,9 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
 
 
 def train_and_predict(task: Task) -> list[np.ndarray]:
-    """Predictions, the loss of a step, and the predictions after it.
+    """The predictions of a task, the loss of a step, and the predictions after it.
 
-    `check_task_training` compares compiled with eager steps; here each backend takes what starts sooner.
+    `check_task_training` compares compiled and eager steps; here each backend takes the kind that starts faster.
     """
     task.compile(keras.optimizers.SGD(0.5), run_eagerly=not compiles_each_operation())
     x, y = tiny_examples(task, 8)
@@ -78,5 +78,5 @@ def train_and_predict(task: Task) -> list[np.ndarray]:
 
 
 def compiles_each_operation() -> bool:
-    """Whether eager code is slower, at first, than compiled code: on JAX each operation is compiled by itself."""
+    """Whether eager code starts more slowly than compiled code, as on JAX, where each operation compiles separately."""
     return keras.backend.backend() == "jax"

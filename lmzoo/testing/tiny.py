@@ -31,15 +31,15 @@ SEED = 1709
 
 
 def tiny_preprocessor(family: Family) -> Preprocessor:
-    """A preprocessor whose vocabulary is the special tokens, `WORDS` and as many more as `family.tiny` has."""
+    """A preprocessor whose vocabulary is the special tokens, `WORDS`, and fillers up to the size in `family.tiny`."""
     tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size, **family.special_tokens)
     return Preprocessor(tokenizer, family.packing, getattr(family.tiny, "max_sequence_length", 67))
 
 
 def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
-    """A backbone as `family.tiny` says, without dropout, every weight random (biases and scales, too).
+    """A backbone of the configuration `family.tiny`, without dropout; all weights are random, biases and scales, too.
 
-    Sets the random seed, so that all calls give the same weights.
+    It sets the random seed, so that all calls return the same weights.
 
     Args:
         family: the family's record.
@@ -52,7 +52,7 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
 
 def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
-    """A task on a tiny backbone; of the classes `LABELS`, if it has classes, and of `WORDS` but three, if of words.
+    """A task on a tiny backbone; if it has classes they are `LABELS`, if it has a vocabulary all but three `WORDS`.
 
     Args:
         task_class: a subclass of `Task`.
@@ -63,7 +63,7 @@ def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
         arguments = {"labels": LABELS, **arguments}
     if "vocabulary" in inspect.signature(task_class).parameters:
         arguments = {"vocabulary": [*WordTokenizer.special_tokens, *WORDS[:-3]], **arguments}
-    if "max_question_length" in inspect.signature(task_class).parameters:  # rows are short: contexts need room, too
+    if "max_question_length" in inspect.signature(task_class).parameters:  # sequences are short: contexts need room
         arguments = {"max_question_length": 31, **arguments}
     return task_class(tiny_backbone(family), tiny_preprocessor(family), **arguments)
 
@@ -75,7 +75,7 @@ def tiny_texts(count: int = 7) -> list[str]:
 
 
 def randomize(model: keras.Model) -> None:
-    """Makes every trainable weight random, those that begin as 0 or 1, too."""
+    """Makes every trainable weight random, including those that start as 0 or 1."""
     rng = np.random.default_rng(SEED)
     for variable in model.trainable_variables:
         variable.assign(ops.convert_to_numpy(variable) + rng.normal(scale=0.1, size=variable.shape))
@@ -96,15 +96,15 @@ def _halves(words: list[str]) -> tuple[str, str]:
     return " ".join(words[::2]), " ".join(words[1::2])
 
 
-# By a task's class: from texts to what `fit` takes as `x` and `y`.
+# For each class of tasks a function from texts to what `fit` takes as `x` and `y`.
 _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
-    # Enough words of each to fill a batch.
+    # Each document has enough words to fill a batch.
     BidirectionalLM: lambda texts: ([[*texts[i:], *texts[:i]][:5] for i in range(len(texts))], None),
     MultipleChoice: lambda texts: (
         [(t, _with_good(i)) for i, t in enumerate(texts)],
         [i % 2 for i in range(len(texts))],
     ),
-    # `fit` takes them for documents of two sentences, `predict` for pairs.
+    # Documents of two sentences to `fit`, pairs to `predict`.
     Pretrainer: lambda texts: ([_halves(text.split()) for text in texts], None),
     QuestionAnswerer: lambda texts: ([("the film", text) for text in texts], [_second_word(text) for text in texts]),
     TextEmbedder: lambda texts: ([_halves(text.split()) for text in texts], None),

@@ -1,4 +1,4 @@
-"""The command line, as a user starts it: a process of its own."""
+"""The command line as a user starts it: in a process of its own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(code: str, *arguments: str, **env: str) -> str:
 
 
 def command(*arguments: str, **env: str) -> str:
-    """Output of `lmzoo`; neither Keras nor a backend may have been imported for it."""
+    """The output of `lmzoo`, which must not have imported Keras or a backend."""
     code = """
 import atexit, sys, lmzoo_script
 heavy = {"keras", "tensorflow", "jax", "torch"}
@@ -110,7 +110,7 @@ except SystemExit as end:
 
 
 def test_the_whole_package_is_there_when_asked_for() -> None:
-    """What a command gets that does need the models."""
+    """Commands that need the models get all of `lmzoo`."""
     code = """
 import sys, lmzoo_script
 lmzoo_script.postpone()

@@ -41,16 +41,16 @@ def run(*arguments, stdin=None, code=0):
 
 
 def scores_of(output):
-    """The first table with the titles "score" and "value"."""
+    """The scores in the first table with the titles "score" and "value"."""
     lines = output.split("score\tvalue\n")[1].split("\n\n")[0].splitlines()
     return {name: float(value) for name, value in (line.split("\t") for line in lines)}
 
 
-# === A file and the options for it, by kind ===
+# === A file and its options for each kind of task ===
 
 
 class Case(NamedTuple):
-    """File, options of its columns, keys of an answer, scores that `evaluate` gives."""
+    """A file, the options for its columns, the keys of an answer, and the names of the scores."""
 
     name: str
     text: str
@@ -131,7 +131,7 @@ CASES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _eager():
-    """Tracing and compiling take most of the time of so small models."""
+    """Runs functions eagerly: tracing and compiling take most of the time of such small models."""
     if keras.backend.backend() != "tensorflow":
         yield
         return
@@ -154,7 +154,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted(folder):
-    """Trains a kind of task once; gives the file and what was printed."""
+    """A function that trains a kind of task once and returns its file and the command's result."""
     done = {}
 
     def fit(kind):
@@ -168,17 +168,17 @@ def fitted(folder):
     return fit
 
 
-# === What must work for each task ===
+# === Tests for each task ===
 
 
 def some_kinds(*names):
-    """All kinds; those that are not named are slow. `test_fit` evaluates a model of each."""
+    """All kinds; those that are not named are marked slow. `test_fit` evaluates a model of each."""
     slow = [pytest.mark.slow]
     return [pytest.param(kind, id=kind.name, marks=slow * (kind.name not in names)) for kind in KINDS]
 
 
 def test_every_task_is_there():
-    # What only pre-trains has no verb, and its documents are no rows of a file: `lmzoo pretrain` is for it.
+    # Tasks that only pre-train have no verb, and learn from documents: they belong to `lmzoo pretrain`.
     names = {name for name in models.__all__ if "Backbone" not in name} - {"Task", "Pretrainer", "BidirectionalLM"}
     assert {task_name(kind.head) for kind in KINDS} == names
     assert {kind.name for kind in KINDS} == CASES.keys()
@@ -216,7 +216,7 @@ def test_predict(folder, fitted, kind):
         data.write_text("".join(f"{text} [MASK]\n" for text in TEXTS))
     if "--label" in options:
         options = options[: options.index("--label")]
-    result = run("predict", model, data, *options, "--batch-size", 1)  # less than all rows at a time
+    result = run("predict", model, data, *options, "--batch-size", 1)  # several parts
     answers = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(answers) == len(TEXTS)
     task = keras.saving.load_model(model)
@@ -237,7 +237,7 @@ def _columns(options):
     return Columns(given.get("--text"), given.get("--pair"), header="--no-header" not in options)
 
 
-# === What is printed and read ===
+# === Input and output ===
 
 
 def test_labels_are_counted(fitted):
@@ -302,7 +302,7 @@ def test_the_seed_decides(folder, fitted):
     assert np.abs(weights[2] - weights[0]).max() > 1e-3
 
 
-def test_what_labels_say_of_the_model():
+def test_labels_decide_the_arguments_of_the_model():
     arguments, answer = {kind.name: kind.arguments for kind in KINDS}, [{"text": "a", "answer_start": 0}]
     assert arguments["qa"]([answer, []]) == {"null_score_threshold": 0.0}
     assert arguments["qa"]([answer, answer]) == {}
@@ -315,7 +315,7 @@ def test_labels_on_another_scale(folder):
     assert read_numbers(folder / "stsb.csv", columns, labelled=True)[1] == [len(text) / 10 for text in TEXTS]
 
 
-def test_answers_may_be_none(folder, fitted):
+def test_a_threshold_for_null_answers_is_found(folder, fitted):
     task = keras.saving.load_model(fitted("qa")[0])
     assert task.null_score_threshold not in (None, 0.0)  # found on the validation examples
 
@@ -364,7 +364,7 @@ def test_a_pipe_that_is_closed(monkeypatch):
         monkeypatch.setattr(sys, "stdout", pipe)
         with pytest.raises(typer.Exit), output_to(None) as file:
             file.write(b"{}\n" * 9)
-    # Closing it has written the rest, and has not failed.
+    # Leaving the block closes the pipe, which writes the rest and does not fail.
 
 
 def test_texts_that_end_like_a_label_are_texts(tmp_path):
@@ -380,7 +380,7 @@ def test_text_that_is_not_ascii(folder, fitted):
     path.write_text(json.dumps({"text": "Gœd élan \ud83d [MASK]"}) + "\n")
     result = run("predict", fitted("masked-lm")[0], path)
     assert "Gœd élan \ufffd ".encode() in result.stdout_bytes
-    assert result.stderr == "Notice: 1 of 1 texts held invalid UTF-8; it was read as U+FFFD.\n"
+    assert result.stderr == "Warning: 1 of 1 texts held invalid UTF-8; it was read as U+FFFD.\n"
 
 
 def test_presets_of_tasks(folder, fitted):

@@ -1,4 +1,4 @@
-"""What `lmzoo fit`, `evaluate` and `predict` say when something is wrong: one line, before the work."""
+"""Errors of `lmzoo fit`, `evaluate` and `predict`: one line, before the work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def error_of(*arguments, **options):
-    """What a command says that fails: one line."""
+    """The message of a command that fails: one line."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
     assert result.exit_code == 1, (result.output, result.exception)
     message = result.stderr
@@ -71,7 +71,7 @@ def test_errors_of_fit(folder, monkeypatch, options, message):
     assert not (folder / "new.keras").exists()
 
 
-def test_one_label_is_none(folder):
+def test_a_single_label_is_refused(folder):
     path = folder / "one.csv"
     path.write_text("text,label\ngood,x\nbad,x\n")
     message = error_of("fit", path, "--task", "classifier", "--preset", folder / "preset", "--output", "one.keras")
@@ -90,7 +90,7 @@ def test_an_unknown_tag(folder):
     [
         ("nothing.keras", "There is no file"),
         ("reviews.csv", "cannot be loaded"),
-        ("backbone.keras", "holds a BertBackbone, which is no task"),
+        ("backbone.keras", "holds a BertBackbone, which is not a task"),
         ("backbone", "holds no head of a task, only a backbone"),
         ("nothing", "Unknown preset"),
     ],

@@ -1,4 +1,4 @@
-"""What `lmzoo evaluate` compares with the labels, of stand-ins for models."""
+"""How `lmzoo evaluate` compares predictions with labels, with stand-ins for models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lmzoo.cli.task_scores import (
 
 
 def model(verb, answer, **attributes):
-    """Stands for a task that has nothing but its verb."""
+    """A stand-in for a task that has only its verb."""
     return SimpleNamespace(verb=verb, **{verb: answer}, **attributes)
 
 
@@ -68,7 +68,7 @@ def test_choices_and_answers():
 
 
 class Tagger:
-    """Stands for a model: says which labels it gives to the words that it sees."""
+    """A stand-in for a model with fixed labels for the words that it sees; None for words that are cut off."""
 
     def __init__(self, labels, given):
         self.labels = self.class_names = labels

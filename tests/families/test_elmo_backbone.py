@@ -307,7 +307,7 @@ def test_inputs_of_the_other_kind(backbone, batch):
 
 @pytest.mark.parametrize("columns", [2, WIDTH + 1])
 def test_too_few_or_many_columns(backbone, columns):
-    with pytest.raises(ValueError, match=f"3 to {WIDTH} characters to a word, got {columns}"):
+    with pytest.raises(ValueError, match=f"3 to {WIDTH} characters per word, got {columns}"):
         backbone({"character_ids": np.zeros((1, 2, columns), "int32")})
 
 
@@ -318,20 +318,20 @@ def test_characters_out_of_range(backbone, batch, value, as_tensor):
     ids[0, 4, 3] = value
     ids = keras.ops.convert_to_tensor(ids) if as_tensor else ids
     for call in (backbone, backbone.call_with_state):
-        with pytest.raises(ValueError, match=rf"in 0\.\.261, got {value} in row 0 at position 4"):
+        with pytest.raises(ValueError, match=rf"in 0\.\.261, got {value} in sequence 0 at position 4"):
             call({"character_ids": ids})
 
 
 def test_tokens_out_of_range():
     backbone = tiny_elmo(**TOKENS)
-    with pytest.raises(ValueError, match=r"`token_ids` must be in 0\.\.30, got 31 in row 1 at position 0"):
+    with pytest.raises(ValueError, match=r"`token_ids` must be in 0\.\.30, got 31 in sequence 1 at position 0"):
         backbone({"token_ids": np.array([[1, 30], [31, 0]], "int32")})
 
 
 def test_a_hole_in_the_padding(backbone, batch):
     ids = batch["character_ids"].copy()
     ids[1, 0] = 0
-    with pytest.raises(ValueError, match="after padding, which is not at position 0 of row 1"):
+    with pytest.raises(ValueError, match="has a token after the padding at position 0 of sequence 1"):
         backbone({"character_ids": ids})
 
 

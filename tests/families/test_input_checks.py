@@ -29,7 +29,7 @@ def features_of(name):
 
 
 def changed(name, input_name, value, as_tensor=False):
-    """Features with another value in row 2 at position 3 (and, of characters, in column 5)."""
+    """Features with another value in sequence 2 at position 3 (and, of characters, in column 5)."""
     features = features_of(name)
     features[input_name][(2, 3, 5)[: features[input_name].ndim]] = value
     return {key: keras.ops.convert_to_tensor(ids) for key, ids in features.items()} if as_tensor else features
@@ -64,7 +64,7 @@ def test_ids_that_the_model_does_not_have(backbones, name, value, as_tensor):
         size = sizes.get(input_name, 2)
         wrong = size if value == "high" else value
         inputs = changed(name, input_name, wrong, as_tensor)
-        message = rf"`{input_name}` must be in 0\.\.{size - 1}, got {wrong} in row 2 at position 3"
+        message = rf"`{input_name}` must be in 0\.\.{size - 1}, got {wrong} in sequence 2 at position 3"
         for call in calls_of(backbone).values():
             with pytest.raises(ValueError, match=message):
                 call(inputs)
@@ -111,7 +111,7 @@ def test_what_arrays_may_be(backbones):
     np.testing.assert_array_equal(backbones["distilbert"](other)["pooled_output"], expected)
     backbones["distilbert"].check_inputs({key: ids[:0] for key, ids in features.items()})
     other["token_ids"] = np.where(np.arange(7)[:, None] == 5, np.nan, features["token_ids"])
-    with pytest.raises(ValueError, match="got nan in row 5 at position 0"):
+    with pytest.raises(ValueError, match="got nan in sequence 5 at position 0"):
         backbones["distilbert"](other)
 
 
@@ -125,7 +125,7 @@ def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
 def test_elmo_predicts_no_tokens_after_padding(backbones):
     features = features_of("elmo")
     features["character_ids"][3, 0] = 0
-    with pytest.raises(ValueError, match="after padding, which is not at position 0 of row 3"):
+    with pytest.raises(ValueError, match="has a token after the padding at position 0 of sequence 3"):
         backbones["elmo"].predict(features, verbose=0)
 
 
@@ -189,7 +189,7 @@ def test_tasks_check_features_before_the_first_step(task, verb, value):
         "validation": lambda: task.fit(right, labels, validation_data=(wrong, labels), verbose=0),
     }
     with pytest.raises(
-        ValueError, match=rf"`token_ids` must be in 0\.\.{size - 1}, got {value} in row 2 at position 3"
+        ValueError, match=rf"`token_ids` must be in 0\.\.{size - 1}, got {value} in sequence 2 at position 3"
     ):
         calls[verb]()
     assert int(keras.ops.convert_to_numpy(task.optimizer.iterations)) == 0

@@ -325,7 +325,7 @@ def test_the_command(echo: Path) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         found = None
         while found is None:
-            found = re.match(r"(http://localhost:\d+) answers, versions 1; Ctrl-C ends it.", process.stderr.readline())
+            found = re.match(r"(http://localhost:\d+) answers, versions 1; Ctrl-C stops it.", process.stderr.readline())
         assert process.stderr.readline() == f'Try: curl -d \'{{"instances": ["Some text."]}}\' {found[1]}{PREDICT}\n'
         with urllib.request.urlopen(f"{found[1]}{PREDICT}", b'{"inputs": ["a"]}') as answer:
             assert json.load(answer)["outputs"]["text"] == ["a"]

@@ -187,7 +187,7 @@ def test_token_features_are_checked(family, steps):
     wrong = {**features, name: features[name].copy()}
     wrong[name][0, 1, 2] = -3
     for call in (task.predict, lambda x, **_: task.fit(x, np.array([0]), callbacks=[steps])):
-        with pytest.raises(ValueError, match=f"`{name}` must be in .*, got -3 in row 1 at position 2"):
+        with pytest.raises(ValueError, match=f"`{name}` must be in .*, got -3 in sequence 1 at position 2"):
             call(wrong, verbose=0)
         with pytest.raises(
             ValueError, match=rf"`\w+` must have {features[name].ndim} axes, examples and choices first"

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.families.encoder_config import EncoderConfig, is_integer, require
+from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.initializers import TruncatedNormal
@@ -19,11 +19,11 @@ from lmzoo.tensor_types import Features, Shape, Tensor, Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class AlbertConfig(EncoderConfig):
-    """The arguments of `AlbertBackbone`: those of `EncoderConfig` and what shares weights.
+    """The arguments of `AlbertBackbone`: those of `EncoderConfig` and those that share weights.
 
     `dropout` was 0.1 in the first release (0 for xxlarge) and 0 in the second. `activation` is `"gelu_tanh"` in
-    Google's code and the second release, `"gelu"` in Hugging Face's conversions of the first, `"relu"` in the Chinese
-    models.
+    Google's code and the second release, `"gelu"` in Hugging Face's conversions of the first release, and `"relu"` in
+    the Chinese models.
     """
 
     embedding_dim: int = 128
@@ -35,8 +35,7 @@ class AlbertConfig(EncoderConfig):
     def __post_init__(self) -> None:
         """See `EncoderConfig`."""
         super().__post_init__()
-        for name in ("embedding_dim", "num_groups", "num_inner_repetitions"):
-            require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
+        require_positive(self, "embedding_dim", "num_groups", "num_inner_repetitions")
         if self.num_layers % self.num_groups:
             raise ValueError(
                 f"`num_layers` ({self.num_layers}) must be a multiple of `num_groups` ({self.num_groups})."
@@ -52,18 +51,18 @@ class AlbertConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SharedBlocks(keras.layers.Layer):
-    """Blocks that are applied again and again with the same weights (Lan et al., 2020, section 3.1).
+    """Blocks that are applied repeatedly with the same weights (Lan et al., 2020, section 3.1).
 
-    The applications of a group are one loop in compiled code, so compile time does not grow with their number.
+    The repetitions of a group are one loop in compiled code, so compile time does not grow with their number.
 
     Args:
-        blocks: `num_groups` times as many blocks as a group has, group by group.
-        num_groups: int, G.
+        blocks: the blocks of all groups, group by group.
+        num_groups: int, number of groups, of equal size.
         repetitions: int, how often each group is applied.
-        unroll: whether to write the loop out instead.
+        unroll: whether to unroll the loop.
 
-    Call arguments: `x` float (B, T, H), `padding_mask` bool (B, T). Returns a list of G · repetitions · blocks of a
-    group tensors (B, T, H), one for each application of a block.
+    Call arguments: `x` float (B, T, H), `padding_mask` bool (B, T). Returns a list of tensors (B, T, H), one for each
+    application of a block: `repetitions` times the number of blocks.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class SharedBlocks(keras.layers.Layer):
         return states
 
     def _loop(self, group: list[TransformerBlock], x: Tensor, padding_mask: Tensor, training: bool) -> list[Tensor]:
-        # Only a stateless call may stand in a loop: the dropout seeds go through it as part of the carry.
+        # A loop needs a stateless call: the dropout seeds are part of the carry.
         trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
 
@@ -117,7 +116,7 @@ class SharedBlocks(keras.layers.Layer):
 
         (_, after), outputs = scan(step, (x, seeds), length=self.repetitions)  # each (repetitions, B, T, H)
         for block, state in zip(group, after, strict=True):
-            # A frozen weight stays as it is: in mixed precision what went through the loop is rounded.
+            # Seeds only: frozen weights keep their values, which mixed precision rounds in the loop.
             moving = {id(v) for v in seeds_of(block)}
             for variable, value in zip(block.non_trainable_variables, state, strict=True):
                 if id(variable) in moving:
@@ -129,7 +128,6 @@ class SharedBlocks(keras.layers.Layer):
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **super().get_config(),
             "blocks": [keras.layers.serialize(block) for block in self.blocks],
@@ -168,9 +166,9 @@ class AlbertBackbone(TransformerBackbone):
         embedding_dim: width of the word table, E.
         num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
         num_inner_repetitions: blocks of a group.
-        embedding_projection: whether a linear layer leads from E to H; by default where they differ. (Google's code has
-            none where they are equal, Hugging Face's always has one.)
-        unroll: whether to compile every application on its own rather than one loop.
+        embedding_projection: whether there is a linear layer from E to H; by default only if they differ. (Google's
+            code has none if they are equal, Hugging Face's always has one.)
+        unroll: whether to compile every application separately instead of one loop.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -196,7 +194,7 @@ class AlbertBackbone(TransformerBackbone):
 
     config_class = AlbertConfig
 
-    # The last application is part of the loop, so there is nothing to save.
+    # The last application is part of the loop, so computing it for chosen positions would save nothing.
     vectors_at = Backbone.vectors_at
 
     @property

@@ -1,4 +1,4 @@
-"""ALBERT's checkpoints: the names that Google's code and Hugging Face's gave to its weights."""
+"""ALBERT's checkpoints: the names of its weights in the code of Google, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.google import google_config, google_format
@@ -91,7 +91,7 @@ KERAS_HUB = keras_hub_format(
     {**SEPARATE_EMBEDDINGS, "embedding_projection": "dense", "pooler/dense": "dense_1"},
     block="encoder/group_{i}_block_0",
     keys=("num_segments", "embedding_dim"),
-    # It numbers the blocks of all groups as one.
+    # KerasHub numbers the blocks of all groups consecutively.
     only={"num_groups": (1,), "num_inner_repetitions": (1,)},
     untold=("unroll",),
     head_activation="gelu_tanh",

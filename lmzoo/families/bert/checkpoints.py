@@ -1,4 +1,4 @@
-"""BERT's checkpoints: the names that Google's code and Hugging Face's gave to its weights."""
+"""BERT's checkpoints: the names of its weights in the code of Google, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.google import google_config, google_format
@@ -28,7 +28,7 @@ HUGGING_FACE = hugging_face_format(
     ignored={r"cls\.seq_relationship\..*": "the head of next-sentence prediction"},
 )
 
-# Google's names are Hugging Face's, but for the separators. "gelu" was the exact form when the models were released.
+# Google's names are Hugging Face's with other separators. "gelu" was the exact form when the models were released.
 GOOGLE = google_format(
     google_config(gelu="gelu", ignored=_UNUSED),
     {
@@ -37,7 +37,7 @@ GOOGLE = google_format(
     },
 )
 
-# KerasHub computes the approximation, whatever a model was trained with.
+# KerasHub always computes the approximation, even if a model was trained with the exact form.
 KERAS_HUB = keras_hub_format(
     {**SEPARATE_EMBEDDINGS, "pooler/dense": "dense"},
     keys=("num_segments",),

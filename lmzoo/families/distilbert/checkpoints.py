@@ -1,4 +1,4 @@
-"""DistilBERT's checkpoints: the names that Hugging Face gave to its weights."""
+"""DistilBERT's checkpoints: the names of its weights in the code of Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.hugging_face import EMBEDDINGS, WORD_TABLE, config_table, hugging_face_format, under

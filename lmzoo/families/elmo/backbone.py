@@ -21,43 +21,44 @@ from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 class ElmoBackbone(Backbone):
     """ELMo: a bidirectional language model over words made from characters, and a learned mix of its layers.
 
-    Inputs, a dict: `character_ids`, int32 (B, T, W), all 0 where there is no token. A word is 259, its UTF-8 bytes plus
-    one, 260, and then 261 up to the full width of `max_characters`. Columns at the end that hold nothing but 261 may be
-    left out, as long as three remain. A model with a vocabulary takes `token_ids` instead, int32 (B, T), 0 where there
-    is no token. Sentences come without markers, which are put around them inside, and padding is at the right.
+    Inputs, a dict: `character_ids`, int32 (B, T, W), all 0 at padding. A word is 259, its UTF-8 bytes plus one, 260,
+    and then 261 up to the full width of `max_characters`. Columns at the end that hold only 261 may be left out, as
+    long as three remain. A model with a vocabulary takes `token_ids` instead, int32 (B, T), 0 at padding. Padding is on
+    the right. Sentences come without markers: the model adds them.
 
     Outputs, a dict: `sequence_output` (B, T, 2P), the mix of the layers; `pooled_output` (B, 2P), its mean over the
-    tokens; `hidden_states`, a tuple of num_layers + 1 tensors (B, T, 2P), the first of them each word's vector, twice.
-    All are zero where there is no token. A call starts from a state of zeros: see `call_with_state`.
+    tokens; `hidden_states`, a tuple of num_layers + 1 tensors (B, T, 2P), the first of which holds each word's vector
+    twice. All are zero at padding. A call starts from a state of zeros: see `call_with_state`.
 
-    `backbone.bilm.trainable = False`, or `freeze_bilm=True`, leaves the mix trainable.
+    `backbone.bilm.trainable = False`, or `freeze_bilm=True`, leaves only the mix trainable.
 
-    On TensorFlow a call outside of a graph encodes each different word once; `backbone.bilm.encoder.dedupe = True` does
-    so in graphs that XLA does not compile.
+    On TensorFlow a call outside of a graph encodes each distinct word once. `backbone.bilm.encoder.dedupe = True` does
+    so in graphs, too, unless XLA compiles them.
 
     Args:
         lstm_dim: width of an LSTM's memory, D.
-        projection_dim: width of a word's vector and of an LSTM's output, P. If it is D there is no projection.
+        projection_dim: width of a word's vector and of an LSTM's output, P. If it equals D there is no projection.
         num_layers: number of LSTMs in each direction.
         num_highway: number of highway layers over the characters' filters.
         char_embedding_dim: width of a character, E.
-        filters: (width, count) of each convolution; the counts' sum F is at least P. If it is P there is no projection.
+        filters: (width, count) of each convolution. The sum F of the counts is at least P; if they are equal, words are
+            not projected.
         activation: `"relu"` or `"tanh"`, of the convolutions.
         max_characters: characters of a word, W: columns of `character_ids`.
         cell_clip: bound of the LSTMs' memory, or None.
         projection_clip: bound of the LSTMs' projected output, or None.
-        skip_connections: whether an LSTM's input is added to its output, from the second one on.
-        vocabulary_size: None for words from characters; for words from a table its number of ids, V, of which 0 is for
-            no token.
-        start_token_id: of a model with a vocabulary: the id that begins a sentence.
-        end_token_id: the id that ends it.
+        skip_connections: whether an LSTM's input is added to its output, from the second layer on.
+        vocabulary_size: None for words from characters; for words from a table the number of ids, V, where 0 is
+            padding.
+        start_token_id: with a vocabulary, the id that begins a sentence.
+        end_token_id: with a vocabulary, the id that ends a sentence.
         dropout: rate in [0, 1) on the input of every LSTM.
         layer_norm: of the mix, see `lmzoo.layers.ScalarMix`.
-        freeze_bilm: whether everything but the mix is frozen.
+        freeze_bilm: whether all weights but those of the mix are frozen.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: False: there are no blocks to compute again in the backward pass.
+        remat: only False: there are no blocks to compute again in the backward pass.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range and
@@ -77,6 +78,7 @@ class ElmoBackbone(Backbone):
     """
 
     config_class = ElmoConfig
+    scalar_mix: ScalarMix
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -105,19 +107,19 @@ class ElmoBackbone(Backbone):
         return _mask_of(inputs)
 
     def call_with_state(self, inputs: Features, state: Tensors = None) -> tuple[Features, Tensors]:
-        """The outputs if the LSTMs start where an earlier call left them, as in the original implementations.
+        """Calls the model with LSTMs that continue from an earlier call, as in the original implementations.
 
         Args:
             inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
-            state: what the previous call returned, or None for zeros. It may be of another batch size: missing
-                sequences start from zeros, and those that the batch lacks keep their state.
+            state: the state that the previous call returned, or None for zeros. Its batch may have another size: new
+                sequences start from zeros, and sequences that are missing keep their state.
 
         Returns:
             The outputs, a dict, and the state after them: for `"forward"` and `"backward"`, and for each layer, the
             memory (B, D) and the output (B, P) of each sequence's last step. No gradients flow through a state.
 
         Raises:
-            ValueError: as a call of the backbone, and for a state of another form.
+            ValueError: as for a call of the backbone, and for a state of another structure.
 
         Example:
 
@@ -136,12 +138,12 @@ class ElmoBackbone(Backbone):
     def marked_layers(
         self, inputs: Features, state: Tensors = None, training: bool = False
     ) -> tuple[Tensors, Tensor, Tensors]:
-        """The layers of the language model with the sentence markers.
+        """The layers of the language model, sentence markers included.
 
         Args:
             inputs: as in `call_with_state`.
             state: as in `call_with_state`.
-            training: whether dropout acts.
+            training: whether dropout is applied.
 
         Returns:
             A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
@@ -154,10 +156,10 @@ class ElmoBackbone(Backbone):
         return self.bilm(words, _mask_of(inputs), state, training=training)
 
     def word_vectors(self, ids: Tensor) -> Tensor:
-        """The vectors of single words, which do not depend on their context: what a cache of a vocabulary holds.
+        """The vectors of single words, which do not depend on their context and can be cached for a vocabulary.
 
         Args:
-            ids: int32 (N, W), words' characters; for a model with a vocabulary int32 (N,).
+            ids: int32 (N, W), the words' characters; for a model with a vocabulary int32 (N,).
 
         Returns:
             Float (N, P).
@@ -170,7 +172,7 @@ class ElmoBackbone(Backbone):
         return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> None:
-        """See `Backbone.check_inputs`; also that there are no other inputs, and no token after padding."""
+        """See `Backbone.check_inputs`; also checks that there are no other inputs, and no token after padding."""
         if isinstance(inputs, dict) and inputs.keys() - self.input.keys():
             raise self._other_inputs(inputs)
         super().check_inputs(inputs)
@@ -178,14 +180,14 @@ class ElmoBackbone(Backbone):
         columns = ids.shape[-1] if name == "character_ids" else None
         if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
             allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
-            raise ValueError(f"`character_ids` must have {allowed} characters to a word, got {columns}.")
+            raise ValueError(f"`character_ids` must have {allowed} characters per word, got {columns}.")
         values = known_values(ids)
         if values is None:
             return
         real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
         holes = np.argwhere(~real[:, :-1] & real[:, 1:])
-        for row, position in holes[:1]:
-            raise ValueError(f"`{name}` has a token after padding, which is not at position {position} of row {row}.")
+        for sequence, position in holes[:1]:
+            raise ValueError(f"`{name}` has a token after the padding at position {position} of sequence {sequence}.")
 
 
 def _input_name(config: ElmoConfig) -> str:
@@ -202,10 +204,10 @@ def _mask_of(inputs: Features) -> Tensor:
 
 
 def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
-    """The outputs, from the language model's layers with markers."""
+    """The outputs of the backbone, from the language model's layers with markers."""
     real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)
-    # AllenNLP's normalisation sees the markers.
+    # AllenNLP's normalisation includes the markers.
     mixed = mix(marked, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
     sequence = mixed * real
     return {

@@ -1,4 +1,4 @@
-"""ELMo's checkpoints: the options and datasets of bilm-tf, which AllenNLP reads, too."""
+"""ELMo's checkpoints: the options and datasets of bilm-tf, which AllenNLP also reads."""
 
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Layout, Row, Table, without_rows
@@ -43,7 +43,7 @@ def _highways() -> Table:
     }
 
 
-# The mix belongs to a task, and no file holds one.
+# The mix belongs to a task: these files do not hold one.
 BILM = Layout(
     name="bilm-tf",
     config=ConfigTable(
@@ -57,7 +57,7 @@ BILM = Layout(
     backbone={
         **_lstms(),
         **_highways(),
-        # A table there lacks the first row, that of no token, and a convolution has one more axis.
+        # A table there lacks the first row, that of padding, and a convolution has one more axis.
         "bilm/encoder/embedding": Row("char_embed", without_rows(1)),
         "bilm/encoder/kernel_{i}": Row("CNN/W_cnn_{i}", ONE_AXIS_MORE),
         "bilm/encoder/bias_{i}": Row("CNN/b_cnn_{i}"),
@@ -67,7 +67,7 @@ BILM = Layout(
     absent=("scalar_mix/",),
 )
 
-# A model of a token vocabulary, whose size is that of its table.
+# A model with a token vocabulary; its size is that of the table.
 BILM_OF_TOKENS = Layout(
     name="bilm-tf, token vocabulary",
     config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, untold=(*_UNTOLD, "vocabulary_size")),

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmzoo.families.encoder_config import is_integer, require
+from lmzoo.families.encoder_config import is_integer, require, require_positive
 from lmzoo.layers.scalar_mix import EPSILON
 
-MARKER_LENGTH = 3  # characters of a sentence marker: it is a word of one symbol
+MARKER_LENGTH = 3  # characters of a sentence marker, a word of one symbol
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoConfig:
-    """The arguments of `ElmoBackbone`; the one source of validation, defaults and `get_config`.
+    """The arguments of `ElmoBackbone`; the only source of validation, defaults and `get_config`.
 
-    The defaults are those that the released models share; "original" has `lstm_dim=4096, projection_dim=512,
-    num_highway=2`.
+    The defaults are what the released models have in common. The "original" model has `lstm_dim=4096,
+    projection_dim=512, num_highway=2`.
     """
 
     lstm_dim: int
@@ -43,8 +43,7 @@ class ElmoConfig:
         Raises:
             ValueError: naming the field, its value and what is allowed.
         """
-        for name in ("lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters"):
-            require(is_integer(getattr(self, name), 1), name, "a positive integer", getattr(self, name))
+        require_positive(self, "lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters")
         require(is_integer(self.num_highway, 0), "num_highway", "an integer of at least 0", self.num_highway)
         self._check_filters()
         require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)

@@ -26,14 +26,14 @@ class BiLM(keras.layers.Layer):
     Args:
         config: the model's configuration.
 
-    Call arguments: `inputs`, each sentence without its markers: characters int32 (B, T-2, W), ids
-    int32 (B, T-2) or words' vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see
-    `ElmoBackbone.call_with_state`. Returns a tuple of num_layers + 1 float (B, T, 2P), the layers with the markers,
-    zero at padding; their mask, bool (B, T); the state after the sentences.
+    Call arguments: `inputs`, sentences without markers: characters int32 (B, T-2, W), ids int32 (B, T-2) or word
+    vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see `ElmoBackbone.call_with_state`. Returns a
+    tuple of num_layers + 1 float (B, T, 2P), the layers with the markers, zero at padding; their mask, bool (B, T); the
+    state after the sentences.
     """
 
     def __init__(self, config: ElmoConfig, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # or the state's memory would be rounded
+        super().__init__(autocast=False, **kwargs)  # otherwise the state's memory would be rounded
         self.config = config
         policy = self.dtype_policy
         if config.vocabulary_size is None:
@@ -90,7 +90,7 @@ class BiLM(keras.layers.Layer):
         }
 
     def call(self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False) -> Tensors:
-        """Puts the markers around the sentences and runs the stacks."""
+        """Puts markers around the sentences and runs the stacks."""
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
             inputs = ops.cast(inputs, self.compute_dtype)
@@ -101,7 +101,7 @@ class BiLM(keras.layers.Layer):
             words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
         positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
         real = positions < lengths[:, None]  # (B, T)
-        # Reverses each sequence within its length; doing it twice undoes it.
+        # Reverses each sequence within its length; a second time undoes it.
         turned = ops.where(real, lengths[:, None] - 1 - positions, positions)
         swap = (1, 0, 2)  # between (B, T, P) and (T, B, P)
         steps = ops.transpose(words, swap), ops.transpose(self.gather(words, turned), swap)
@@ -116,18 +116,18 @@ class BiLM(keras.layers.Layer):
     def stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor = None, state: Tensors = None, training: bool = False
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
-        """Runs the LSTMs of both directions over words; the two need not be of the same text.
+        """Runs the LSTMs of both directions over words; the directions may read different texts.
 
         Args:
-            forward: float (T, B, P), the words' vectors, time first.
-            backward: float (T, B, P), in the order in which they are read: the sentence's last word comes first.
-            lengths: int32 (B,), real steps of each sequence, for the state; None for all of them.
+            forward: float (T, B, P), word vectors, time first.
+            backward: float (T, B, P), in the order in which they are read: a sentence's last word comes first.
+            lengths: int32 (B,), real steps of each sequence, for the state; None if all steps are real.
             state: see `ElmoBackbone.call_with_state`.
-            training: whether to drop elements of each layer's input.
+            training: whether to apply dropout to each layer's input.
 
         Returns:
             For each layer the outputs of both directions, float (T, B, P), and the state after each sequence's last
-            step. What stands at padding is undefined.
+            step. Outputs at padding are undefined.
         """
         steps, batch = ops.shape(forward)[:2]
         last = (steps if lengths is None else lengths) - 1
@@ -139,7 +139,7 @@ class BiLM(keras.layers.Layer):
             before = [None if state is None else state[direction][k] for direction in DIRECTIONS]
             results, memories = lstm(*inputs, [self._start(pair, batch) for pair in before])
             for direction, old, pair in zip(DIRECTIONS, before, zip(memories, results, strict=True), strict=True):
-                # The state is m, without the skip. Rows that this batch lacks keep theirs.
+                # The state does not include the skip connection. Sequences that the batch lacks keep theirs.
                 new = [ops.stop_gradient(ops.take(as_rows(x), chosen, axis=0)) for x in pair]  # (B, D), (B, P)
                 if old is not None:
                     new = [ops.concatenate([n, ops.cast(o, n.dtype)[batch:]]) for n, o in zip(new, old, strict=True)]
@@ -151,7 +151,7 @@ class BiLM(keras.layers.Layer):
         return outputs, {direction: tuple(pairs) for direction, pairs in ends.items()}
 
     def _start(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
-        """The memory (B, D) and the output (B, P) to start from: those stored, zeros for sequences without."""
+        """The memory (B, D) and the output (B, P) to start from: stored ones, and zeros for other sequences."""
         memory = ops.zeros((batch, self.config.lstm_dim), self.lstms[0].memory_dtype)
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored is None:

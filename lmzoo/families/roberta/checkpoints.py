@@ -1,6 +1,4 @@
-"""RoBERTa's checkpoints: the names that fairseq and Hugging Face gave to its weights."""
-
-from typing import Any
+"""RoBERTa's checkpoints: the names of its weights in the code of fairseq, Hugging Face and KerasHub."""
 
 import numpy as np
 
@@ -15,17 +13,18 @@ from lmzoo.checkpoints.hugging_face import (
     under,
 )
 from lmzoo.checkpoints.keras_hub import JOINED_EMBEDDINGS, keras_hub_format
+from lmzoo.families.encoder_config import EncoderConfig
 
 
-def _with_segments(config: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Hugging Face's model adds a row to every token, fairseq's does not: the row is zero."""
+def _with_segments(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+    """Adds the segment table that Hugging Face's model has and fairseq's lacks: one row of zeros."""
     if config.num_segments:
         return {}, {}
     return {"num_segments": 1}, {"embeddings.token_type_embeddings.weight": np.zeros((1, config.hidden_dim), "float32")}
 
 
 HUGGING_FACE = hugging_face_format(
-    # The table's two rows for no token are counted there. Positions start after the padding's id.
+    # Hugging Face counts the table's two unused rows, too. Positions start after the id of padding.
     config=config_table(shifts={"max_sequence_length": 2}, only={"pad_token_id": (1,)}),
     backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK)}),
     masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
@@ -89,7 +88,7 @@ FAIRSEQ = Layout(
         r"^classification_heads\.\w+\.": "classification_heads.",
     },
     copies={"lm_head.weight": "embed_tokens.weight"},
-    ignored={"version": "a number of the code's version"},
+    ignored={"version": "the code's version"},
 )
 
 KERAS_HUB = keras_hub_format(
