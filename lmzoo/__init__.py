@@ -1,4 +1,4 @@
-"""lmzoo: a Keras 3 model zoo for the road from ELMo to BERT, RoBERTa and ALBERT."""
+"""lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT and DistilBERT."""
 
 from lmzoo import data, layers, models, text, training
 from lmzoo.conversion import convert, save_checkpoint, verify

@@ -372,7 +372,7 @@ def load_task(source: str) -> tuple[Kind, Task]:
 def _head_of(preset: str) -> Any:
     """The class of the task that can use the head of a preset or checkpoint."""
     from lmzoo.head_kinds import user_of
-    from lmzoo.presets.loading import open_source
+    from lmzoo.presets.source import open_source
 
     found = user_of(open_source(preset).head)
     if found is None or found.head_kind not in {kind.head for kind in KINDS}:

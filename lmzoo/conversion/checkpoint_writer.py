@@ -29,7 +29,7 @@ from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, write_json
 from lmzoo.head_kinds import task_name
 from lmzoo.layers import MaskedLMHead
-from lmzoo.presets.loading import save_preset
+from lmzoo.presets.keras_preset import save_preset
 from lmzoo.text import Preprocessor
 
 Tensors: TypeAlias = Iterable[tuple[str, np.ndarray]]

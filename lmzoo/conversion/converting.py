@@ -12,7 +12,7 @@ from lmzoo.conversion.checkpoint_writer import save_checkpoint
 from lmzoo.errors import MissingTokenizerError
 from lmzoo.head_kinds import task_of
 from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.presets.loading import Source, open_source
+from lmzoo.presets.source import Source, open_source
 from lmzoo.text import Preprocessor
 
 
@@ -40,7 +40,7 @@ def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
     """Builds the model in a source, without reading the values of its weights.
 
     Args:
-        opened: what `lmzoo.presets.loading.open_source` returns.
+        opened: what `lmzoo.presets.source.open_source` returns.
 
     Returns:
         The task whose head is stored, or the backbone if there is no head that can be loaded; and the preprocessor, or

@@ -10,7 +10,7 @@ from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.conversion.converting import build
 from lmzoo.files.manifest import verify_manifest
 from lmzoo.head_kinds import task_name
-from lmzoo.presets.loading import open_source
+from lmzoo.presets.source import open_source
 
 
 def verify(source: str | Path) -> dict[str, str]:

@@ -14,7 +14,8 @@ from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, list_presets
-from lmzoo.presets.loading import load_backbone, save_preset
+from lmzoo.presets.keras_preset import save_preset
+from lmzoo.presets.loading import load_backbone
 from lmzoo.tensor_types import Features, Tensor
 
 

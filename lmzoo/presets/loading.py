@@ -1,10 +1,9 @@
-"""Loads presets and checkpoints as models, and saves models as presets."""
+"""Loads backbones and tasks from presets and checkpoints."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import datetime
 import inspect
 import warnings
 from pathlib import Path
@@ -12,32 +11,12 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.checkpoint import Checkpoint
-from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.detect import find_checkpoint
-from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
-from lmzoo.errors import MissingTokenizerError, PresetError
-from lmzoo.family import family_of
-from lmzoo.files.atomic import atomic_directory
-from lmzoo.files.manifest import write_manifest
-from lmzoo.files.preset_files import (
-    CONFIG_FILE,
-    METADATA_FILE,
-    MODEL_WEIGHTS_FILE,
-    PREPROCESSOR_FILE,
-    PRESET_ENTRIES,
-    TASK_FILE,
-    TASK_WEIGHTS_FILE,
-    TOKENIZER_ASSETS_DIR,
-    TOKENIZER_FILE,
-    read_json,
-    write_json,
-)
+from lmzoo.checkpoints.config_table import Arguments
+from lmzoo.errors import PresetError
 from lmzoo.head_kinds import HasHead, task_name, task_of
 from lmzoo.layers.initializers import skip_initial_values
-from lmzoo.presets.catalog import open_preset
-from lmzoo.text import Preprocessor, Tokenizer
-from lmzoo.version import __version__
+from lmzoo.presets.source import Source, open_source
+from lmzoo.text import Preprocessor
 
 
 def load_backbone(
@@ -51,12 +30,6 @@ def load_backbone(
     return backbone
 
 
-def open_source(preset: str | Path) -> Source:
-    """Opens a preset of lmzoo or a checkpoint of another library, without reading its weights."""
-    directory = open_preset(preset)
-    return find_checkpoint(directory) or _KerasPreset(directory)
-
-
 def _build(
     source: Source, preset: str | Path, cls: type[keras.Model], load_weights: bool, overrides: Arguments
 ) -> keras.Model:
@@ -68,111 +41,6 @@ def _build(
         )
     with skip_initial_values() if load_weights else contextlib.nullcontext():
         return source.build(overrides)
-
-
-class _KerasPreset:
-    """A preset of lmzoo: a directory in KerasHub's layout. It offers what `Checkpoint` does for other formats."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.config = read_json(directory, CONFIG_FILE)
-
-    @property
-    def backbone_class(self) -> type[keras.Model]:
-        name = self.config.get("registered_name")
-        if name is None:
-            raise PresetError(
-                f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: it has neither `model_type`, as in "
-                "Hugging Face's checkpoints, nor `registered_name`, as in KerasHub's and lmzoo's presets."
-            )
-        found = keras.saving.get_registered_object(name)
-        if not (isinstance(found, type) and issubclass(found, keras.Model) and hasattr(found, "config_class")):
-            raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
-        return found
-
-    def build(self, overrides: Arguments) -> keras.Model:
-        wanted = keras.config.dtype_policy()
-        if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
-            overrides = {**overrides, "dtype": wanted}
-        return self.backbone_class.from_config({**self.config["config"], **overrides})
-
-    def load(self, model: keras.Model) -> None:
-        path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
-        _check_weight_count(backbone, path)
-        backbone.load_weights(path)
-        if isinstance(model, HasHead):
-            _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
-
-    @property
-    def head(self) -> str | None:
-        """Kind of the stored head, or None; if its task is unknown, the name of the task's class."""
-        if not (stored := self._task):
-            return None
-        found = keras.saving.get_registered_object(stored.get("registered_name"))
-        return found.head_kind if isinstance(found, type) and issubclass(found, HasHead) else stored.get("class_name")
-
-    @property
-    def _task(self) -> JsonObject:
-        return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
-
-    def head_of(self, cls: type[HasHead]) -> Arguments | None:
-        """Arguments of a task's constructor, if its head is stored, by itself or as a part of another; None if not."""
-        stored = self._task
-        if stored.get("registered_name") == keras.saving.get_registered_name(cls):
-            return dict(stored["config"])
-        if self.head in (cls.head_kind, *cls.reads_heads):  # of another class
-            taken = inspect.signature(cls).parameters.keys() - {"name"}
-            return {key: value for key, value in stored["config"].items() if key in taken}
-        return None
-
-    def preprocessor(self) -> Preprocessor:
-        file = self.directory / PREPROCESSOR_FILE
-        if not file.exists():
-            raise MissingTokenizerError(
-                f"{self.directory} holds no tokenizer files ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
-            )
-        stored = read_json(self.directory, PREPROCESSOR_FILE)
-        if stored.get("registered_name") != keras.saving.get_registered_name(Preprocessor):
-            raise PresetError(f"{file} names no preprocessor of lmzoo.")
-        # Only this class and a tokenizer are built, whatever the file names: Keras might call a function that it names.
-        try:
-            config = stored["config"]
-            name, settings = (config["tokenizer"][key] for key in ("registered_name", "config"))
-            found = keras.saving.get_registered_object(name)
-            if not (isinstance(found, type) and issubclass(found, Tokenizer)):
-                raise PresetError(f"{file} names no tokenizer of lmzoo: {name!r:.60}.")
-            preprocessor = Preprocessor(**{**config, "tokenizer": found.from_config(settings)})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise PresetError(f"{file} does not describe a preprocessor of lmzoo: {error!r:.200}.") from error
-        preprocessor.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
-        return preprocessor
-
-
-Source = _KerasPreset | Checkpoint
-
-
-def _backbone_of(model: keras.Model) -> keras.Model:
-    return getattr(model, "backbone", model)
-
-
-def _is_float32(dtype: object) -> bool:
-    return getattr(keras.dtype_policies.get(dtype), "name", None) == "float32"
-
-
-def _check_weight_count(backbone: keras.Model, path: Path) -> None:
-    """Compares the number of weights, since Keras would load a part of them, or fail without a clear message."""
-    import h5py
-
-    names: list[str] = []
-    with h5py.File(path, "r") as file:
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-    stored = sum("seed_generator" not in name for name in names)  # dropout has none where its rate is 0
-    if stored != len(backbone.weights):
-        raise PresetError(
-            f"{path} holds {stored} weights, but a {type(backbone).__name__} as configured has "
-            f"{len(backbone.weights)}. Overrides must not change the architecture; pass `load_weights=False` for one "
-            "with random weights."
-        )
 
 
 def load_task(
@@ -243,74 +111,3 @@ def _new_classes(stored: Arguments, asked: Arguments) -> bool:
     words = getattr(words, "vocabulary", words)  # of a tokenizer
     others = words is not None and list(words) != stored.get("vocabulary")
     return asked.get("num_classes") is not None or renamed or others
-
-
-def save_preset(
-    model: keras.Model,
-    directory: str | Path,
-    overwrite: bool = True,
-    preprocessor: Preprocessor | None = None,
-    **metadata: object,
-) -> None:
-    """Writes a backbone or a task as a preset; see their `save_to_preset`.
-
-    Args:
-        model: what to save.
-        directory: where to write.
-        overwrite: whether an existing directory may be replaced.
-        preprocessor: the tokenizer and packing rule, if there is one.
-        **metadata: additional entries of `metadata.json`, such as `languages` and `licence`.
-    """
-    with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
-        backbone = _backbone_of(model)
-        _write_backbone(backbone, target, metadata)
-        if model is not backbone:
-            config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
-            name = keras.saving.get_registered_name(type(model))
-            stored = {"class_name": type(model).__name__, "registered_name": name, "config": config}
-            write_json(target, TASK_FILE, stored)
-            weights = ((path, keras.ops.cast(weight, "float32")) for path, weight in _head_weights(model).items())
-            write_hdf5(target / TASK_WEIGHTS_FILE, ((path, keras.ops.convert_to_numpy(x)) for path, x in weights))
-        if preprocessor is not None:
-            serialized = keras.saving.serialize_keras_object(preprocessor)
-            write_json(target, PREPROCESSOR_FILE, serialized)
-            write_json(target, TOKENIZER_FILE, serialized["config"]["tokenizer"])
-            (target / TOKENIZER_ASSETS_DIR).mkdir(parents=True)
-            preprocessor.save_assets(target / TOKENIZER_ASSETS_DIR)
-        write_manifest(target)
-
-
-def _write_backbone(backbone: keras.Model, target: Path, metadata: JsonObject) -> None:
-    write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
-    backbone.save_weights(target / MODEL_WEIGHTS_FILE)
-    write_json(
-        target,
-        METADATA_FILE,
-        {
-            "family": family_of(backbone).name,
-            "parameter_count": backbone.count_params(),
-            "keras_version": keras.__version__,
-            "lmzoo_version": __version__,
-            "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-            **metadata,
-        },
-    )
-
-
-def _head_weights(task: keras.Model) -> dict[str, keras.Variable]:
-    """The head's weights, which are all but the backbone's, by path."""
-    backbone = {id(v) for v in task.backbone.variables}
-    return {v.path: v for v in task.weights if id(v) not in backbone}
-
-
-def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
-    """Reads the head's weights; `in_part` if the file may hold more."""
-    weights = _head_weights(task)
-    with contextlib.closing(Hdf5File(path)) as file:
-        stored = {name for name in file.names() if name in weights or not in_part}
-        if stored != weights.keys():
-            raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
-        for name, weight in weights.items():
-            if file.shape(name) != tuple(weight.shape):
-                raise PresetError(f"{path}: {name} has shape {file.shape(name)}, expected {tuple(weight.shape)}.")
-            weight.assign(file.read(name))

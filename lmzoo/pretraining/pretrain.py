@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from lmzoo.files.manifest import write_manifest
-from lmzoo.presets.loading import save_preset
+from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.language_model import train_language_model

@@ -195,7 +195,7 @@ class TokenClassifier(Task):
                 raise ValueError(f"`y[{i}]`: the span {span!r:.80} shares a word with another one.")
             if (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"]):
                 widened.append(i)
-            for k, label in zip(inside, labels_of_span(span["label"], len(inside), self.labels), strict=True):
+            for k, label in zip(inside, labels_of_span(span["label"], len(inside), self.labels or ()), strict=True):
                 labels[k] = label
         return labels
 

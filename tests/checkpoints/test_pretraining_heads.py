@@ -9,7 +9,7 @@ from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.family import families
 from lmzoo.models import MaskedLM, Pretrainer
 from lmzoo.presets import PresetError
-from lmzoo.presets.loading import open_source
+from lmzoo.presets.source import open_source
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.checkpoints.model_files import assert_same_state, configure, load, peer, read_there, rewrite, state_of
 from tests.checkpoints.test_hugging_face import batch_for

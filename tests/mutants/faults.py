@@ -416,7 +416,7 @@ FAULTS = (
     ),
     Fault(
         "the weights of a head are not read from a preset",
-        "presets/loading.py",
+        "presets/keras_preset.py",
         "            weight.assign(file.read(name))",
         "            file.read(name)",
     ),

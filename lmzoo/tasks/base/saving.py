@@ -12,7 +12,8 @@ import keras
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
-from lmzoo.presets.loading import load_task, save_preset
+from lmzoo.presets.keras_preset import save_preset
+from lmzoo.presets.loading import load_task
 from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.text import Preprocessor
 
