@@ -191,7 +191,9 @@ class CompiledTask(keras.Model):
             done: int, steps of the training that are done.
             callbacks: those of `fit`, of which some set the learning rate.
         """
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # Keras wraps it to scale the loss in float16
+        optimizer = getattr(
+            self.optimizer, "inner_optimizer", self.optimizer
+        )  # Keras wraps it to scale the loss in float16
         if not isinstance(optimizer, AdamW):
             return
         scheduler = any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks)
@@ -206,7 +208,7 @@ class CompiledTask(keras.Model):
             optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
 
 
-def _joined(metrics: Metrics | None, more: Metrics | None) -> Metrics:
+def _joined(metrics: Any, more: Any) -> Metrics:
     """Both lists of metrics, or both dicts of lists, as one."""
     if isinstance(metrics, dict) or isinstance(more, dict):
         parts = [metrics or {}, more or {}]

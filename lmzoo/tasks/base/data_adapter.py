@@ -12,7 +12,17 @@ import keras
 import numpy as np
 
 from lmzoo.tasks.base.encoding import EncodingTask
-from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, Inputs, Labels, Texts, TrainingData, Weights, as_array
+from lmzoo.tasks.base.examples import (
+    Batch,
+    BatchOptions,
+    Examples,
+    Inputs,
+    Labels,
+    Texts,
+    TrainingData,
+    Weights,
+    as_array,
+)
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import LengthBatches

@@ -106,7 +106,7 @@ class EncodingTask(keras.Model):
         """Labels as the array that the loss takes, each of them checked; None stays None."""
         return as_array(y)
 
-    def encode_class_weight(self, class_weight: Mapping[int | str, float]) -> dict[int, float]:
+    def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
         """Weights of classes, each by its number.
 
         Raises:

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 # A text: a string or UTF-8 bytes or, where a task works on words, a list of words.
 Text: TypeAlias = str | bytes | Sequence[str]
-# Texts in a list, an array or a column of a table. Pairs are a list of 2-tuples, or a tuple of two of these.
-Texts: TypeAlias = Iterable[Text] | Iterable[tuple[Text, Text]] | tuple[Iterable[Text], Iterable[Text]] | Encoded
+# Examples in a list, an array or a column of a table: texts, pairs (also a tuple of two lists), prompts with their
+# choices, documents; or what `encode_inputs` made of them.
+Texts: TypeAlias = Iterable[Text | Sequence[Text]] | tuple[Iterable[Text], Iterable[Text]] | Encoded
 # What `fit` takes as well: a dataset of strings, token features, or anything else that Keras draws batches from.
 Inputs: TypeAlias = "Texts | tf.data.Dataset | Mapping[str, Tensor] | keras.utils.PyDataset"
-# One for each example: a number, a name, a collection of them, spans, an answer. Token features may have several outputs.
+# One for each example: a number, a name, a collection of them, spans, an answer. With token features, also a dict of
+# labels by output.
 Labels: TypeAlias = Collection[Any] | Mapping[str, Any]
-# Weights of examples, or of the tokens of token features.
+# Weights of examples or, with token features, of tokens.
 Weights: TypeAlias = ArrayLike | Mapping[str, ArrayLike]
 # `(x, y, sample_weight)` as users pass them, or as Keras takes them.
 TrainingData: TypeAlias = tuple[Any, Any, Any]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.tasks.base.examples import Text, Texts
+from lmzoo.tasks.base.examples import Texts
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.validate_text import is_text
 
@@ -58,7 +58,7 @@ def is_raw(x: object) -> TypeGuard[Texts]:
     return getattr(dtype, "kind", None) in ("U", "S", "O", "T") or getattr(dtype, "name", None) == "string"
 
 
-def split_segments(x: Texts, words: bool = False) -> tuple[Sequence[Text], Sequence[Text] | None]:
+def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence[Any] | None]:
     """The first and the second texts of pairs; None instead of second texts for single texts.
 
     A tuple holds segments, a list holds examples: `(firsts, seconds)` and `[(first, second), ...]` are pairs, and

@@ -92,21 +92,21 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
         y = np.asarray(y)
         if y.dtype.kind in "fiub":
             return _check_indicators(y, num_classes)
-    rows, classes = [], []
-    for position, row in enumerate(y):
-        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
+    positions, classes = [], []
+    for position, given in enumerate(y):
+        if isinstance(given, (str, bytes)) or not hasattr(given, "__len__"):
             raise TypeError(
-                f"Label {row!r:.60} at position {position} is not a collection: with `multi_label` an example has a list, "
-                "tuple or set of classes."
+                f"Label {given!r:.60} at position {position} is not a collection: with `multi_label` an example has a "
+                "list, tuple or set of classes."
             )
-        for label in row:
+        for label in given:
             if isinstance(label, bool) or not isinstance(label, (str, bytes, numbers.Integral)):
                 raise TypeError(f"Label {label!r:.60} at position {position} is neither a class's name nor its number.")
-        rows.extend([position] * len(row))
-        classes.extend(row)
-    found = encode_classes(classes, num_classes, labels, lambda k: f"at position {rows[k]}")  # of all examples
+        positions.extend([position] * len(given))
+        classes.extend(given)
+    found = encode_classes(classes, num_classes, labels, lambda k: f"at position {positions[k]}")  # of all examples
     counts = np.zeros((len(y), num_classes), "float32")
-    np.add.at(counts, (np.array(rows, "int64"), found), 1)
+    np.add.at(counts, (np.array(positions, "int64"), found), 1)
     indicators = "Rows of 0s and 1s, one for each class, are passed as an array."
     if twice := np.argwhere(counts > 1).tolist():
         raise ValueError(f"The labels at position {twice[0][0]} hold class {twice[0][1]} twice. ({indicators})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 
@@ -92,7 +92,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         validation_split: float = 0.0,
         validation_data: Inputs | TrainingData | None = None,
         shuffle: bool = True,
-        class_weight: Mapping[int | str, float] | None = None,
+        class_weight: Mapping[Any, float] | None = None,
         sample_weight: Weights | None = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
@@ -157,7 +157,9 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             if class_weight is not None:
                 raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
             if steps is None:
-                raise ValueError("A run that can be resumed needs `steps_per_epoch`, since its data has no known length.")
+                raise ValueError(
+                    "A run that can be resumed needs `steps_per_epoch`, since its data has no known length."
+                )
             start, resumed = checkpoint.restore(self, x, epochs, steps, done)
             done, initial_epoch, steps_per_epoch = start, start // steps, steps
             others = [c for c in callbacks if c is not checkpoint]
@@ -185,11 +187,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             )
 
     def _validation_batches(
-        self,
-        data: Inputs | TrainingData,
-        batch_size: int | None,
-        verbose: bool | int | str,
-        kwargs: Mapping[str, Any],
+        self, data: Any, batch_size: int | None, verbose: bool | int | str, kwargs: Mapping[str, Any]
     ) -> TrainingData:
         """`validation_data` for Keras."""
         alone = not isinstance(data, tuple) and not (isinstance(data, list) and self.needs_labels)
@@ -259,6 +257,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         if not is_raw(x):
             return (x, y, sample_weight), None
         return self.encode_examples(x, y, sample_weight).split(share)
+
 
 def _callback_list(callbacks: Any) -> list[keras.callbacks.Callback]:
     callbacks = getattr(callbacks, "callbacks", callbacks) or []
