@@ -1,4 +1,4 @@
-"""What tells one family from another, as data that the shared machinery reads."""
+"""The record of a family of models, as data that shared code reads, and the registry of families."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ class Family:
 
     Attributes:
         name: lower-case name, as in `presets/<name>/`.
-        backbone: the `lmzoo.models.Backbone` subclass.
-        tokenizer: the tokenizer's class.
-        special_tokens: the tokenizer's special tokens, if they are not those of its class.
-        tiny: configuration of a model small enough for tests; enrols the family in the conformance suite.
-        packing: how segments become one row of token ids; by default as in BERT.
-        classifier: arguments of `lmzoo.layers.ClassificationHead` that are the family's own.
+        backbone: the subclass of `lmzoo.models.Backbone`.
+        tokenizer: the class of the tokenizer.
+        tiny: frozen dataclass, configuration of a model small enough for tests; with it the conformance suite runs on
+            the family.
+        packing: how segments become one sequence of token ids; by default as in BERT.
+        classifier: arguments of `lmzoo.layers.ClassificationHead` that only this family sets.
         checkpoints: by format, the `lmzoo.checkpoints.engine.Layout` of its files.
-        masking: how the family was corrupted in pre-training; the default of `MaskedLM`.
-        objective: what else it was pre-trained on, "nsp" or "sop"; the default of `Pretrainer`.
+        masking: how texts were masked in pre-training; the default of `MaskedLM`.
+        objective: the second objective of pre-training, "nsp" or "sop"; the default of `Pretrainer`.
         pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
+        special_tokens: the tokenizer's special tokens, if they are not those of its class.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Family:
 
     @property
     def mask_token(self) -> str | None:
-        """The mask token of its tokenizers, or None."""
+        """The mask token of the family's tokenizers, or None."""
         return self.special_tokens.get("mask_token", self.tokenizer.mask_token)
 
 
@@ -69,7 +70,7 @@ def families() -> dict[str, Family]:
 
 
 def families_with(format: str) -> list[Family]:
-    """The registered families that have checkpoints in a format, a key of `Family.checkpoints`."""
+    """The registered families with checkpoints in a format, a key of `Family.checkpoints`."""
     return [family for family in _FAMILIES.values() if format in family.checkpoints]
 
 
@@ -85,4 +86,4 @@ def family_of(backbone: keras.Model | type[keras.Model]) -> Family:
     for family in _FAMILIES.values():
         if issubclass(cls, family.backbone):
             return family
-    raise ValueError(f"{cls.__name__} belongs to no registered family ({', '.join(_FAMILIES)}).")
+    raise ValueError(f"{cls.__name__} does not belong to a registered family ({', '.join(_FAMILIES)}).")

@@ -1,4 +1,4 @@
-"""What a task says of its head, and the tasks by the kinds of their heads: what formats of files map."""
+"""The kinds of heads, by which file formats know tasks, and the registry of tasks by kind of head."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import ClassVar
 
 
 class HasHead:
-    """A model of a backbone and a head; the base of `Task`, whose subclasses are registered by their kinds of heads.
+    """A model with a backbone and a head; the base of `Task`, whose subclasses are registered by kind of head.
 
     Attributes:
-        head_kind: what the head is for, in the words of the formats' tables: "classification", "masked_lm". By default
-            that of the base class or, where it has none, the class's name. A model may narrow that of its class.
-        reads_heads: kinds of stored heads that hold this one's weights, and more.
-        refuses_heads: kinds of stored heads that are an error instead of being replaced by a new head: those that are
-            easily taken for this one, since other libraries have one class for both.
-        pretrains: whether the head only serves pre-training, so that no other task is expected to keep it.
+        head_kind: the purpose of the head, in the terms of the formats' tables: "classification", "masked_lm". By
+            default that of the base class or, if it has none, the name of the class. An instance may set another.
+        reads_heads: kinds of stored heads that hold the weights of this head, among others.
+        refuses_heads: kinds of stored heads that raise an error instead of being replaced by a new head: those that are
+            easily confused with this one, since other libraries have one class for both.
+        pretrains: whether the head is only for pre-training, so that other tasks drop it without a warning.
     """
 
     head_kind: str = ""
@@ -28,9 +28,9 @@ class HasHead:
             cls.head_kind = cls.__name__
         if kind := cls.__dict__.get("head_kind"):
             known = _TASKS.setdefault(kind, cls)
-            if known.__qualname__ != cls.__qualname__:  # a notebook's cell may be run again
+            if known.__qualname__ != cls.__qualname__:  # the cell of a notebook may run again
                 raise ValueError(
-                    f"Heads of the kind {kind!r} are those of {known.__name__}: give {cls.__name__} another."
+                    f"Heads of the kind {kind!r} belong to {known.__name__}: give {cls.__name__} another `head_kind`."
                 )
             _TASKS[kind] = cls
 
@@ -44,13 +44,13 @@ def task_of(kind: str | None) -> type[HasHead] | None:
 
 
 def user_of(kind: str | None) -> type[HasHead] | None:
-    """The task that makes use of a stored head: of one for pre-training the task that reads a part of it, if any."""
+    """The task that uses a stored head; for a pre-training head the task that reads a part of it, if there is one."""
     task = task_of(kind)
     readers = [other for other in _TASKS.values() if kind in other.reads_heads]
     return readers[0] if task is not None and task.pretrains and readers else task
 
 
 def task_name(kind: str) -> str:
-    """What messages call the task with heads of a kind; of a kind that is not known, the kind itself."""
+    """The name, for messages, of the task with heads of a kind; for an unknown kind the kind itself."""
     task = task_of(kind)
     return kind if task is None else task.__name__

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeGuard
 
 import keras
 import numpy as np
 
 from lmzoo.data.corpora.lm_batches import Step
+from lmzoo.data.corpora.word_vocabulary import Document
+from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tasks.base.input_kinds import is_text_stream
 from lmzoo.text import Encoded, Tokenizer, WordTokenizer
 from lmzoo.text.tokenizers.characters import NO_BYTE
 
-_COLUMNS = 16  # characters of a batch's words are cut to a multiple of it: few shapes to compile for
+_COLUMNS = 16  # the characters of a batch's words are cut to a multiple of this, so that few shapes are compiled
 
 
-def are_documents(x: Any) -> bool:
-    """Whether `x` is to be read as documents, which may be of any kind of collection; token features are not."""
+def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
+    """Whether `x` is a collection of documents, of any kind, rather than token features."""
     features = x is None or isinstance(x, (dict, Encoded, keras.utils.PyDataset))
     return not features and (is_text_stream(x) or not hasattr(x, "element_spec"))
 
 
-def split_documents(documents: Any, share: float) -> tuple[Any, Any]:
+def split_documents(documents: Iterable[Document], share: float) -> tuple[Sequence[Document], Sequence[Document]]:
     """The first documents for training, and the last `share` of them for validation.
 
     Raises:
-        TypeError: if they are no sequence.
+        TypeError: if they are not a sequence.
         ValueError: if one of the two would be empty.
     """
     if not isinstance(documents, Sequence):
@@ -39,23 +41,23 @@ def split_documents(documents: Any, share: float) -> tuple[Any, Any]:
 
 
 def features_of_steps(
-    tokenizer: Tokenizer, vocabulary: WordTokenizer, rows: Sequence[Sequence[Step]], width: int, goes_on: bool
-) -> dict[str, np.ndarray]:
-    """What a `BidirectionalLM` takes.
+    tokenizer: Tokenizer, vocabulary: WordTokenizer, steps: Sequence[Sequence[Step]], width: int, goes_on: bool
+) -> FeatureArrays:
+    """The inputs of a `BidirectionalLM`.
 
     Args:
-        tokenizer: says what words are read as.
+        tokenizer: that of the words that are read.
         vocabulary: the words that are predicted.
-        rows: of each row the words that are read, and those that come next.
+        steps: for each sequence the words that are read, and those that come next.
         width: int, t, padded length.
-        goes_on: whether the rows go on with the batch before.
+        goes_on: whether the sequences continue those of the previous batch.
 
     Returns:
-        `character_ids` int32 (b, t, 2, W), columns at the end that no word needs left out, or `token_ids` (b, t, 2);
+        `character_ids` int32 (b, t, 2, W), without columns at the end that no word needs, or `token_ids` (b, t, 2);
         `targets` int32 (b, t, 2), -1 at padding; `goes_on` int32 (b,).
     """
-    real = np.arange(width) < np.array([len(row) for row in rows])[:, None]  # (b, t)
-    pairs = list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
+    real = np.arange(width) < np.array([len(sequence) for sequence in steps])[:, None]  # (b, t)
+    pairs = list(itertools.chain.from_iterable(itertools.chain.from_iterable(steps)))
     read: Any = [pair[0] for pair in pairs]
     following: Any = [pair[1] for pair in pairs]
     flat = tokenizer.as_array(tokenizer.tokenize([read])[0], len(pairs))  # (2n,) or (2n, W)
@@ -67,4 +69,4 @@ def features_of_steps(
     if flat.ndim == 2:
         used = np.flatnonzero(np.any(flat != NO_BYTE, axis=0)).max(initial=2) + 1
         ids = ids[..., : -(-used // _COLUMNS) * _COLUMNS]
-    return {name: ids, "targets": targets, "goes_on": np.full(len(rows), int(goes_on), "int32")}
+    return {name: ids, "targets": targets, "goes_on": np.full(len(steps), int(goes_on), "int32")}

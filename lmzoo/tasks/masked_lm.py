@@ -1,15 +1,15 @@
-"""Filling in masked tokens; also the objective of pre-training."""
+"""Predicting masked tokens: for pre-training, and for filling in blanks."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family
-from lmzoo.tasks.base.examples import Examples
+from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax
@@ -19,20 +19,31 @@ from lmzoo.text.mask_tokens import find_masks, mask_positions, maskable
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.span_metrics import TokenAccuracy
 
-_COPIES = 1024  # masks predicted at once: bounds the logits in memory
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_COPIES = 1024  # masks predicted at once: bounds the memory of the logits
+
+
+class MaskAnswer(TypedDict):
+    """A token for a mask."""
+
+    token: str
+    score: float
+    text: str
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaskedLM(Task):
-    """Predicts the tokens behind a mask (Devlin et al., 2019, section 3.1).
+    """Predicts the tokens behind masks (Devlin et al., 2019, section 3.1).
 
-    Inputs are the backbone's and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit` takes
-    texts without labels and masks them anew in every batch.
+    Inputs are those of the backbone and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit`
+    takes texts without labels and masks them again in every batch.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        masking: `lmzoo.text.Masking`, how `fit` corrupts text; by default as the family was pre-trained.
+        masking: `lmzoo.text.Masking`, how `fit` corrupts text; by default as in the family's pre-training.
         activation: str, of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
         layer_norm_epsilon: float, of the head's LayerNorm; the backbone's by default.
         name: name of the model.
@@ -74,12 +85,12 @@ class MaskedLM(Task):
         """How `fit` corrupts text."""
         return self.masked.masking
 
-    def default_loss(self) -> Any:
-        """The mean over masked tokens: a row's padding, and slots without a mask, do not count."""
+    def default_loss(self) -> keras.losses.Loss:
+        """See `MaskedTokens.default_loss`."""
         return self.masked.default_loss()
 
-    def default_metrics(self) -> list[Any]:
-        """Accuracy at masked tokens."""
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        """Accuracy on masked tokens."""
         return [TokenAccuracy()]
 
     @classmethod
@@ -87,35 +98,37 @@ class MaskedLM(Task):
         """See `MaskedTokens.supports`."""
         return MaskedTokens.supports(family)
 
-    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        """Masks the rows: `(features, targets (B, M), weights (B, M))`."""
-        features, targets, weights = self.masked.mask(self.text_preprocessor, examples.encoded, rows, width, rng)
+    def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+        """Masked sequences: `(features, targets (b, M), weights (b, M))`."""
+        features, targets, weights = self.masked.mask(self.text_preprocessor, examples.encoded, indices, width, rng)
         if examples.weights is not None:
-            weights *= examples.weights[rows][:, None]
+            weights *= examples.weights[indices][:, None]
         return features, targets, weights
 
-    def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
-        """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""
+    def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
+        """`mask_positions` int32 (n, M), positions of the mask tokens, padded with 0."""
         return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
 
-    def fill(self, texts: Any, top_k: int = 5, batch_size: int = 32, whole_words: bool = False) -> list[Any]:
-        """The likeliest tokens behind each mask.
+    def fill(
+        self, texts: Texts, top_k: int = 5, batch_size: int = 32, whole_words: bool = False
+    ) -> list[list[MaskAnswer | Any]]:
+        """The most probable tokens behind each mask.
 
-        With `whole_words` parts of words are left out: of WordPiece's tokens those that go on with a word, of
-        byte-level BPE's and SentencePiece's, after a space, those that do not begin with one. Without a space in front
-        of the mask, as after a bracket and, for BPE, at the beginning of a text, theirs do not tell, and all of them
-        are candidates. Punctuation marks are words.
+        With `whole_words` parts of words are left out. With WordPiece these are the tokens that continue a word; with
+        byte-level BPE and SentencePiece, where the mask follows a space, those that do not begin with a space. Where
+        no space precedes the mask, as after a bracket and, for BPE, at the beginning of a text, tokens of the latter
+        two do not show whether they are whole words, and all of them are candidates. Punctuation marks are words.
 
         Args:
-            texts: a list of strings (or pairs), each holding the mask token at least once.
+            texts: a list of strings (or pairs), each with at least one mask token.
             top_k: int, candidates for each mask.
             batch_size: int.
-            whole_words: whether a candidate has to be a word by itself.
+            whole_words: whether a candidate must be a whole word.
 
         Returns:
-            For each text a list of candidates, best first: `{"token": str, "score": float, "text": str}`, the score
-            being the token's probability among all tokens, and the text the input with the mask replaced. For a
-            text with several masks, one such list for each of them, as transformers' fill-mask does.
+            For each text a list of candidates, best first: `{"token": str, "score": float, "text": str}`, where the
+            score is the token's probability among all tokens, and the text is the input with the mask replaced. For a
+            text with several masks, one such list for each of them, as in transformers' fill-mask.
 
         Raises:
             ValueError: naming the first text without a mask, or with one that was cut off; for a `top_k` below 1.
@@ -143,10 +156,12 @@ class MaskedLM(Task):
         return filled
 
     def _words(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens that are words by themselves, bool (V,): after a space, and after anything else."""
+        """Whether each token is a whole word, bool (V,): after a space, and after anything else."""
         tokenizer = self.text_preprocessor.tokenizer
         texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
-        whole = np.array([bool(text.strip()) and "\ufffd" not in text for text in texts])  # bytes may be half a letter
+        whole = np.array(
+            [bool(text.strip()) and "\ufffd" not in text for text in texts]
+        )  # bytes may be a part of a letter
         whole &= ~np.isin(tokenizer.vocabulary, tokenizer.special_tokens)
         spaced = np.array([text.startswith(" ") for text in texts])
         return (whole & spaced, whole) if spaced.any() else (whole & tokenizer.word_starts(),) * 2
@@ -157,35 +172,36 @@ class MaskedLM(Task):
         log_probabilities: np.ndarray,
         top_k: int,
         words: tuple[np.ndarray, np.ndarray] | None,
-    ) -> list[Any]:
+    ) -> list[MaskAnswer | Any]:
         tokenizer = self.text_preprocessor.tokenizer
-        mask, results = str(tokenizer.mask_token), []
-        pieces = " ".join(segments).split(mask)
+        mask = str(tokenizer.mask_token)
+        results: list[list[MaskAnswer | Any]] = []
+        parts = " ".join(segments).split(mask)
         first = "" if tokenizer.space_of_words else " "  # what the tokenizer itself puts in front of a text
-        spaced = [piece[-1:].isspace() for segment in segments for piece in (first + segment).split(mask)[:-1]]
+        spaced = [part[-1:].isspace() for segment in segments for part in (first + segment).split(mask)[:-1]]
         for k, row in enumerate(log_probabilities):  # (V,)
-            before, after = mask.join(pieces[: k + 1]), mask.join(pieces[k + 1 :])
-            order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")  # the table may be longer
+            before, after = mask.join(parts[: k + 1]), mask.join(parts[k + 1 :])
+            order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")  # the embedding table may be longer
             if words:
                 order = order[words[0 if spaced[k] else 1][order]]
-            candidates = []
+            candidates: list[MaskAnswer | Any] = []
             for i in order[:top_k]:
                 token = tokenizer.id_to_token(int(i))
-                piece = tokenizer.text_of(token)
-                # A piece that brings its space takes the place of the one before the mask; a text begins without one.
-                kept = before.rstrip(" ") if piece.startswith(" ") else before
-                piece = piece if before else piece.lstrip(" ")
-                candidates.append({"token": token, "score": float(np.exp(row[i])), "text": kept + piece + after})
+                filling = tokenizer.text_of(token)
+                # A token's own space replaces the one before the mask. At the beginning of the text it is dropped.
+                kept = before.rstrip(" ") if filling.startswith(" ") else before
+                filling = filling if before else filling.lstrip(" ")
+                candidates.append({"token": token, "score": float(np.exp(row[i])), "text": kept + filling + after})
             results.append(candidates)
-        return results[0] if len(results) == 1 else results
+        return results[0] if len(results) == 1 else [*results]
 
     verb = "fill"
     served_outputs = ("token", "score")
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
-        """The exported model's answers, as TensorFlow ops: `token` string and `score` float32, both (B, M, 5).
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The exported model's answers, in TensorFlow ops: `token` string and `score` float32, both (B, M, 5).
 
-        They are the likeliest tokens behind each of a row's masks, best first; rows with fewer masks end in "" and 0.
+        They are the most probable tokens behind each mask, best first, padded with "" and 0 for texts with fewer masks.
         """
         import tensorflow as tf
 
@@ -200,7 +216,7 @@ class MaskedLM(Task):
         token = tf.gather(tf.constant(tokenizer.vocabulary), best)
         return {"token": tf.where(there, token, ""), "score": tf.where(there, score, 0.0)}
 
-    def pseudo_perplexity(self, texts: Any, batch_size: int = 32) -> float:
+    def pseudo_perplexity(self, texts: Texts, batch_size: int = 32) -> float:
         """Exponential of the mean negative log-likelihood of each token given all others (Salazar et al.).
 
         Every token is masked in turn, so a text of n tokens costs n forward passes.
@@ -210,10 +226,10 @@ class MaskedLM(Task):
             batch_size: int.
 
         Returns:
-            The perplexity over all tokens of all texts, special tokens aside.
+            The perplexity over all tokens of all texts, without special tokens.
 
         Raises:
-            ValueError: if there is no token to predict, or a text holds a mask itself.
+            ValueError: if there is no token to predict, or a text holds a mask token.
         """
         encoded, tokenizer = self.encode_inputs(texts), self.text_preprocessor.tokenizer
         if len(find_masks(tokenizer, encoded)[0]):
@@ -224,9 +240,9 @@ class MaskedLM(Task):
         nll = 0.0
         for start in range(0, len(flat), _COPIES):
             part = flat[start : start + _COPIES]
-            row = np.searchsorted(encoded.sequence_splits, part, side="right") - 1
-            copies = encoded.select(row)
-            where = copies.sequence_splits[:-1] + part - encoded.sequence_splits[row]
+            source = np.searchsorted(encoded.sequence_splits, part, side="right") - 1
+            copies = encoded.select(source)
+            where = copies.sequence_splits[:-1] + part - encoded.sequence_splits[source]
             targets = copies.token_ids[where]
             copies.token_ids[where] = tokenizer.mask_id
             log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)

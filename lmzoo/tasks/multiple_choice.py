@@ -1,10 +1,11 @@
-"""Which of several choices goes with a prompt."""
+"""The best of several choices for a prompt."""
 
 from __future__ import annotations
 
 import dataclasses
 import numbers
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import keras
 import numpy as np
@@ -12,23 +13,39 @@ import numpy as np
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.serving.export import signature, strings, tokens_signature
-from lmzoo.tasks.base.examples import Examples
+from lmzoo.serving.served_model import Signatures
+from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
+from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Prompts with their choices, as a list of pairs or a tuple of two lists.
+Prompts: TypeAlias = Iterable[tuple[str, Sequence[str]]] | tuple[Iterable[str], Iterable[Sequence[str]]]
+
+
+class ChoiceAnswer(TypedDict):
+    """A choice of an example."""
+
+    index: int
+    choice: str
+    score: float
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MultipleChoice(Task):
-    """Scores the choices that a prompt may go on with, or be answered by (Devlin et al., 2019, section 4.4).
+    """Scores the choices that may continue or answer a prompt (Devlin et al., 2019, section 4.4).
 
-    Every choice is packed with its prompt as a pair, and the pair's vector becomes one score. Examples may have any
-    number of choices, each its own.
+    Every choice is packed with its prompt as a pair, and the pair's vector becomes one score. Examples may differ in
+    their numbers of choices.
 
-    The inputs are the backbone's with an axis for the choices, (B, C, T), of ELMo (B, C, T, W). The output is logits,
-    float32 (B, C), -30,000 for a choice that is all padding, whose softmax is 0.
+    The inputs are those of the backbone with an axis for the choices, (B, C, T), for ELMo (B, C, T, W). The output is
+    logits, float32 (B, C), -30,000 for a choice that is all padding, whose softmax is 0.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -72,35 +89,35 @@ class MultipleChoice(Task):
         merge = MergeChoices(name="merge_choices")
         inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in backbone.input.items()}
         scores = head(vector.of(backbone, {key: merge(x) for key, x in inputs.items()}))  # (B·C, 1)
-        head.logits.bias.trainable = False  # softmax does not see it: its gradient is noise, but checkpoints hold it
+        head.logits.bias.trainable = False  # softmax cancels it: its gradient is noise, but checkpoints hold it
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
         self.uses_pooler, self.pooling = vector.uses_pooler, pooling
         self.vector, self.head = vector, head
 
-    def default_loss(self) -> Any:
-        """Cross-entropy of each example's choices."""
+    def default_loss(self) -> keras.losses.Loss:
+        """Cross-entropy over the choices of each example."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def default_metrics(self) -> list[Any]:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         """Accuracy."""
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def encode_inputs(self, x: Any) -> EncodedChoices:
-        """Examples as packed rows, one for each choice.
+    def encode_inputs(self, x: Texts) -> EncodedChoices:
+        """Examples as packed sequences, one for each choice.
 
         Args:
-            x: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each. Examples that
-                are encoded already are returned as they are.
+            x: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each. Encoded
+                examples are returned as they are.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
-            ValueError: naming the first example without choices; if there is no preprocessor.
+            ValueError: naming the first example without choices; without a preprocessor.
         """
         self.check_takes_text()
         return x if isinstance(x, EncodedChoices) else encode_choices(self.text_preprocessor, *split_choices(x))
 
-    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
+    def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """See `Task.encode_examples`; also checks that every example has the choice that its label names.
 
         Raises:
@@ -116,12 +133,12 @@ class MultipleChoice(Task):
             )
         return examples
 
-    def encode_labels(self, y: Any) -> np.ndarray | None:
+    def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Indices of the right choices as int32 (n,).
 
         Raises:
             TypeError: naming the first one that is not an integer.
-            ValueError: naming the first one that is negative; if there are several to an example.
+            ValueError: naming the first one that is negative; for several labels per example.
         """
         if y is None:
             return None
@@ -143,17 +160,17 @@ class MultipleChoice(Task):
             raise ValueError(f"Label {array[wrong[0]]} at position {wrong[0]} is negative: choices count from 0.")
         return array
 
-    def features(self, encoded: EncodedChoices, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """The model's inputs for some examples: int32 (b, C, width), C being the most choices that any example has."""
-        index = encoded.rows(rows)  # (b, C)
+    def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
+        """The model's inputs for some examples: int32 (b, C, width), C being the most choices of any example."""
+        index = encoded.rows(indices)  # (b, C)
         merged = self.text_preprocessor.features(encoded.texts, index.reshape(-1), width)
         return {name: values.reshape(*index.shape, *values.shape[1:]) for name, values in merged.items()}
 
-    def backbone_inputs(self, features: dict[str, Any]) -> dict[str, Any]:
-        """See `Task.backbone_inputs`: choices as rows.
+    def backbone_inputs(self, features: Features) -> Features:
+        """See `Task.backbone_inputs`: each choice is a sequence of its own.
 
         Raises:
-            ValueError: naming the input that has no axis for the choices.
+            ValueError: naming the input that lacks the axis of the choices.
         """
         inputs = super().backbone_inputs(features)
         for name in inputs.keys() & self.input.keys():
@@ -163,18 +180,18 @@ class MultipleChoice(Task):
             inputs[name] = array.reshape(-1, *array.shape[2:])
         return inputs
 
-    def choose(self, examples: Any, batch_size: int = 32, top_k: int = 1) -> list[Any]:
+    def choose(self, examples: Prompts, batch_size: int = 32, top_k: int = 1) -> list[ChoiceAnswer | Any]:
         """The most probable choice of each example.
 
         Args:
             examples: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each.
-            batch_size: int, how many examples to score at once, with all of their choices.
+            batch_size: int, how many examples to score at once, with all their choices.
             top_k: int, how many choices to return for each example.
 
         Returns:
-            For each example `{"index": int, "choice": str, "score": float}`: the choice's place, the choice as it was
-            passed, and its softmax probability among the example's choices. With `top_k` above 1, a list of them, best
-            first.
+            For each example `{"index": int, "choice": str, "score": float}`: the index of the choice, the choice as it
+            was passed, and its softmax probability among the example's choices. With `top_k` above 1, a list of them,
+            best first.
 
         Raises:
             ValueError: for a `top_k` below 1.
@@ -183,16 +200,16 @@ class MultipleChoice(Task):
         prompts, choices = split_choices(examples)
         encoded = self.encode_inputs((prompts, choices))
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (n, C)
-        ranked = [
+        ranked: list[list[ChoiceAnswer]] = [
             [{"index": i, "choice": texts[i], "score": score} for i, score in _best(row[: len(texts)], top_k)]
             for row, texts in zip(logits, choices, strict=True)
         ]
-        return [row[0] for row in ranked] if top_k == 1 else ranked
+        return [choices[0] if top_k == 1 else choices for choices in ranked]
 
     verb = "choose"
     served_outputs = ("choice", "index", "score", "probabilities")
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The exported model's answers to tokens: `index` int32 and `score` (B,), `probabilities` (B, C)."""
         import tensorflow as tf
 
@@ -200,10 +217,10 @@ class MultipleChoice(Task):
         index = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         return {"index": index, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
 
-    def signatures(self) -> tuple[Any, dict[str, Any]]:
-        """See `Task.signatures`: prompts (n,) and choices (n, C), of which empty strings at a row's end are none.
+    def signatures(self) -> Signatures:
+        """See `Task.signatures`: it is `choose`, for prompts (n,) and choices (n, C).
 
-        It is `choose`; `choice` is the chosen text, `tf.string` (n,).
+        The choices of an example with fewer than C end in empty strings. `choice` is the chosen text, `tf.string` (n,).
         """
         import tensorflow as tf
 
@@ -215,24 +232,19 @@ class MultipleChoice(Task):
             shape = tf.shape(choices)  # n, C
             features = pack(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
             truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
-            left = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)  # (n, C), choices from here on
-            there = (left > 0) | (tf.range(shape[1]) == 0)
+            left = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)  # (n, C), texts from here on
+            real = (left > 0) | (tf.range(shape[1]) == 0)  # (n, C)
 
             def of_choices(values: tf.Tensor) -> tf.Tensor:
-                real = tf.reshape(there, [-1] + [1] * (values.shape.rank - 1))
-                return tf.reshape(tf.where(real, values, 0), tf.concat([shape, tf.shape(values)[1:]], axis=0))
+                mask = tf.reshape(real, [-1] + [1] * (values.shape.rank - 1))
+                return tf.reshape(tf.where(mask, values, 0), tf.concat([shape, tf.shape(values)[1:]], axis=0))
 
-            rows = {name: of_choices(values) for name, values in features.items()}  # (n, C, t), or (n, C, t, W)
-            found = self.serve(rows)
+            found = self.serve({name: of_choices(values) for name, values in features.items()})  # (n, C, t[, W])
             chosen = tf.gather(choices, found["index"], batch_dims=1)
-            return {"choice": chosen, **found, "truncated": tf.reduce_any(truncated & there, axis=1)}
+            return {"choice": chosen, **found, "truncated": tf.reduce_any(truncated & real, axis=1)}
 
         text = [*strings("prompt"), *strings("choices", axes=2)]
-        functions = {
-            "serving_default": signature(choose, text),
-            "tokens": tokens_signature(self),
-        }
-        return pack, functions
+        return pack, {"serving_default": signature(choose, text), "tokens": tokens_signature(self)}
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -240,6 +252,6 @@ class MultipleChoice(Task):
 
 
 def _best(logits: np.ndarray, count: int) -> list[tuple[int, float]]:
-    """Index and probability of the `count` likeliest, best first."""
+    """Index and probability of the `count` most probable choices, best first."""
     exp = np.exp(logits - logits.max())
     return [(int(i), float(exp[i] / exp.sum())) for i in np.argsort(-logits, kind="stable")[:count]]

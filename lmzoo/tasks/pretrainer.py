@@ -1,4 +1,4 @@
-"""Pre-training: masked tokens together with a second objective on pairs of segments."""
+"""Pre-training: masked tokens, together with a second objective on pairs of segments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.tasks.base.data_adapter import as_array
-from lmzoo.tasks.base.examples import Examples
+from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Weights, as_array
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
@@ -24,37 +23,37 @@ from lmzoo.training.span_metrics import TokenAccuracy
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Pretrainer(Task):
-    """Masked language model and, on pairs of segments, next-sentence or sentence-order prediction.
+    """Masked language model with, on pairs of segments, next-sentence or sentence-order prediction.
 
-    Next-sentence prediction (`"nsp"`, Devlin et al., 2019) tells a segment that follows from one of another document,
-    sentence-order prediction (`"sop"`, Lan et al., 2020) two segments in order from two swapped ones. Label 0 is "is
-    next" or "in order", 1 "random" or "swapped".
+    Next-sentence prediction (`"nsp"`, Devlin et al., 2019) distinguishes the segment that follows from a segment of
+    another document, sentence-order prediction (`"sop"`, Lan et al., 2020) two segments in order from two swapped ones.
+    Label 0 is "is next" or "in order", 1 "random" or "swapped".
 
-    Inputs are the backbone's and `mask_positions` int32 (B, M). The output is a dict of logits: `masked_lm` float32
-    (B, M, V) and, with an objective, `sentence` float32 (B, 2) on the pooled output. The loss is the sum of both means.
+    Inputs are those of the backbone and `mask_positions` int32 (B, M). The output is a dict of logits: `masked_lm`
+    float32 (B, M, V) and, with an objective, `sentence` float32 (B, 2) on the pooled output. The loss is the sum of
+    both means.
 
-    `fit` and `evaluate` take documents, each a list of sentences, without labels. They are cut into pairs
-    (`lmzoo.data.corpora.segment_pairs`) or, without an objective, packed (`lmzoo.data.corpora.pack_sentences`) once in
-    each call, and always alike; masks are drawn anew in every batch. To pair anew as well, pass what `segment_pairs`
-    makes with `passes=` or with another generator. `predict` takes texts or pairs of texts that hold mask tokens, as
-    `MaskedLM` does.
+    `fit` and `evaluate` take documents, each a list of sentences, without labels. Once in each call, and always in the
+    same way, they are cut into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective, packed
+    (`lmzoo.data.corpora.pack_sentences`); masks are random in every batch. For random pairs, too, pass what
+    `segment_pairs` makes with `passes=` or with another generator. `predict` takes texts or pairs of texts that hold
+    mask tokens, as `MaskedLM` does.
 
-    With token features labels are a dict like the output, of `masked_lm` int (B, M) and `sentence` int (B,), and so are
-    weights.
+    With token features, labels are a dict like the output, of `masked_lm` int (B, M) and `sentence` int (B,), and so
+    are weights.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         objective: `"nsp"`, `"sop"`, or None for masked tokens alone; by default that of the family.
-        masking: `lmzoo.text.Masking`, how `fit` corrupts text; by default as the family was pre-trained.
-        activation: str, of the layer of the head of masked tokens, see `lmzoo.layers.get_activation`; the backbone's
-            by default.
-        layer_norm_epsilon: float, of that head's LayerNorm; the backbone's by default.
+        masking: see `MaskedLM`.
+        activation: see `MaskedLM`.
+        layer_norm_epsilon: see `MaskedLM`.
         name: name of the model.
 
     Raises:
-        ValueError: for an unknown `objective`, one that the backbone cannot learn, because it has no pooler or tells no
-            segments apart, or a family without a mask token.
+        ValueError: for an unknown `objective`; for one that the backbone cannot learn, because it has no pooler or no
+            segment ids; for a family without a mask token.
 
     Example:
 
@@ -101,7 +100,7 @@ class Pretrainer(Task):
             outputs["sentence"] = ops.cast(layer(found["pooled_output"]), "float32")  # (B, 2)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name)
         self.objective: str | None = objective
-        self.head_kind = "masked_lm" if objective is None else self.head_kind  # there is nothing else in it
+        self.head_kind = "masked_lm" if objective is None else self.head_kind  # the head holds nothing else
         self.uses_pooler = objective is not None
         self.masked, self.head = masked, head
 
@@ -115,66 +114,63 @@ class Pretrainer(Task):
         """See `MaskedTokens.supports`."""
         return MaskedTokens.supports(family)
 
-    def default_loss(self) -> dict[str, Any]:
+    def default_loss(self) -> dict[str, keras.losses.Loss]:
         """The mean over masked tokens, and the mean over pairs."""
         return {name: self.masked.default_loss() for name in self.output}
 
-    def default_metrics(self) -> dict[str, Any]:
-        """Accuracy of both."""
+    def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
+        """The accuracy of each output."""
         return {
             name: [TokenAccuracy() if name == "masked_lm" else keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
             for name in self.output
         }
 
-    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
-        """Documents as rows to learn from; rows that are encoded already are taken as they are.
+    def encode_examples(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
+        """Documents as sequences for training; encoded sequences are returned as they are.
 
         Raises:
-            TypeError: for a document that is no list of strings, naming its position.
-            ValueError: for labels, for weights of documents, or for rows that are no pairs where there is an objective.
+            TypeError: naming the position of a document that is not a list of strings.
+            ValueError: for labels, for weights of documents, or for single sequences if there is an objective.
         """
         self.check_takes_text()
         self.check_unlabelled(y)
-        sample_weight = as_array(sample_weight)
+        weights = as_array(sample_weight)
         if isinstance(x, EncodedTexts):
             if self.objective is not None and not isinstance(x, SegmentPairs):
                 raise ValueError(
-                    f'With `objective="{self.objective}"` rows are pairs: make them by '
+                    f'With `objective="{self.objective}"` sequences are pairs: make them with '
                     "`lmzoo.data.corpora.segment_pairs`."
                 )
             encoded = x
         else:
-            if sample_weight is not None:
+            if weights is not None:
                 raise ValueError(
-                    "A document has no weight, since its rows hold parts of others: make rows by `lmzoo.data.corpora."
-                    "segment_pairs` or `pack_sentences`, and pass them with a weight for each."
+                    "A document has no weight, since its sequences hold parts of others: make sequences with "
+                    "`lmzoo.data.corpora.segment_pairs` or `pack_sentences`, and pass them with a weight for each."
                 )
-            encoded = self._rows_of(x)
-        self.check_counts(len(encoded), None, sample_weight)
-        return Examples(encoded, None, sample_weight)
+            if self.objective is None:
+                encoded = pack_sentences(clean_documents(x), self.text_preprocessor)
+            else:
+                encoded = segment_pairs(x, self.text_preprocessor, self.objective, np.random.default_rng(0))
+        self.check_counts(len(encoded), None, weights)
+        return Examples(encoded, None, weights)
 
-    def _rows_of(self, documents: Any) -> EncodedTexts:
-        if self.objective is None:
-            return pack_sentences(clean_documents(documents), self.text_preprocessor)
-        rng = np.random.default_rng(0)
-        return segment_pairs(documents, self.text_preprocessor, self.objective, rng)
-
-    def encode_labels(self, y: Any) -> Any:
+    def encode_labels(self, y: Labels | None) -> Any:
         """Labels of token features as arrays."""
         return None if y is None else keras.tree.map_structure(as_array, y)
 
-    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        """Masks the rows: `(features, targets, weights)`, both dicts like the output: (b, M), and (b,)."""
+    def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+        """Masked sequences: `(features, targets, weights)`, the last two as dicts like the output: (b, M), and (b,)."""
         encoded, weights = examples.encoded, examples.weights
-        features, tokens, chosen = self.masked.mask(self.text_preprocessor, encoded, rows, width, rng)
-        weight = np.ones(len(rows), "float32") if weights is None else weights[rows].astype("float32")  # (b,)
+        features, tokens, chosen = self.masked.mask(self.text_preprocessor, encoded, indices, width, rng)
+        weight = np.ones(len(indices), "float32") if weights is None else weights[indices].astype("float32")  # (b,)
         targets, of_targets = {"masked_lm": tokens}, {"masked_lm": chosen * weight[:, None]}
         if isinstance(encoded, SegmentPairs) and self.objective is not None:
-            targets["sentence"], of_targets["sentence"] = encoded.labels[rows], weight
+            targets["sentence"], of_targets["sentence"] = encoded.labels[indices], weight
         return features, targets, of_targets
 
-    def extra_features(self, encoded: EncodedTexts) -> dict[str, np.ndarray]:
-        """`mask_positions` int32 (n, M): where the mask tokens stand, padded with 0."""
+    def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
+        """`mask_positions` int32 (n, M), positions of the mask tokens, padded with 0."""
         return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
 
     def get_config(self) -> dict[str, Any]:
@@ -188,6 +184,6 @@ def _check_objective(backbone: Backbone, objective: str | None) -> None:
     if objective is None or (getattr(backbone, "pooler", None) is not None and "segment_ids" in backbone.input):
         return
     raise ValueError(
-        f"A {type(backbone).__name__} as configured has no pooler, or tells no segments apart, and so cannot learn "
+        f"A {type(backbone).__name__} with this configuration has no pooler or no segment ids, and so cannot learn "
         f'`objective="{objective}"`: choose None.'
     )

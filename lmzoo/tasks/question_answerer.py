@@ -1,9 +1,10 @@
-"""Answers that are part of a given text."""
+"""Answers to questions that are spans of a given text."""
 
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import numpy as np
@@ -12,8 +13,8 @@ from lmzoo.evaluation.squad import answer_score, best_null_threshold, find_answe
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SpanHead
 from lmzoo.serving.export import signature, strings, tokens_signature
-from lmzoo.tasks.base.data_adapter import as_array
-from lmzoo.tasks.base.examples import Examples
+from lmzoo.serving.served_model import Signatures
+from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, as_array
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
@@ -23,27 +24,39 @@ from lmzoo.text.validate_text import warn
 from lmzoo.text.windows import encode_windows
 from lmzoo.training.answer_losses import SpanAccuracy, SpanCrossentropy
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class TextAnswer(TypedDict):
+    """An answer, `context[start:end]`."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class QuestionAnswerer(Task):
-    """Answers a question with a part of its context, or with nothing (Devlin et al., 2019, sections 4.2 and 4.3).
+    """Answers a question with a span of its context, or with nothing (Devlin et al., 2019, sections 4.2 and 4.3).
 
     Inputs are pairs (question, context): a tuple of two lists, or a list of 2-tuples. A context that does not fit into
-    `sequence_length` beside its question is read in overlapping windows, so a batch is one of windows, not of examples.
-    The output is logits, float32 (B, T, 2): how well an answer starts and ends at each token of the row; what stands at
-    padding means nothing. `predict` returns them for all windows of the first example, then of the second, and so on;
-    `encode_inputs(x).examples` says which window belongs to which.
+    `sequence_length` next to its question is read in overlapping windows, so a batch holds windows, not examples. The
+    output is logits, float32 (B, T, 2): how well an answer starts and ends at each token of the sequence; at padding
+    they have no meaning. `predict` returns them for all windows of the first example, then of the second, and so on;
+    `encode_inputs(x).examples` says to which example each window belongs.
 
-    A label is `{"text": str, "answer_start": int}`, by characters of the context; a list of such, or `{"text": [...],
-    "answer_start": [...]}` as in SQuAD, of which `fit` takes the first; or None or an empty list for no answer. A
-    window without the whole answer, or without any, learns to point at the row's first token. Rows that are encoded
-    already (`encode_inputs`) also take that form: int (w, 2), the first and the last token of the answer in the row.
+    A label is `{"text": str, "answer_start": int}`, by characters of the context; a list of such answers, or `{"text":
+    [...], "answer_start": [...]}` as in SQuAD, of which `fit` takes the first; or None or an empty list for no answer.
+    A window without the whole answer, or without any, learns to point at the first token of the sequence. Encoded
+    windows (`encode_inputs`) also take labels in that form: int (w, 2), the first and the last token of the answer.
 
     Answers are cut out of the context by the characters of their tokens: each is `context[start:end]`. Google's code
-    works on words split at spaces instead, and finds the answer in them anew: where that fails, as for tokens that
+    works on words split at spaces instead, and searches for the answer in them. Where that fails, as for tokens that
     are unknown or lost their accents, it returns the whole words around the answer, and it always puts one space
-    between words. Its candidates and scores are the same (see `rank_answers`), but if none is left for a model that
-    must answer, it says "empty", and this class takes the best pair of all tokens.
+    between words. Its candidates and scores are the same (see `rank_answers`), but if no candidate is left for a model
+    that must answer, it says "empty", and this class takes the best pair of all tokens.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -52,12 +65,12 @@ class QuestionAnswerer(Task):
         max_question_length: int, tokens to which questions are cut.
         max_answer_length: int, tokens of the longest answer.
         n_best: int, how many starts and ends of a window, and then answers of an example, are considered.
-        null_score_threshold: float, how much the score for no answer must exceed that of the best answer for `answer`
-            to give none; None for always an answer, as SQuAD 1.1 has it. Settable; `fit_null_threshold` finds it.
+        null_score_threshold: float; `answer` gives no answer if the score for none exceeds that of the best answer by
+            more than this. None for always an answer, as in SQuAD 1.1. Settable; `fit_null_threshold` finds it.
         name: name of the model.
 
     Raises:
-        ValueError: for a setting that is no positive integer.
+        ValueError: for a setting that is not a positive integer.
 
     Example:
 
@@ -107,31 +120,28 @@ class QuestionAnswerer(Task):
         self.n_best = n_best
         self.null_score_threshold = null_score_threshold
 
-    def default_loss(self) -> Any:
-        """The mean of two cross-entropies over the positions, of starts and of ends."""
+    def default_loss(self) -> keras.losses.Loss:
+        """The mean of the cross-entropies of starts and of ends, over the positions."""
         return SpanCrossentropy()
 
-    def default_metrics(self) -> list[Any]:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         """The share of windows whose start and end are right; `squad_metrics` compares the texts of answers."""
         return [SpanAccuracy()]
 
     # === Examples ===
 
-    def encode_inputs(self, x: Any) -> Any:
+    def encode_inputs(self, x: Texts) -> EncodedWindows:
         """Pairs as windows.
 
         Args:
-            x: pairs (question, context), or what this method returned before.
-
-        Returns:
-            `lmzoo.text.EncodedWindows`.
+            x: pairs (question, context); encoded windows are returned as they are.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
             ValueError: for texts that are not pairs, or a question that leaves no room for its context.
         """
         self.check_takes_text()
-        if isinstance(x, Encoded):
+        if isinstance(x, EncodedWindows):
             return x
         questions, contexts = split_segments(x, self.text_preprocessor.tokenizer.takes_words)
         if contexts is None:
@@ -143,83 +153,85 @@ class QuestionAnswerer(Task):
             contexts = []
         return encode_windows(self.text_preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
 
-    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
+    def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """Windows, the positions of the answers in them, int32 (w, 2), and the weights of the windows.
 
         Args:
             x: as for `encode_inputs`.
-            y: an answer for each example, see the class; or int (w, 2) for rows that are encoded already.
+            y: an answer for each example, see the class; or int (w, 2) for encoded windows.
             sample_weight: float array, one for each entry of `y`.
 
         Raises:
-            TypeError: naming the position of a label that is no answer, or of an entry of `x` that is not text.
+            TypeError: naming the position of a label that is not an answer, or of an entry of `x` that is not text.
             ValueError: naming the first example whose context does not have the answer at its `answer_start`; for
                 labels that are missing or too few.
         """
-        encoded, sample_weight = self.encode_inputs(x), as_array(sample_weight)
+        encoded, weights = self.encode_inputs(x), as_array(sample_weight)
         if isinstance(x, Encoded) and isinstance(y, np.ndarray) and y.ndim == 2:
-            self.check_counts(len(encoded), y, sample_weight)
-            return Examples(encoded, self.encode_labels(y), sample_weight)
+            self.check_counts(len(encoded), y, weights)
+            return Examples(encoded, self.encode_labels(y), weights)
         golds = None if y is None else read_golds(y)
-        self.check_counts(len(encoded.contexts), golds, sample_weight)
+        self.check_counts(len(encoded.contexts), golds, weights)
         answers = find_answers(encoded.contexts, golds or [])
         positions = encoded.positions(answers)
-        self._say_what_is_lost(encoded, answers, positions)
-        return Examples(encoded, positions, None if sample_weight is None else sample_weight[encoded.examples])
+        self._warn_of_unusable_answers(encoded, answers, positions)
+        return Examples(encoded, positions, None if weights is None else weights[encoded.examples])
 
-    def _say_what_is_lost(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
-        """Notices for answers that are learnt as none, and for those that are never given."""
-        there = answers[:, 0] < answers[:, 1]  # (n,)
-        held = np.bincount(encoded.examples, positions.any(axis=1), len(there)) > 0  # (n,), in a window
-        if lost := int((there & ~held).sum()):
+    def _warn_of_unusable_answers(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
+        """Warns of answers that no window holds, and of those that are too long to be predicted."""
+        given = answers[:, 0] < answers[:, 1]  # (n,)
+        held = np.bincount(encoded.examples, positions.any(axis=1), len(given)) > 0  # (n,), in a window
+        if lost := int((given & ~held).sum()):
             length = self.text_preprocessor.sequence_length
             warn(
-                f"{lost} of {int(there.sum())} answers are in no window as a whole and are learnt as no answer: raise "
-                f"`sequence_length`, {length}, or lower `doc_stride`, {self.doc_stride}."
+                f"{lost} of {int(given.sum())} answers are not in any window as a whole and are learned as no answer: "
+                f"raise `sequence_length`, {length}, or lower `doc_stride`, {self.doc_stride}."
             )
         lengthy = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
         if long := int((lengthy > 0).sum()):
             warn(
-                f"{long} of {int(there.sum())} answers are longer than `max_answer_length`, {self.max_answer_length} "
-                "tokens: they are learnt, but no answer of that length is given."
+                f"{long} of {int(given.sum())} answers are longer than `max_answer_length`, {self.max_answer_length} "
+                "tokens: they are learned, but no answer of that length is given."
             )
 
-    def encode_labels(self, y: Any) -> np.ndarray | None:
-        """Positions, int32 (n, 2), of rows of token features; None stays None.
+    def encode_labels(self, y: Labels | None) -> np.ndarray | None:
+        """Positions, int32 (n, 2), in the sequences of token features; None stays None.
 
         Raises:
             ValueError: for anything else.
         """
         if y is None:
             return None
-        y = np.asarray(y)
-        if y.ndim != 2 or y.shape[1] != 2 or y.dtype.kind not in "iu" or (y < 0).any():
+        array = np.asarray(y)
+        if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu" or (array < 0).any():
             raise ValueError(
                 "Labels of token features are the positions of the answer's first and last token, whole numbers of "
-                f"shape (n, 2); got {y.dtype} of shape {y.shape}."
+                f"shape (n, 2); got {array.dtype} of shape {array.shape}."
             )
-        return y.astype("int32")
+        return array.astype("int32")
 
-    def features(self, encoded: EncodedWindows, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+    def features(self, encoded: EncodedWindows, indices: np.ndarray, width: int) -> FeatureArrays:
         """The model's inputs for some windows, padded to `width`."""
-        return self.text_preprocessor.features(encoded.packed(rows), np.arange(len(rows)), width)
+        return self.text_preprocessor.features(encoded.packed(indices), np.arange(len(indices)), width)
 
     # === Answers ===
 
-    def answer(self, x: Any, contexts: Any = None, top_k: int = 1, batch_size: int = 32) -> list[Any]:
+    def answer(
+        self, x: Iterable[Any], contexts: Iterable[Text] | None = None, top_k: int = 1, batch_size: int = 32
+    ) -> list[TextAnswer | Any]:
         """The best answer to each question.
 
         Args:
-            x: pairs, as for `fit`; or the questions, with `contexts`.
-            contexts: a context for each question, or None.
+            x: pairs, as for `fit`, or questions.
+            contexts: a context for each question; None for pairs.
             top_k: int, how many answers to return for each question; at most `n_best` are found.
             batch_size: int.
 
         Returns:
             For each question `{"text": str, "start": int, "end": int, "score": float}`, where `text` is
             `context[start:end]`; with `top_k` above 1, a list of them, best first. The score is a softmax over the
-            n-best list. No answer is `{"text": "", "start": 0, "end": 0}`; it is in the list if there is a
-            `null_score_threshold`, before the answers that it exceeds by more than that, and where the context is
+            n-best list. No answer is `{"text": "", "start": 0, "end": 0}`. It is in the list if there is a
+            `null_score_threshold`, before the answers whose score it exceeds by more than that, and if the context is
             empty.
 
         Raises:
@@ -228,7 +240,7 @@ class QuestionAnswerer(Task):
         check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
         ranked, null = self._rank(encoded, batch_size, always=self.null_score_threshold is None)
-        results = []
+        results: list[list[TextAnswer]] = []
         for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
             if self.null_score_threshold is not None:
                 answers, scores = with_null(answers, null[i], self.null_score_threshold, self.n_best)
@@ -241,34 +253,34 @@ class QuestionAnswerer(Task):
                     for a, score in zip(answers[:top_k], scores, strict=False)
                 ]
             )
-        return [answers[0] for answers in results] if top_k == 1 else results
+        return [answers[0] if top_k == 1 else answers for answers in results]
 
     def _rank(self, encoded: EncodedWindows, batch_size: int, always: bool) -> tuple[list[list[Answer]], np.ndarray]:
-        """The n-best list and the null score of each example; `always` asks for an answer where there are tokens."""
+        """The n-best list and the null score of each example; with `always` each context with tokens has an answer."""
         if not len(encoded):
             return [], np.zeros(0)
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (w, T, 2)
         ranked = rank_answers(logits, encoded, self.n_best, self.max_answer_length)
         if always:
             for i in (i for i, answers in enumerate(ranked) if not answers):
-                rows, alone = encoded.of_example(i)
-                everything = rank_answers(logits[rows], alone, logits.shape[1], self.max_answer_length)
+                windows, alone = encoded.of_example(i)
+                everything = rank_answers(logits[windows], alone, logits.shape[1], self.max_answer_length)
                 ranked[i] = everything[0][: self.n_best]
         return ranked, null_scores(logits, encoded)
 
-    def fit_null_threshold(self, x: Any, y: Any, batch_size: int = 32) -> float:
-        """Sets `null_score_threshold` to where F1 on held-out examples is highest, as SQuAD 2.0's script finds it.
+    def fit_null_threshold(self, x: Texts, y: Labels, batch_size: int = 32) -> float:
+        """Sets `null_score_threshold` to the value with the best F1 on held-out examples, as SQuAD 2.0's script does.
 
         Args:
             x: pairs, some of them without an answer.
-            y: their labels, as for `fit`; of several answers the nearest one counts.
+            y: their labels, as for `fit`; of several answers the closest one counts.
             batch_size: int.
 
         Returns:
             The threshold.
 
         Raises:
-            ValueError: if `y` is not as long as `x`, or all or none of the examples have an answer.
+            ValueError: if `y` is not as long as `x`, or if all or none of the examples have an answer.
         """
         encoded, golds = self.encode_inputs(x), read_golds(y)
         self.check_counts(len(encoded.contexts), golds, None)
@@ -287,18 +299,16 @@ class QuestionAnswerer(Task):
     verb = "answer"
     served_outputs = ("answer", "start", "end", "score")
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The exported model's outputs for tokens: `start_logits` and `end_logits`, float32 (B, T)."""
         logits = self(features, training=False)  # (B, T, 2)
         return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
 
-    def signatures(self) -> tuple[Any, dict[str, Any]]:
-        """See `Task.signatures`: questions and contexts (n,); it is `answer`.
+    def signatures(self) -> Signatures:
+        """See `Task.signatures`: it is `answer`, for questions and contexts (n,).
 
-        `truncated`, bool (n,), says whose question was cut; contexts never are.
+        `truncated`, bool (n,), says which questions were cut; contexts never are.
         """
-        import tensorflow as tf
-
         from lmzoo.text.graphs.answer_ranking import AnswerGraph, in_chunks
         from lmzoo.text.graphs.windows import WindowGraph
 
@@ -310,11 +320,10 @@ class QuestionAnswerer(Task):
             found = best(context, in_chunks(self, windows.features), windows)
             return {**found, "truncated": windows.truncated}
 
-        functions = {
+        return pack, {
             "serving_default": signature(answer, strings("question", "context")),
             "tokens": tokens_signature(self),
         }
-        return pack, functions
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

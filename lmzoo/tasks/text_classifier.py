@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
+from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax, sigmoid
 from lmzoo.tasks.base.task import Task
@@ -18,13 +19,23 @@ from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.text import Preprocessor
 from lmzoo.training import MicroF1
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class ClassAnswer(TypedDict):
+    """A class of a text."""
+
+    label: str
+    score: float
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextClassifier(Task):
     """Assigns one of several classes to a text or a pair of texts (Devlin et al., 2019, section 4.1).
 
-    The model's output is logits, float32 (B, num_classes). With `multi_label` a text has any number of classes, none
-    included, and each logit decides on its class alone; `fit` takes for each text a list, tuple or set of classes, by
+    The model's output is logits, float32 (B, num_classes). With `multi_label` a text has any number of classes, also
+    none, and each logit decides on its class alone; `fit` then takes for each text a list, tuple or set of classes, by
     name or number, or for all texts an array (n, num_classes) of 0 and 1.
 
     Args:
@@ -33,16 +44,18 @@ class TextClassifier(Task):
         num_classes: int; may be left out when `labels` are given.
         labels: names of the classes. With them `fit` takes string labels and `classify` returns names.
         dropout: float, rate on the pooled vector in training; the backbone's by default.
-        pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the real tokens.
-            The mean learns faster from few examples if pre-training had no objective for the first token.
+        pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the tokens
+            without padding. The mean learns faster from few examples if pre-training had no objective for the first
+            token.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
-            as on ELMo in Peters et al. (2018), whose outputs' mean is then classified; None for the backbone alone.
+            as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; None for the backbone
+            alone.
         encoder_dim: int, width of each direction of the encoder.
         multi_label: whether a text may have any number of classes instead of exactly one.
         name: name of the model.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` are given, or they disagree, or for an unknown `pooling` or
+        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `pooling` or
             `encoder`.
 
     Example:
@@ -58,7 +71,7 @@ class TextClassifier(Task):
         "bert_nano_en_uncased", labels=["art", "sport", "war"], multi_label=True
     )
     tagger.fit(["A painter at the front.", "Rain."], [["art", "war"], []], epochs=1, verbose=0)
-    tagger.classify(["They play in the cup final."])  # [[{"label": ..., "score": ...}, ...]], of any number
+    tagger.classify(["They play in the cup final."])  # [[{"label": ..., "score": ...}, ...]], any number of classes
     ```
     """
 
@@ -86,13 +99,13 @@ class TextClassifier(Task):
         self.uses_pooler, self.pooling = vector.uses_pooler, pooling
         self.vector, self.head = vector, head
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy of the logits; with `multi_label` binary cross-entropy, its mean over classes."""
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def default_metrics(self) -> list[Any]:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         """Accuracy; with `multi_label` micro F1."""
         if self.multi_label:
             return [MicroF1()]
@@ -103,16 +116,16 @@ class TextClassifier(Task):
         """Number of classes."""
         return self.head.num_classes
 
-    def encode_labels(self, y: Any) -> Any:
-        """Labels as int32 (n,), with `multi_label` as float32 (n, C); each checked to be a class of this model."""
+    def encode_labels(self, y: Labels | None) -> np.ndarray | None:
+        """Labels as int32 (n,), with `multi_label` as float32 (n, C), each checked to be a class of this model."""
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)
 
-    def encode_class_weight(self, class_weight: Any) -> dict[int, float]:
-        """Weights of all classes by number: of those that are not named, 1.
+    def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
+        """Weights of all classes by number, 1 for classes that are not given.
 
         Raises:
-            TypeError: if it is no dict.
+            TypeError: if it is not a dict.
             ValueError: for a class that the model does not have; with `multi_label`.
         """
         if self.multi_label:
@@ -120,56 +133,61 @@ class TextClassifier(Task):
         if not isinstance(class_weight, dict):
             raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
         try:
-            given = {int(self.encode_labels([name])[0]): weight for name, weight in class_weight.items()}
+            given = {
+                int(encode_classes([name], self.num_classes, self.labels)[0]): weight
+                for name, weight in class_weight.items()
+            }
         except ValueError as error:
             raise ValueError(f"In `class_weight`: {error}") from None
         return {**dict.fromkeys(range(self.num_classes), 1.0), **given}  # TensorFlow's datasets need all of them
 
-    def classify(self, texts: Any, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5) -> list[Any]:
+    def classify(
+        self, texts: Texts, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5
+    ) -> list[ClassAnswer | Any]:
         """The most probable class of each text; with `multi_label` all probable ones.
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
             batch_size: int.
             top_k: int, how many classes to return for each text; not with `multi_label`.
-            threshold: float, the lowest probability of a class that is returned; with `multi_label` only.
+            threshold: float, the lowest probability of the classes to return; only with `multi_label`.
 
         Returns:
             For each text `{"label": str, "score": float}`, the score being the softmax probability; with `top_k` above
-            1, a list of them, best first. With `multi_label` a list of the classes from `threshold` on, best first,
-            which may be empty; the score is the sigmoid. A class without a name is called by its number.
+            1, a list of them, best first. With `multi_label` a list, which may be empty, of the classes whose score,
+            the sigmoid, is at least `threshold`, best first. The label of a class without a name is its number.
 
         Raises:
-            ValueError: for `top_k` with `multi_label` or below 1, or a `threshold` without.
+            ValueError: for `top_k` with `multi_label` or below 1, or `threshold` without `multi_label`.
         """
         check_top_k(top_k)
         if self.multi_label and top_k != 1:
-            raise ValueError("With `multi_label` all classes from `threshold` on are returned: leave out `top_k`.")
+            raise ValueError("With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`.")
         if not self.multi_label and threshold != 0.5:
             raise ValueError("`threshold` is for `multi_label`; the most probable classes are returned by `top_k`.")
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else np.exp(log_softmax(logits))
         names, count = self.class_names, None if self.multi_label else top_k
-        ranked = [
+        ranked: list[list[ClassAnswer]] = [
             [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:count]]
             for row in scores
         ]
         if self.multi_label:
             return [[answer for answer in row if answer["score"] >= threshold] for row in ranked]
-        return [row[0] for row in ranked] if top_k == 1 else ranked
+        return [classes[0] if top_k == 1 else classes for classes in ranked]
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes; their numbers as strings where there are none."""
+        """Names of the classes; without names, their numbers as strings."""
         return list(self.labels or map(str, range(self.num_classes)))
 
     verb = "classify"
     served_outputs = ("label", "score", "probabilities")
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
-        """The exported model's answers, as TensorFlow ops: `label`, `score` and `probabilities`.
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The exported model's answers, in TensorFlow ops: `label`, `score` and `probabilities`.
 
-        With `multi_label` the first two are (B, C): all classes, the most probable first, for the client to cut at a
+        With `multi_label` the first two are (B, C): all classes, the most probable first; the client applies a
         threshold.
         """
         return class_answers(self(features, training=False), self.class_names, self.multi_label)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import keras
 import numpy as np
@@ -14,39 +13,41 @@ from keras import ops
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
-from lmzoo.tasks.base.data_adapter import as_array
-from lmzoo.tasks.base.examples import Examples
+from lmzoo.tasks.base.examples import Batch, Examples, Labels, Texts, Weights, as_array
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.word_vectors import LayerModels, embed_words
+from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 @dataclass(frozen=True)
 class EncodedPairs(Encoded):
-    """Pairs of texts that are encoded each on its own.
+    """Pairs of texts, each text encoded on its own.
 
     Attributes:
-        texts: 2n rows; 2i and 2i + 1 are pair i.
+        texts: 2n sequences; 2i and 2i + 1 are pair i.
     """
 
     texts: EncodedTexts
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), that of the longer text of each pair."""
+        """Int64 (n,), tokens of the longer text of each pair."""
         return self.texts.lengths.reshape(-1, 2).max(axis=1)
 
-    def select(self, rows: Any) -> EncodedPairs:
+    def select(self, indices: np.ndarray) -> EncodedPairs:
         """The given pairs, in the given order."""
-        return EncodedPairs(self.texts.select(self.rows_of(rows)))
+        return EncodedPairs(self.texts.select(self.texts_of(indices)))
 
     @staticmethod
-    def rows_of(pairs: Any) -> np.ndarray:
-        """Int64 (2m,), the rows of m pairs."""
+    def texts_of(pairs: np.ndarray) -> np.ndarray:
+        """Int64 (2m,), the indices of the texts of m pairs."""
         return (2 * np.asarray(pairs, "int64")[:, None] + [0, 1]).reshape(-1)
 
 
@@ -56,30 +57,30 @@ class TextEmbedder(Task):
 
     The model's output is float32 (B, H). It has no weights of its own.
 
-    `fit` takes pairs of texts, each of which is encoded on its own, as a tuple of two lists or a list of 2-tuples.
-    With `objective="contrastive"` they belong together (a question and its answer, two wordings of a sentence, or twice
-    the same text, which dropout tells apart), there are no labels, and each text learns to find its partner among
-    those of its batch: see `lmzoo.training.MultipleNegativesRanking`; the larger the batch, the better. With
-    `"cosine"` each pair has a label between -1 and 1, to which the cosine of its vectors is fitted:
+    `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text on its own. With
+    `objective="contrastive"` the texts of a pair belong together (a question and its answer, two wordings of a
+    sentence, or twice the same text, with different dropout), there are no labels, and each text learns to find its
+    partner in the batch: see `lmzoo.training.MultipleNegativesRanking`; the larger the batch, the better. With
+    `"cosine"` each pair has a label between -1 and 1, which the cosine of its vectors is fitted to:
     `lmzoo.training.PairCosineError`.
 
-    Batches of token features hold pairs as rows 2i and 2i + 1, with a label and a weight for each row, and are not
-    shuffled.
+    Batches of token features hold the texts of pair i as sequences 2i and 2i + 1, with a label and a weight for each
+    sequence, and are not shuffled.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        pooling: `"mean"` or `"max"` over the real tokens, or `"cls"`, the last layer's vector of the first token. (That
-            is not `pooling="first"` of `TextClassifier`, which is the backbone's `pooled_output`: BERT's has a dense
-            layer more, trained for another task.)
+        pooling: `"mean"` or `"max"` over the tokens without padding, or `"cls"`, the last layer's vector of the first
+            token. (`TextClassifier`'s `pooling="first"` is another: the backbone's `pooled_output`, for BERT with one
+            more dense layer, trained for another task.)
         normalize: bool, whether to divide vectors by their lengths, so that their products are cosines.
-        objective: `"contrastive"` or `"cosine"`, what `fit` trains.
-        temperature: float above 0, of the contrastive objective.
+        objective: `"contrastive"` or `"cosine"`, the objective of `fit`.
+        temperature: positive float, of the contrastive objective.
         name: name of the model.
 
     Raises:
-        ValueError: for an unknown `pooling` or `objective`, a `temperature` that is not positive, or `"cls"` where rows
-            begin with no token of their own (ELMo).
+        ValueError: for an unknown `pooling` or `objective`, a `temperature` that is not positive, or `"cls"` for a
+            family without a special first token (ELMo).
 
     Example:
 
@@ -114,7 +115,7 @@ class TextEmbedder(Task):
             raise ValueError(f'`pooling` must be "cls", "mean" or "max", got {pooling!r}.')
         if pooling == "cls" and not family_of(backbone).packing.start:
             raise ValueError(
-                f'A {type(backbone).__name__} has no first token that stands for the text: choose "mean" or "max".'
+                f'A {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
             )
         if objective not in ("contrastive", "cosine"):
             raise ValueError(f'`objective` must be "contrastive" or "cosine", got {objective!r}.')
@@ -136,17 +137,17 @@ class TextEmbedder(Task):
         self.pooling: str = pooling
         self.normalize: bool = normalize
 
-    def default_loss(self) -> Any:
-        """That of the objective."""
+    def default_loss(self) -> keras.losses.Loss:
+        """The loss of the objective."""
         return PairCosineError() if self.objective == "cosine" else MultipleNegativesRanking(self.temperature)
 
-    def default_metrics(self) -> list[Any]:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         """How often partners find each other, or the correlation of cosines and labels."""
         return [PairCorrelation() if self.objective == "cosine" else PairAccuracy()]
 
     @property
-    def unused_variables(self) -> list[Any]:
-        """Also ELMo's gamma: it scales all vectors, which vectors of length 1 do not show."""
+    def unused_variables(self) -> list[keras.Variable]:
+        """Also ELMo's gamma, which scales all vectors, if they are divided by their lengths."""
         mix = self.backbone.scalar_mix
         return super().unused_variables + ([mix.gamma] if mix is not None and self.normalize else [])
 
@@ -175,8 +176,8 @@ class TextEmbedder(Task):
 
     # === Pairs ===
 
-    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
-        """Pairs of texts, their labels, if the objective has any, and weights."""
+    def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
+        """Pairs of texts, their labels, if the objective has labels, and weights."""
         self.check_takes_text()
         self.check_unlabelled(y)
         pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x)
@@ -184,8 +185,8 @@ class TextEmbedder(Task):
         self.check_counts(len(pairs), examples.labels, examples.weights)
         return examples
 
-    def check_unlabelled(self, y: Any) -> None:
-        """See `Task.check_unlabelled`; also says what takes labels."""
+    def check_unlabelled(self, y: Labels | None) -> None:
+        """See `Task.check_unlabelled`; the error also names the objective that takes labels."""
         try:
             super().check_unlabelled(y)
         except ValueError as error:
@@ -194,13 +195,13 @@ class TextEmbedder(Task):
                 "The elements of a `tf.data.Dataset` of pairs are ((firsts, seconds),)."
             ) from None
 
-    def _encode_pairs(self, x: Any) -> EncodedPairs:
+    def _encode_pairs(self, x: Texts) -> EncodedPairs:
         words = self.text_preprocessor.tokenizer.takes_words
         firsts, seconds = split_segments(x, words)
         if seconds is None:
             raise ValueError(
                 f"{type(self).__name__} is trained on pairs of texts: pass (firsts, seconds), two lists, or a list of "
-                "2-tuples. To tell texts apart by dropout alone, pass (texts, texts)."
+                "2-tuples. For pairs that differ only in dropout, pass (texts, texts)."
             )
         firsts, seconds = clean_columns({"texts": firsts, "pairs": seconds}, words)
         if len(firsts) != len(seconds):
@@ -208,7 +209,7 @@ class TextEmbedder(Task):
         both = [text for pair in zip(firsts, seconds, strict=True) for text in pair]
         return EncodedPairs(self.text_preprocessor.encode(both))
 
-    def encode_labels(self, y: Any) -> np.ndarray | None:
+    def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Similarities as float32 (n,), each checked to be a number between -1 and 1."""
         if y is None or not self.needs_labels:
             return as_array(y)
@@ -216,53 +217,63 @@ class TextEmbedder(Task):
         wrong = np.flatnonzero(np.abs(array) > 1)
         if len(wrong):
             raise ValueError(
-                f"Label {array[wrong[0]]:g} at position {wrong[0]} is no cosine: labels are between -1 and 1. Divide "
-                "those of another scale by its highest value (STS-B's by 5)."
+                f"Label {array[wrong[0]]:g} at position {wrong[0]} is not a cosine: labels are between -1 and "
+                "1. Divide those of another scale by its highest value (STS-B's by 5)."
             )
         return array
 
-    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        """`(features, y (2b,))` and perhaps weights (2b,): each text is a row.
+    def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+        """`(features, y (2b,))` and, if there are any, weights (2b,): each text is a sequence.
 
-        Without labels, `y` numbers the texts, so that equal texts can be told.
+        Without labels, `y` numbers the texts, so that equal texts are recognised.
         """
         pairs, labels, weights = examples
-        features = self.features(pairs.texts, pairs.rows_of(rows), width)
+        features = self.features(pairs.texts, pairs.texts_of(indices), width)
         if labels is None:
             numbers_of: dict[bytes, int] = {}
             ids = next(features[name] for name in ("character_ids", "token_ids") if name in features)
-            targets = np.array([numbers_of.setdefault(row.tobytes(), len(numbers_of)) for row in ids], "int32")
+            targets = np.array([numbers_of.setdefault(text.tobytes(), len(numbers_of)) for text in ids], "int32")
         else:
-            targets = np.repeat(labels[rows], 2)
-        return (features, targets) if weights is None else (features, targets, np.repeat(weights[rows], 2))
+            targets = np.repeat(labels[indices], 2)
+        return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], 2))
 
     # === Vectors ===
 
-    def embed(self, texts: Sequence[Any], batch_size: int = 32, level: str = "text", layers: Any = None) -> Any:
+    @overload
+    def embed(self, texts: Texts, batch_size: int = 32, level: Literal["text"] = "text") -> np.ndarray: ...
+
+    @overload
+    def embed(
+        self, texts: Texts, batch_size: int = 32, *, level: Literal["word"], layers: Layers = None
+    ) -> list[WordVectors]: ...
+
+    def embed(
+        self, texts: Texts, batch_size: int = 32, level: str = "text", layers: Layers = None
+    ) -> np.ndarray | list[WordVectors]:
         """The vectors of texts, or of their words.
 
-        A word's vector is the mean over the tokens that it is made of, in the text as it stands, and is not divided by
-        its length. If several words share a token and have no other, each has that token's vector. Words that do not
-        fit into the model, or of which the tokenizer leaves nothing, are zeros, with a warning.
+        A word's vector is the mean over its tokens in the whole text, and is not divided by its length. If several
+        words share a token and have no other, each has that token's vector. Words that do not fit into the model, or
+        from which the tokenizer makes no token, are zeros, with a warning.
 
         Args:
-            texts: a list of strings. For vectors of texts, a pair as one text is allowed, too: a tuple of two lists or
-                a list of 2-tuples. For vectors of words a text may also be a list of words; strings are split by
+            texts: a list of strings. For vectors of texts, also pairs, each with one vector: a tuple of two lists or a
+                list of 2-tuples. For vectors of words, a text may also be a list of words; strings are split by
                 `lmzoo.text.word_splitting.split_words`.
             batch_size: int.
             level: `"text"` or `"word"`.
-            layers: for words, where their vectors are taken from. None: the backbone's `sequence_output`, which is the
-                last layer, or ELMo's mix as it was trained. An int: one of `hidden_states`, 0 being what enters the
-                first layer, -1 the last. A list of ints: their mean. A dict from ints to floats: their sum with these
-                weights. `"all"`: all of them, apart.
+            layers: for words, the layers of their vectors. None: the backbone's `sequence_output`, which is the last
+                layer or, for ELMo, the trained mix. An int: one of `hidden_states`, where 0 is the input of the first
+                layer and -1 the last layer. A list of ints: their mean. A dict from ints to floats: their sum with
+                these weights. `"all"`: all of them, separately.
 
         Returns:
-            For texts, float32 (n, H). For words, a list of n `WordVectors(words, offsets, vectors)`: the words, int64
-            (w, 2) where they stand in the text, and float32 (w, H), or (w, L, H) for `"all"`.
+            For texts, float32 (n, H). For words, a list of n `WordVectors(words, offsets, vectors)`: the words, their
+            characters in the text, int64 (w, 2), and float32 (w, H), or (w, L, H) for `"all"`.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
-            ValueError: for another level, for pairs at the level of words, or for layers that the model does not have.
+            ValueError: for another level, for pairs at level "word", or for layers that the model does not have.
 
         Example:
 
@@ -292,6 +303,6 @@ class TextEmbedder(Task):
     served_outputs = ("embedding",)
     output_name = "embedding"
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
-        """The exported model's answers, as TensorFlow ops: `embedding`, float32 (B, H), vectors of texts."""
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H), vectors of texts."""
         return {"embedding": self(features, training=False)}

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.tasks.base.examples import BatchOptions
+from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.text import Preprocessor
 from lmzoo.training import PearsonCorrelation
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 _FIRST = 256  # elements of a dataset that are read ahead
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextRegressor(Task):
-    """Gives a text or a pair of texts a number, as the similarity of two sentences is in STS-B (Cer et al., 2017).
+    """Gives a text or a pair of texts a number, such as the similarity of two sentences in STS-B (Cer et al., 2017).
 
     The model's output is that number, float32 (B, 1), in the units of the labels. Nothing is scaled, but the bias of a
-    new head starts at the mean of the first labels that `fit` sees: where they are far from zero, the way there would
-    turn all texts' vectors into one direction.
+    new head starts at the mean of the first labels that `fit` sees. With labels far from zero, learning the bias would
+    turn the vectors of all texts into one direction.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -71,15 +74,17 @@ class TextRegressor(Task):
         self.uses_pooler, self.pooling = vector.uses_pooler, pooling
         self.vector, self.head = vector, head
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> keras.losses.Loss:
         """Mean squared error."""
         return keras.losses.MeanSquaredError()
 
-    def default_metrics(self) -> list[Any]:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         """Pearson's correlation."""
         return [PearsonCorrelation()]
 
-    def batches(self, x: Any, y: Any, sample_weight: Any, options: BatchOptions) -> tuple[Any, Any, Any]:
+    def batches(
+        self, x: Inputs, y: Labels | None, sample_weight: Weights | None, options: BatchOptions
+    ) -> TrainingData:
         """See `Task.batches`; in training the bias of a new head, which is zero, is set to the mean of the labels."""
         batches = super().batches(x, y, sample_weight, options)
         if options.training:
@@ -88,16 +93,16 @@ class TextRegressor(Task):
                 bias.assign([labels.mean()])
         return batches
 
-    def encode_labels(self, y: Any) -> np.ndarray | None:
+    def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Labels as float32 (n,), each checked to be a finite number.
 
         Raises:
             TypeError: naming the first one that is not a number.
-            ValueError: naming the first one that is not finite; if there are several to a text.
+            ValueError: naming the first one that is not finite; for several numbers per text.
         """
         return None if y is None else encode_numbers(y)
 
-    def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+    def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """The number of each text.
 
         Args:
@@ -105,15 +110,15 @@ class TextRegressor(Task):
             batch_size: int.
 
         Returns:
-            For each text a float, in the units of the labels. Nothing keeps it within their range.
+            For each text a float, in the units of the labels, which may lie outside of their range.
         """
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
     verb = "score"
     served_outputs = ("score",)
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
-        """The exported model's answers, as TensorFlow ops: `score`, float32 (B,)."""
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The exported model's answers, in TensorFlow ops: `score`, float32 (B,)."""
         return {"score": self(features, training=False)[:, 0]}
 
     def get_config(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import numpy as np
@@ -13,8 +13,8 @@ import numpy as np
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
-from lmzoo.tasks.base.data_adapter import as_array
-from lmzoo.tasks.base.examples import Examples
+from lmzoo.serving.served_model import Signatures
+from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_array
 from lmzoo.tasks.base.labels import check_classes, encode_classes
 from lmzoo.tasks.base.numpy_outputs import log_softmax
 from lmzoo.tasks.base.task import Task
@@ -24,23 +24,36 @@ from lmzoo.text.span_labels import OUTSIDE, allowed_transitions, best_path, labe
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class SpanAnswer(TypedDict):
+    """A labelled span of a text, `text[start:end]`, or a labelled word."""
+
+    text: str
+    label: str
+    score: float
+    start: int
+    end: int
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TokenClassifier(Task):
     """Assigns one of several classes to each word of a text (Devlin et al., 2019, section 5.3).
 
     Texts are lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits. Every word is tokenised
-    on its own, and stands in the row as after a space; its label is that of its first token. The output is logits,
-    float32 (B, T, num_classes), for all tokens.
+    on its own, as if it followed a space; its label is that of its first token. The output is logits, float32 (B, T,
+    num_classes), for all tokens.
 
-    `fit` takes for each text one label a word, by name or number; -100 is a word that does not count. For a string it
-    also takes its spans, `{"start": int, "end": int, "label": str}` by characters, if the model's labels mark spans
+    `fit` takes for each text one label per word, by name or number; a word with label -100 does not count. For a string
+    it also takes spans, `{"start": int, "end": int, "label": str}` by characters, if the model's labels mark spans
     ("B-PER", "I-PER", "O").
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only. Labels of tokens are then int
-            (B, T), -100 where none counts.
+            (B, T), -100 for tokens that do not count.
         num_classes: int; may be left out when `labels` are given.
         labels: names of the classes.
         dropout: float, rate on the tokens' vectors in training; the backbone's by default.
@@ -50,7 +63,7 @@ class TokenClassifier(Task):
         name: name of the model.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` are given, or they disagree, or for an unknown `encoder`.
+        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`.
 
     Example:
 
@@ -87,13 +100,13 @@ class TokenClassifier(Task):
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
         self.head, self.vectors = head, vectors
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy of the logits, its mean over words."""
         return keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, ignore_class=IGNORED, reduction="mean_with_sample_weight"
         )
 
-    def default_metrics(self) -> list[Any]:
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         """Accuracy over words and, if the labels mark spans, precision, recall and F1 of the spans."""
         scores = ("precision", "recall", "f1") if marks_spans(self.labels) else ()
         return [TokenAccuracy(), *(SpanScore(self.labels or (), score) for score in scores)]
@@ -105,11 +118,11 @@ class TokenClassifier(Task):
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes; their numbers as strings where there are none."""
+        """Names of the classes; without names, their numbers as strings."""
         return list(self.labels or map(str, range(self.num_classes)))
 
-    def encode_inputs(self, x: Any) -> Any:
-        """Texts, strings or lists of words, as rows that know their words."""
+    def encode_inputs(self, x: Any) -> EncodedInputs:
+        """Strings or lists of words as packed sequences with the places of their words."""
         self.check_takes_text()
         if isinstance(x, EncodedTexts):
             return x
@@ -117,14 +130,14 @@ class TokenClassifier(Task):
             raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
         return self.text_preprocessor.encode_words(x)
 
-    def encode_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Examples:
+    def encode_examples(self, x: Any, y: Any = None, sample_weight: Weights | None = None) -> Examples:
         """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
-        encoded, sample_weight = self.encode_inputs(x), as_array(sample_weight)
-        self.check_counts(len(encoded), y, sample_weight)
-        if sample_weight is not None and sample_weight.ndim != 1:
-            raise ValueError(f"Expected a weight for each text, got weights of shape {sample_weight.shape}.")
+        encoded, weights = self.encode_inputs(x), as_array(sample_weight)
+        self.check_counts(len(encoded), y, weights)
+        if weights is not None and weights.ndim != 1:
+            raise ValueError(f"Expected a weight for each text, got weights of shape {weights.shape}.")
         if isinstance(x, EncodedTexts) and (of_tokens := self._labels_of_tokens(encoded, y)) is not None:
-            return Examples(encoded, of_tokens, sample_weight)
+            return Examples(encoded, of_tokens, weights)
         counts = [len(words) for words in encoded.words]
         widened: list[int] = []
         given = [] if isinstance(x, EncodedTexts) else list(x.numpy() if hasattr(x, "numpy") else x)
@@ -134,30 +147,30 @@ class TokenClassifier(Task):
         of_tokens = np.full(encoded.sequence_splits[-1], IGNORED, "int32")
         kept = encoded.first >= 0
         if widened:
-            warn(f"{len(widened)} spans began or ended inside of a word and were widened to all of it.")
+            warn(f"{len(widened)} spans began or ended inside a word and were widened to the whole word.")
         labelled = numbers != IGNORED  # (W,)
         if unread := int((labelled & ~kept).sum()):
             warn(
-                f"{unread:,} of {int(labelled.sum()):,} labelled words were cut off and count in no loss and no "
-                "metric: split long texts, or raise `sequence_length`."
+                f"{unread:,} of {int(labelled.sum()):,} labelled words were cut off and count neither in "
+                "the loss nor in metrics: split long texts, or raise `sequence_length`."
             )
         of_tokens[(encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[kept]] = numbers[kept]
-        return Examples(encoded, _in_rows(of_tokens, encoded), sample_weight)
+        return Examples(encoded, _by_sequence(of_tokens, encoded), weights)
 
     def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
-        """Labels of encoded rows, each checked, as `encode_examples` makes them; None if they are those of words."""
+        """Checked labels of the tokens of encoded texts, as in `encode_examples`; None if `y` has labels of words."""
         wrong = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != encoded.lengths[i]]
         flat = None if wrong else np.concatenate([np.zeros(0, "int64"), *y])
         if isinstance(encoded, EncodedWords) and (flat is None or flat.dtype.kind not in "iu"):
             return None
         if flat is None:
             raise ValueError(
-                f"`y[{wrong[0]}]` must be the labels of the {encoded.lengths[wrong[0]]} tokens of its row."
+                f"`y[{wrong[0]}]` must be the labels of the {encoded.lengths[wrong[0]]} tokens of its sequence."
             )
-        return _in_rows(self.encode_labels(flat[None])[0], encoded)
+        return _by_sequence(self._checked_labels(flat[None])[0], encoded)
 
     def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, string: bool, widened: list[int]) -> list[Any]:
-        """The labels of a text's words, from what was passed for it; `widened` gets an entry for a span that grew."""
+        """The labels of a text's words, from labels or spans; `widened` gets an entry for each span that is widened."""
         if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
             raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
         words = encoded.words[i]
@@ -171,14 +184,14 @@ class TokenClassifier(Task):
 
     @staticmethod
     def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
-        """A span that is within its text and, if it says what stands there, right."""
+        """A span, checked to lie within its text and, if it holds a text of its own, to match it."""
         if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
             raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
         start, end = span["start"], span["end"]
         if not 0 <= start < end <= len(text):
             raise ValueError(f"{place}: the span {span!r:.80} is not within its text of {len(text)} characters.")
         if span.get("text", text[start:end]) != text[start:end]:
-            raise ValueError(f"{place}: at the span {span!r:.80} another text stands, {text[start:end]!r:.60}.")
+            raise ValueError(f"{place}: the text at the span {span!r:.80} is another, {text[start:end]!r:.60}.")
         return span
 
     def _labels_of_spans(
@@ -200,24 +213,25 @@ class TokenClassifier(Task):
         return labels
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
-        """All labels in a row as int32, -100 where none counts."""
-        flat = [label for row in labels for label in row]
+        """The labels of all words, concatenated, as int32; -100 for words that do not count."""
+        flat = [label for of_text in labels for label in of_text]
         result = np.full(len(flat), IGNORED, "int32")
         used = [k for k, label in enumerate(flat) if isinstance(label, str) or label != IGNORED]
 
         def place(k: int) -> str:
             ends = np.cumsum(counts)
-            row = int(np.searchsorted(ends, used[k], side="right"))
-            return f"at `y[{row}][{used[k] - (ends[row] - counts[row])}]`"
+            text = int(np.searchsorted(ends, used[k], side="right"))
+            return f"at `y[{text}][{used[k] - (ends[text] - counts[text])}]`"
 
         if used:
             result[used] = encode_classes([flat[k] for k in used], self.num_classes, self.labels, place)
         return result
 
-    def encode_labels(self, y: Any) -> Any:
+    def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Labels of tokens, int32 (n, T), each checked to be a class or -100."""
-        if y is None:
-            return None
+        return None if y is None else self._checked_labels(y)
+
+    def _checked_labels(self, y: Labels) -> np.ndarray:
         array = np.asarray(y)
         if array.ndim != 2 or array.dtype.kind not in "iu":
             raise ValueError(f"Expected labels of tokens, int (n, T), got {array.dtype} {array.shape}.")
@@ -226,34 +240,33 @@ class TokenClassifier(Task):
             raise ValueError(f"Label {wrong[0]} is outside [0, {self.num_classes}), the classes of this model.")
         return array.astype("int32")
 
-    def make_batch(self, examples: Examples, rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        """`(features, labels (B, T))` and perhaps weights (B, T)."""
+    def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+        """`(features, labels (b, t))` and, if there are any, weights (b, t)."""
         encoded, of_tokens, weights = examples
-        labels = np.full((len(rows), width), IGNORED, "int32")
-        for i, row in enumerate(rows):
-            labels[i, : len(of_tokens[row])] = of_tokens[row]
-        of_labels = () if weights is None else (np.repeat(weights[rows, None], width, axis=1),)
-        return (self.features(encoded, rows, width), labels, *of_labels)
+        labels = np.full((len(indices), width), IGNORED, "int32")
+        for i, index in enumerate(indices):
+            labels[i, : len(of_tokens[index])] = of_tokens[index]
+        of_labels = () if weights is None else (np.repeat(weights[indices, None], width, axis=1),)
+        return (self.features(encoded, indices, width), labels, *of_labels)
 
     def tag(
-        self, texts: Any, batch_size: int = 32, aggregation: str | None = "first", constrained: bool = False
-    ) -> list[list[dict[str, Any]]]:
+        self, texts: Texts, batch_size: int = 32, aggregation: str | None = "first", constrained: bool = False
+    ) -> list[list[SpanAnswer]]:
         """The spans, or the labelled words, of each text.
 
         Args:
             texts: strings, or lists of words.
             batch_size: int.
-            aggregation: `"first"`, a word has the label of its first token, and words make up spans if the labels mark
-                spans (words outside of spans are left out); `"simple"`, the same with tokens instead of words, each
-                with a label of its own; `"none"` or None, every word with its label.
-            constrained: whether to choose the most probable labels that are well-formed, such as no "I-PER" after "O",
-                instead of each word's most probable one. Not for `"simple"`.
+            aggregation: `"first"`: a word has the label of its first token, and words form spans if the labels mark
+                spans (words outside of spans are left out). `"simple"`: the same with tokens instead of words, each
+                with its own label. `"none"` or None: every word with its label.
+            constrained: whether to choose the most probable well-formed sequence of labels, where for example no
+                "I-PER" follows "O", instead of each word's most probable label. Not for `"simple"`.
 
         Returns:
             For each text a list of `{"text": str, "label": str, "score": float, "start": int, "end": int}`: `label` is
             the type of the span, `score` the mean probability of its words' labels, `start` and `end` count characters
-            of the text; of a list of words, those of the words joined by spaces. Words that were cut off are not
-            among them.
+            of the text (a list of words is joined by spaces). Words that were cut off are left out.
 
         Raises:
             ValueError: for another aggregation, or for `constrained` if the labels do not mark spans.
@@ -267,7 +280,7 @@ class TokenClassifier(Task):
         if not len(encoded):
             return []
         log_probabilities = log_softmax(self.predict(encoded, batch_size, verbose=0))  # (n, T, C)
-        tagged: list[list[dict[str, Any]]] = []
+        tagged: list[list[SpanAnswer]] = []
         for i, (places, columns) in enumerate(self._places(encoded, tokens=aggregation == "simple")):
             scores = log_probabilities[i, columns]  # (U, C), of words or of tokens
             chosen = (
@@ -285,7 +298,7 @@ class TokenClassifier(Task):
         return tagged
 
     def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
-        """Of each text, what its words, or their tokens, came from, and their columns; without what was cut off."""
+        """The characters and the columns of each text's words, or of their tokens, without those that were cut off."""
         for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
             columns = encoded.first[begin:end]  # (W,)
             words = [word for word, column in zip(encoded.words[i], columns, strict=True) if column >= 0]
@@ -293,28 +306,28 @@ class TokenClassifier(Task):
             if not tokens or not words:
                 yield [(start, stop) for _, start, stop in words], columns
                 continue
-            pieces = self.text_preprocessor.tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
+            spans = self.text_preprocessor.tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
             places = [
-                (start + piece.start, start + piece.end)
-                for (_, start, _), parts in zip(words, pieces, strict=True)
-                for piece in parts
+                (start + span.start, start + span.end)
+                for (_, start, _), of_word in zip(words, spans, strict=True)
+                for span in of_word
             ]
-            last = encoded.lengths[i] - bool(self.text_preprocessor.packing.end)  # of the last word, tokens may be cut
+            last = encoded.lengths[i] - bool(self.text_preprocessor.packing.end)  # the last word may have lost tokens
             columns = np.arange(columns[0], min(columns[0] + len(places), last))
-            # The space that some tokenizers put in front of a word may be a token of its own, without any text.
+            # The space that some tokenizers put in front of a word may be a separate token without any text.
             with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
             yield [places[k] for k in with_text], columns[with_text]
 
     verb = "tag"
     served_outputs = ("text", "label", "score", "start", "end")
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The exported model's answers to tokens: `labels` string, `scores` (B, T), `probabilities` (B, T, C)."""
         found = class_answers(self(features, training=False), self.class_names)
         return {"labels": found["label"], "scores": found["score"], "probabilities": found["probabilities"]}
 
-    def signatures(self) -> tuple[Any, dict[str, Any]]:
-        """See `Task.signatures`: `tag` with `aggregation="first"`; rows with fewer spans end in "", 0 and -1."""
+    def signatures(self) -> Signatures:
+        """See `Task.signatures`: `tag` with `aggregation="first"`; texts with fewer spans are padded: "", 0 and -1."""
         import tensorflow as tf
 
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
@@ -329,19 +342,15 @@ class TokenClassifier(Task):
             of_words = tf.gather(logits, first, batch_dims=1)  # (n, None, C)
             return {**join(text, of_words, span), "truncated": truncated}
 
-        functions = {
-            "serving_default": signature(tag, strings("text")),
-            "tokens": tokens_signature(self),
-        }
-        return pack, functions
+        return pack, {"serving_default": signature(tag, strings("text")), "tokens": tokens_signature(self)}
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "num_classes": self.num_classes, **dataclasses.asdict(self.vectors)}
 
 
-def _in_rows(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
-    """Values of all tokens as an object array of each row's."""
-    rows = np.empty(len(encoded), object)
-    rows[:] = np.split(values, encoded.sequence_splits[1:-1])
-    return rows
+def _by_sequence(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
+    """Values of all tokens as an object array with one array for each sequence."""
+    result = np.empty(len(encoded), object)
+    result[:] = np.split(values, encoded.sequence_splits[1:-1])
+    return result

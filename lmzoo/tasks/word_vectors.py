@@ -1,6 +1,6 @@
-"""A vector for each word of a text, from any layer of a backbone or a mix of them.
+"""A vector for each word of a text, from any layer of a backbone or a mix of layers.
 
-K layers that are asked for, w words of a text.
+Dimensions: K requested layers, w words of a text.
 """
 
 from __future__ import annotations
@@ -8,19 +8,24 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import keras
 import numpy as np
 from keras import ops
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.tasks.base.data_adapter import ReadsExamples, expected_retracing, predict_encoded
+from lmzoo.tasks.base.encoding import EncodingTask
+from lmzoo.tasks.base.examples import Text
+from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.validate_text import clean_columns, collect_warnings, warn
 from lmzoo.text.word_splitting import place_words
 
 _VALUES = 1 << 26  # floats of the tokens' vectors at once: 256 MiB
+
+# See `lmzoo.models.TextEmbedder.embed`.
+Layers: TypeAlias = int | Sequence[int] | Mapping[int, float] | Literal["all"] | None
 
 
 class WordVectors(NamedTuple):
@@ -28,8 +33,8 @@ class WordVectors(NamedTuple):
 
     Attributes:
         words: w strings.
-        offsets: int64 (w, 2), the first character of each word and the one after its last: `text[start:end]`; of a list
-            of words, in the text that they make when joined by spaces.
+        offsets: int64 (w, 2), the first character of each word and the one after its last: `text[start:end]`; for a
+            list of words, in the text that they form when joined by spaces.
         vectors: float32 (w, H), or (w, L, H) for all L layers.
     """
 
@@ -39,11 +44,11 @@ class WordVectors(NamedTuple):
 
 
 class LayerMix(NamedTuple):
-    """Which of a backbone's layers are asked for, and what becomes of them.
+    """Which layers of a backbone are requested, and how they are combined.
 
     Attributes:
-        layers: K indices of `hidden_states`; as many as there are of these for `sequence_output`.
-        weights: float32 (K,), those of their sum; None to keep them apart.
+        layers: K indices of `hidden_states`; their number stands for `sequence_output`.
+        weights: float32 (K,), weights of their sum; None to keep them separate.
     """
 
     layers: tuple[int, ...]
@@ -51,15 +56,15 @@ class LayerMix(NamedTuple):
 
     @classmethod
     def parse(cls, layers: Any, count: int) -> LayerMix:
-        """What a user means by `layers`; see `lmzoo.models.TextEmbedder.embed`.
+        """The mix that `layers` describes; see `lmzoo.models.TextEmbedder.embed`.
 
         Args:
             layers: None, an int, ints, a dict from ints to floats, or "all".
-            count: int, layers that there are.
+            count: int, number of layers.
 
         Raises:
-            TypeError: if it is none of these.
-            ValueError: if there are no such layers.
+            TypeError: if it is something else.
+            ValueError: if the model does not have the layers.
         """
         if layers is None:
             return cls((count,), np.ones(1, "float32"))
@@ -68,32 +73,34 @@ class LayerMix(NamedTuple):
         if isinstance(layers, numbers.Integral):
             layers = [layers]
         if isinstance(layers, (str, bytes)) or not hasattr(layers, "__iter__"):
-            raise TypeError(f'`layers` is a number, a list of them, a dict of weights, or "all"; got {layers!r:.60}.')
+            raise TypeError(
+                f'`layers` is a number, a list of numbers, a dict of weights, or "all"; got {layers!r:.60}.'
+            )
         wanted = list(layers)
         for layer in wanted:
             if not isinstance(layer, numbers.Integral) or isinstance(layer, bool):
                 raise TypeError(
-                    f"`layers` holds {layer!r:.40}, which is no number of a layer; weights go into a dict, such as "
-                    "{-1: 0.5, -2: 0.5}."
+                    f"`layers` holds {layer!r:.40}, which is not the number of a layer; weights go into a dict, such "
+                    "as {-1: 0.5, -2: 0.5}."
                 )
             if not -count <= int(layer) < count:
                 raise ValueError(
                     f"There is no layer {layer}: this model has {count}, 0 to {count - 1}, or -1 to -{count}."
                 )
         if not wanted:
-            raise ValueError("`layers` is empty: name one layer at least.")
+            raise ValueError("`layers` is empty: name at least one layer.")
         weights = list(layers.values()) if isinstance(layers, Mapping) else [1 / len(wanted)] * len(wanted)
         return cls(tuple(int(layer) % count for layer in wanted), np.array(weights, "float32"))
 
     def of(self, vectors: np.ndarray) -> np.ndarray:
-        """Float32 (w, K, H) mixed to (w, H), or as they are."""
+        """The combination (w, H) of float32 (w, K, H); without weights (w, K, H) itself."""
         return vectors if self.weights is None else np.tensordot(vectors, self.weights, axes=(1, 0))
 
 
 class LayerModels:
     """Models from a backbone's inputs to some of its layers, each compiled once.
 
-    They are kept here, and not on the task itself, where Keras would save them as parts of it.
+    They are not attributes of the task itself, where Keras would save them as parts of it.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -120,9 +127,9 @@ class LayerModels:
 
 
 def embed_words(
-    task: ReadsExamples, models: LayerModels, texts: Sequence[Any], layers: Any, batch_size: int
+    task: EncodingTask, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
 ) -> list[WordVectors]:
-    """The words' vectors of each text; see `lmzoo.models.TextEmbedder.embed`."""
+    """The vectors of the words of each text; see `lmzoo.models.TextEmbedder.embed`."""
     mix = LayerMix.parse(layers, models.count)
     with collect_warnings() as messages:
         results = _embed_words(task, models, texts, mix, batch_size)
@@ -132,40 +139,39 @@ def embed_words(
 
 
 def _embed_words(
-    task: ReadsExamples, models: LayerModels, texts: Sequence[Any], mix: LayerMix, batch_size: int
+    task: EncodingTask, models: LayerModels, texts: Sequence[Text], mix: LayerMix, batch_size: int
 ) -> list[WordVectors]:
     texts = clean_columns({"texts": texts}, words=True)[0]
-    preprocessor, words = task.preprocessor, [place_words(text) for text in texts]
+    preprocessor, words = task.text_preprocessor, [place_words(text) for text in texts]
     tokenizer = preprocessor.tokenizer
     if tokenizer.takes_words:
         tokens = tokenizer.tokenize(texts)
-        aligned = [(np.arange(len(row)), np.arange(len(row))) for row in tokens]
+        aligned = [(np.arange(len(ids)), np.arange(len(ids))) for ids in tokens]
     else:
-        pieces = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
-        tokens = [[piece.id for piece in row] for row in pieces]
-        aligned = [tokens_of_words(*row) for row in zip(words, pieces, strict=True)]
+        spans = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
+        tokens = [[span.id for span in of_text] for of_text in spans]
+        aligned = [tokens_of_words(*of_text) for of_text in zip(words, spans, strict=True)]
     encoded = preprocessor.pack(tokens)
     room = encoded.lengths - preprocessor.packing.overhead(pair=False)
     width = len(mix.layers) * models.states[0].shape[-1]
-    results: list[Any] = [None] * len(texts)
+    results: dict[int, WordVectors] = {}
     order, done, missing = np.argsort(-encoded.lengths, kind="stable"), 0, 0
     while done < len(order):
         longest = max(1, encoded.lengths[order[done]])
-        rows = order[done : done + max(1, _VALUES // int(longest * width))]
-        done += len(rows)
+        indices = order[done : done + max(1, _VALUES // int(longest * width))]
+        done += len(indices)
         predict = models.of(mix.layers).predict
-        with expected_retracing():
-            states = predict_encoded(task, predict, encoded.select(rows), batch_size, verbose=0, per_token=True)
-        for row, vectors in zip(rows.tolist(), states, strict=True):  # (T, K, H)
-            of_word, token = (index[aligned[row][1] < room[row]] for index in aligned[row])
+        states = predict_encoded(task, predict, encoded.select(indices), batch_size, verbose=0, per_token=True)
+        for i, vectors in zip(indices.tolist(), states, strict=True):  # (T, K, H)
+            of_word, token = (index[aligned[i][1] < room[i]] for index in aligned[i])
             found, first, counts = np.unique(of_word, return_index=True, return_counts=True)
-            means = np.zeros((len(words[row]), *vectors.shape[1:]), "float32")  # (w, K, H)
+            means = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
             if len(found):
                 of_tokens = vectors[token + bool(preprocessor.packing.start)]
                 means[found] = np.add.reduceat(of_tokens, first, axis=0) / counts[:, None, None]
             missing += len(means) - len(found)
-            offsets = np.array([place for _, *place in words[row]], "int64").reshape(-1, 2)
-            results[row] = WordVectors([word for word, _, _ in words[row]], offsets, mix.of(means))
+            offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
+            results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.of(means))
     if missing:
-        warn(f"{missing} of {sum(map(len, words))} words have no token in the model's input: theirs are zeros.")
-    return results
+        warn(f"{missing} of {sum(map(len, words))} words have no token in the model's input: their vectors are zeros.")
+    return [results[i] for i in range(len(texts))]

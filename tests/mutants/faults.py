@@ -292,7 +292,7 @@ FAULTS = (
     # === Tasks ===
     Fault(
         "predictions come in the order of the texts' lengths",
-        "tasks/base/data_adapter.py",
+        "tasks/base/prediction.py",
         "result[order] = output",
         "result[:] = output[: len(result)]",
     ),
@@ -311,7 +311,7 @@ FAULTS = (
     Fault(
         "weights of texts are ignored in learning to fill masks",
         "tasks/masked_lm.py",
-        "weights *= examples.weights[rows][:, None]",
+        "weights *= examples.weights[indices][:, None]",
         "pass",
     ),
     Fault(

@@ -46,7 +46,7 @@ def test_every_task_has_a_kind_of_its_own():
 
 
 def test_a_kind_belongs_to_one_task():
-    with pytest.raises(ValueError, match="kind 'masked_lm' are those of MaskedLM: give Mine another"):
+    with pytest.raises(ValueError, match="kind 'masked_lm' belong to MaskedLM: give Mine another"):
 
         class Mine(HasHead):
             head_kind = "masked_lm"

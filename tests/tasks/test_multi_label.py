@@ -127,9 +127,9 @@ def test_far_logits_are_no_overflow(task, monkeypatch):
         ([*SETS[:-1], ["art", "peace"]], ValueError, "Label 'peace' at position 6 is not one of"),
         ([*NUMBERS[:-1], [0, 5]], ValueError, r"Label 5 at position 6 is outside \[0, 5\)"),
         ([[-1], *NUMBERS[1:]], ValueError, r"Label -1 at position 0 is outside \[0, 5\)"),
-        (["art", *SETS[1:]], TypeError, "Label 'art' at position 0 is no collection"),
-        ([[], 2, *NUMBERS[2:]], TypeError, "Label 2 at position 1 is no collection"),
-        (np.arange(7), TypeError, "Label .* at position 0 is no collection"),
+        (["art", *SETS[1:]], TypeError, "Label 'art' at position 0 is not a collection"),
+        ([[], 2, *NUMBERS[2:]], TypeError, "Label 2 at position 1 is not a collection"),
+        (np.arange(7), TypeError, "Label .* at position 0 is not a collection"),
         ([[], [True, False], *NUMBERS[2:]], TypeError, "Label True at position 1 is neither a class's name nor"),
         ([[], [None], *NUMBERS[2:]], TypeError, "Label None at position 1 is neither"),
         ([[], [1.0], *NUMBERS[2:]], TypeError, "Label 1.0 at position 1 is neither"),
@@ -165,7 +165,7 @@ def test_options_of_the_other_kind(tiny, task, steps):
         task.classify(TEXTS, top_k=2)
     with pytest.raises(ValueError, match="`threshold` is for `multi_label`"):
         tiny.classifier().classify(TEXTS, threshold=0.4)
-    with pytest.raises(ValueError, match=r"has no one class of a text .* pass `sample_weight`"):
+    with pytest.raises(ValueError, match=r"needs exactly one class per text, .* pass `sample_weight`"):
         task.fit(TEXTS, SETS, class_weight={"art": 2.0}, callbacks=[steps], verbose=0)
     assert steps.count == 0
 

@@ -102,7 +102,7 @@ def test_answers_that_are_lost_are_counted(tiny):
         _, positions, _ = task.encode_examples(x, y)
     assert positions.any(axis=1).sum() == 1
     assert [notice.split(":")[0] for notice in notices] == [
-        "1 of 2 answers are in no window as a whole and are learnt as no answer",
+        "1 of 2 answers are not in any window as a whole and are learned as no answer",
         "1 of 2 answers are longer than `max_answer_length`, 2 tokens",
     ]
 

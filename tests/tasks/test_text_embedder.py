@@ -361,7 +361,11 @@ def test_labels_that_nobody_needs(contrastive, strings_dataset):
     [
         (None, ValueError, "needs a label for each text"),
         ([0.5] * 6, ValueError, "7 texts but 6 labels"),
-        ([0.5, 3.8, *[0.0] * 5], ValueError, r"Label 3.8 at position 1 is no cosine: .*between -1 and 1.*STS-B's by 5"),
+        (
+            [0.5, 3.8, *[0.0] * 5],
+            ValueError,
+            r"Label 3.8 at position 1 is not a cosine: .*between -1 and 1.*STS-B's by 5",
+        ),
         ([0.5, -1.01, *[0.0] * 5], ValueError, "Label -1.01 at position 1"),
         ([0.5, np.nan, *[0.0] * 5], ValueError, "Label nan at position 1 is not a finite number"),
         (["alike", *[0.0] * 6], TypeError, "Label 'alike' at position 0 is not a number"),

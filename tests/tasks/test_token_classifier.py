@@ -237,7 +237,7 @@ def test_words_by_themselves_are_tokens_of_the_text(family):
             ["films"],
             [[{"start": 0, "end": 5, "label": "PER", "text": "film"}]],
             ValueError,
-            "another text stands, 'films'",
+            "is another, 'films'",
         ),
         (["films"], [[{"start": 0, "end": 5, "label": "ORG"}]], ValueError, r"'B-ORG' at `y\[0\]\[0\]`"),
         (["films was"], [[{"start": 0, "end": 5, "label": "PER"}] * 2], ValueError, "shares a word"),
@@ -290,7 +290,7 @@ def test_weights_of_other_shapes(task, steps, tiny):
             task.fit(x, y, sample_weight=weights, callbacks=[steps], verbose=0)
         with pytest.raises(ValueError, match=message):
             task.evaluate(x, y, sample_weight=weights, verbose=0)
-    with pytest.raises(ValueError, match=r"has no one class of a text .* pass `sample_weight`"):
+    with pytest.raises(ValueError, match=r"needs exactly one class per text, .* pass `sample_weight`"):
         task.fit([["films"]], [["O"]], class_weight={"O": 2.0}, callbacks=[steps], verbose=0)
     assert steps.count == 0
 
@@ -311,7 +311,9 @@ def test_words_that_are_not_read_are_counted(task):
         _, rows, _ = task.encode_examples(words, labels)
     read = sum(int((row != IGNORED).sum()) for row in rows)
     assert 1 < read < 61
-    assert notices[-1].startswith(f"{61 - read} of 61 labelled words were cut off and count in no loss and no metric")
+    assert notices[-1].startswith(
+        f"{61 - read} of 61 labelled words were cut off and count neither in the loss nor in metrics"
+    )
 
 
 def test_spans_inside_of_words_are_widened_with_a_notice(task):
@@ -320,7 +322,7 @@ def test_spans_inside_of_words_are_widened_with_a_notice(task):
     with collect_warnings() as notices:
         found = task.encode_examples(["films was"], [[span]])[1][0]
     np.testing.assert_array_equal(found, expected)
-    assert notices == ["1 spans began or ended inside of a word and were widened to all of it."]
+    assert notices == ["1 spans began or ended inside a word and were widened to the whole word."]
     np.testing.assert_array_equal(task.encode_examples(["films was"], [[{**span, "start": 0}]])[1][0], expected)
 
 
@@ -334,7 +336,7 @@ def test_rows_of_encoded_text_take_labels_of_words_or_of_tokens(task):
     with pytest.raises(ValueError, match=r"Label 5 is outside \[0, 5\)"):
         task.encode_examples(encoded, [np.full(len(row), 5) for row in of_tokens])
     texts = task.preprocessor.encode(["films was"])
-    with pytest.raises(ValueError, match=r"`y\[0\]` must be the labels of the 5 tokens of its row"):
+    with pytest.raises(ValueError, match=r"`y\[0\]` must be the labels of the 5 tokens of its sequence"):
         task.encode_examples(texts, [["O", "B-PER"]])
 
 

@@ -107,7 +107,7 @@ def test_mixes_of_layers(name):
         ([], ValueError, "`layers` is empty"),
         ("last", TypeError, "`layers` is a number"),
         (1.0, TypeError, "`layers` is a number"),
-        ([0.5, 0.5], TypeError, "holds 0.5, which is no number of a layer; weights go into a dict"),
+        ([0.5, 0.5], TypeError, "holds 0.5, which is not the number of a layer; weights go into a dict"),
         ([True], TypeError, "holds True"),
     ],
 )
@@ -148,7 +148,7 @@ def test_cut_words_are_zeros_with_one_notice():
         found = task.embed(["good film never was", "good film", "a \u200b a"], level="word")
     assert [str(notice.message) for notice in notices] == [
         "1 of 3 texts were cut to 5 tokens (`sequence_length`). 2 of 9 words have no token in the model's input: "
-        "theirs are zeros."
+        "their vectors are zeros."
     ]
     zeros = [(~vectors.any(axis=1)).tolist() for _, _, vectors in found]
     assert zeros == [[False, False, False, True], [False, False], [False, True, False]]

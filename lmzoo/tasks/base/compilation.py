@@ -1,10 +1,13 @@
-"""How a task is compiled: defaults for everything, an optimizer whose schedule fits the training."""
+"""How a task is compiled: with defaults for everything, and a schedule that fits the length of the training."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import warnings
-from typing import Any, Self
+from collections.abc import Iterator
+from typing import Any, Literal, Self, TypeAlias
 
 import keras
 
@@ -12,11 +15,16 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.training import AdamW
 from lmzoo.training.losses import loss_of_logits
 
-_WARMUP_OF_UNKNOWN = 100  # steps, where the length of the training is not known
+_WARMUP_OF_UNKNOWN = 100  # steps, if the length of the training is not known
+
+# A loss as `keras.Model.compile` takes it, or a dict of them by output.
+Losses: TypeAlias = Any
+# Metrics as `keras.Model.compile` takes them: a list, or a dict of lists by output.
+Metrics: TypeAlias = list[Any] | dict[str, Any]
 
 
 class _WhenCompiled:
-    """An attribute that `compile` sets: reading it compiles a task that is still to be compiled by default."""
+    """An attribute that `compile` sets. Reading it first compiles a task that awaits its default compilation."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -44,10 +52,10 @@ class CompiledTask(keras.Model):
     loss = _WhenCompiled()
     optimizer = _WhenCompiled()
 
-    _compiles_itself = False  # with the defaults: from the end of construction until somebody calls `compile`
+    _compiles_itself = False  # with the defaults: true from the end of construction until `compile` is called
 
     def compile_by_default(self) -> None:
-        """Compiles the task with its defaults, unless it is compiled or is not to be."""
+        """Compiles the task with its defaults, unless it is compiled already or was loaded with `compile=False`."""
         if self._compiles_itself:
             self.compile()
 
@@ -55,64 +63,64 @@ class CompiledTask(keras.Model):
         """The optimizer that `compile` takes for `"auto"`."""
         return AdamW(5e-5 * 768 / self.backbone.config.hidden_dim, global_clipnorm=1.0)
 
-    def default_loss(self) -> Any:
+    def default_loss(self) -> Losses:
         """The loss that `compile` takes for `"auto"`."""
         raise NotImplementedError
 
-    def default_metrics(self) -> Any:
-        """The metrics that `compile` takes for `"auto"`: a list, or a dict of them if there are several outputs."""
+    def default_metrics(self) -> Metrics:
+        """The metrics that `compile` takes for `"auto"`: a list, or a dict of lists if there are several outputs."""
         return []
 
-    # A loss that does not reach a weight cannot train it, and Keras would warn of the missing gradients at every fit.
+    # A loss that does not reach a weight cannot train it, and Keras would warn of the missing gradients in every `fit`.
     @property
-    def trainable_variables(self) -> list[Any]:
-        """Weights that training updates; `unused_variables` are not among them."""
+    def trainable_variables(self) -> list[keras.Variable]:
+        """Weights that training updates, without `unused_variables`."""
         return self._split_unused(super().trainable_variables)[0]
 
     @property
-    def non_trainable_variables(self) -> list[Any]:
+    def non_trainable_variables(self) -> list[keras.Variable]:
         """All other variables, `unused_variables` included."""
         return super().non_trainable_variables + self._split_unused(super().trainable_variables)[1]
 
     trainable_weights = trainable_variables
 
     @property
-    def non_trainable_weights(self) -> list[Any]:
-        """All other weights, `unused_variables` included; seeds and metrics are not among them."""
+    def non_trainable_weights(self) -> list[keras.Variable]:
+        """All other weights, `unused_variables` included, but neither seeds nor metrics."""
         return super().non_trainable_weights + self._split_unused(super().trainable_weights)[1]
 
-    def _split_unused(self, variables: list[Any]) -> tuple[list[Any], list[Any]]:
-        """`variables` without the idle ones, and those."""
-        idle = {id(v) for v in self.unused_variables}
-        return [v for v in variables if id(v) not in idle], [v for v in variables if id(v) in idle]
+    def _split_unused(self, variables: list[keras.Variable]) -> tuple[list[keras.Variable], list[keras.Variable]]:
+        """The variables that are used, and those that are not."""
+        unused = {id(v) for v in self.unused_variables}
+        return [v for v in variables if id(v) not in unused], [v for v in variables if id(v) in unused]
 
     @property
-    def unused_variables(self) -> list[Any]:
-        """Variables that no loss of the task reaches: those of a pooler that it does not use."""
+    def unused_variables(self) -> list[keras.Variable]:
+        """Variables that the task's loss does not reach: those of a pooler that it does not use."""
         pooler = None if self.uses_pooler else self.backbone.pooler
         return [] if pooler is None else pooler.variables
 
     def compile(
         self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        metrics: Any = "auto",
-        weighted_metrics: Any = None,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Losses = "auto",
+        metrics: Metrics | Literal["auto"] | None = "auto",
+        weighted_metrics: Metrics | None = None,
         **kwargs: Any,
     ) -> None:
         """Configures training as `keras.Model.compile` does; `"auto"` takes the task's default.
 
         The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1, a warm-up over the first tenth
         of a `fit` and a linear decay to its end. Its peak rate is 5e-5 · 768 / H: the value of Devlin et al. (2019) for
-        a width of 768, and more for narrower models.
+        a width of 768, and higher for narrower models.
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.
             loss: `"auto"` or a Keras loss. The model's outputs are logits, and so a name such as
                 `"sparse_categorical_crossentropy"` stands for the loss of logits.
             metrics: `"auto"` or a list of Keras metrics. They take the weights of the examples into account. For a task
-                of several outputs a dict of lists, and so is `loss` a dict.
-            weighted_metrics: more of them.
+                with several outputs, `loss` is a dict and `metrics` a dict of lists.
+            weighted_metrics: more metrics.
             **kwargs: of `keras.Model.compile`, such as `jit_compile`.
 
         Raises:
@@ -124,7 +132,7 @@ class CompiledTask(keras.Model):
         if isinstance(loss, str) and loss == "auto":
             loss = self.default_loss()
         loss = loss_of_logits(loss)
-        if isinstance(metrics, str) and metrics == "auto":
+        if metrics == "auto":
             metrics = self.default_metrics()
         weighted_metrics = _joined(metrics, weighted_metrics)
         super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
@@ -132,7 +140,7 @@ class CompiledTask(keras.Model):
         self.forget_compiled()
 
     def forget_compiled(self) -> None:
-        """Drops compiled functions: those made before hold other weights or other settings."""
+        """Drops compiled functions, which hold the weights and settings of the time when they were made."""
         self.train_function = self.test_function = self.predict_function = None
 
     def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
@@ -144,21 +152,21 @@ class CompiledTask(keras.Model):
         """
         config = self.get_compile_config()
         with warnings.catch_warnings():
-            # Dropout and its like have nothing to quantise.
+            # Dropout and other layers without weights have nothing to quantise.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")
             self.backbone.quantize(mode, **kwargs)
-        self.forget_compiled()  # and the optimizer: they know the old weights
+        self.forget_compiled()  # and the optimizer: both know the old weights
         if config is not None:
             self.compile_from_config({**config, "optimizer_built": False})
 
     def get_compile_config(self) -> dict[str, Any] | None:
-        """What `compile` was given, and whether the optimizer has state yet; None for a task that is not compiled."""
+        """The arguments of `compile`, and whether the optimizer has state yet; None for a task that is not compiled."""
         config = super().get_compile_config()
         return config and {**config, "optimizer_built": self.optimizer.built}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        """Builds a task from `get_config`'s output, not compiled: Keras does that as the file says, or not at all."""
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        """Builds a task from `get_config`'s output without compiling it: Keras does that if the file says so."""
         task = super().from_config(config, custom_objects)
         task._compiles_itself = False
         task.backbone.compiled_by_xla(task.jit_compile)
@@ -178,30 +186,51 @@ class CompiledTask(keras.Model):
         """Fits the default schedule to the coming training, from the current iteration on.
 
         Args:
-            steps: int, steps of an epoch, if they are known.
+            steps: int, steps of an epoch; None if unknown.
             epochs: int, epoch to stop at.
-            done: int, steps of the training that lie behind.
-            callbacks: what else may set the learning rate.
+            done: int, steps of the training that are done.
+            callbacks: those of `fit`, of which some set the learning rate.
         """
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # with float16 Keras scales the loss
+        optimizer = getattr(
+            self.optimizer, "inner_optimizer", self.optimizer
+        )  # Keras wraps it to scale the loss in float16
         if not isinstance(optimizer, AdamW):
             return
         scheduler = any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks)
         if scheduler or not hasattr(optimizer.learning_rate, "assign"):
-            optimizer.start_schedule()  # The callback, or a Keras schedule, says what the rate is.
+            optimizer.start_schedule()  # the callback, or a Keras schedule, sets the rate
         elif steps is None:
             optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
         else:
-            batches = optimizer.gradient_accumulation_steps or 1  # that one update takes
+            batches = optimizer.gradient_accumulation_steps or 1  # per update
             total, elapsed = steps * epochs // batches, done // batches
             plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
             optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
 
 
-def _joined(metrics: Any, more: Any) -> Any:
-    """Both lists of metrics, or both dicts of them by output, as one."""
+def _joined(metrics: Any, more: Any) -> Metrics:
+    """Both lists of metrics, or both dicts of lists, as one."""
     if isinstance(metrics, dict) or isinstance(more, dict):
         parts = [metrics or {}, more or {}]
         names = dict.fromkeys(name for part in parts for name in part)
         return {name: [m for part in parts for m in keras.tree.flatten(part.get(name, []))] for name in names}
     return [*(metrics or []), *(more or [])]
+
+
+@contextlib.contextmanager
+def expected_retracing() -> Iterator[None]:
+    """Keeps TensorFlow from warning that a function is traced once for each width of the batches."""
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    def keep(record: logging.LogRecord) -> bool:
+        return "triggered tf.function retracing" not in str(record.msg)
+
+    logger = tf.get_logger()
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)

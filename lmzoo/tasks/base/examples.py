@@ -1,13 +1,42 @@
-"""Encoded examples, and how they become batches."""
+"""What users pass to tasks, encoded examples, and how they become batches."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
+from lmzoo.tensor_types import Tensor
 from lmzoo.text import Encoded
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# A text: a string or UTF-8 bytes or, where a task works on words, a list of words.
+Text: TypeAlias = str | bytes | Sequence[str]
+# Examples in a list, an array or a column of a table: texts, pairs (also a tuple of two lists), prompts with their
+# choices, documents; or what `encode_inputs` made of them.
+Texts: TypeAlias = Iterable[Text | Sequence[Text]] | tuple[Iterable[Text], Iterable[Text]] | Encoded
+# What `fit` takes as well: a dataset of strings, token features, or anything else that Keras draws batches from.
+Inputs: TypeAlias = "Texts | tf.data.Dataset | Mapping[str, Tensor] | keras.utils.PyDataset"
+# One for each example: a number, a name, a collection of them, spans, an answer. With token features, also a dict of
+# labels by output.
+Labels: TypeAlias = Collection[Any] | Mapping[str, Any]
+# Weights of examples or, with token features, of tokens.
+Weights: TypeAlias = ArrayLike | Mapping[str, ArrayLike]
+# `(x, y, sample_weight)` as users pass them, or as Keras takes them.
+TrainingData: TypeAlias = tuple[Any, Any, Any]
+
+# The kind of `lmzoo.text.Encoded` that the task's own `encode_inputs` returns.
+EncodedInputs: TypeAlias = Any
+# A model's inputs by name, in numpy.
+FeatureArrays: TypeAlias = dict[str, np.ndarray]
+# `(features,)`, `(features, y)` or `(features, y, sample_weight)`, the last two of each output if there are several.
+Batch: TypeAlias = tuple[FeatureArrays, *tuple[np.ndarray | FeatureArrays, ...]]
 
 
 class Examples(NamedTuple):
@@ -19,7 +48,7 @@ class Examples(NamedTuple):
         weights: float (n,), or None.
     """
 
-    encoded: Any
+    encoded: EncodedInputs
     labels: Any = None
     weights: np.ndarray | None = None
 
@@ -49,8 +78,8 @@ class BatchOptions:
     Attributes:
         batch_size: examples of a batch; None for the task's default.
         order: `"shuffle"`, `"sorted"` by length, or `"given"`; see `lmzoo.text.LengthBatches`.
-        seed: of the order, and of whatever else is drawn.
-        training: whether the batches are to be learned from.
+        seed: of the order, and of everything else that is random.
+        training: whether the batches are for training.
         steps: batches of an epoch, where the caller says so.
         verbose: whether progress is shown.
     """
@@ -61,3 +90,8 @@ class BatchOptions:
     training: bool = False
     steps: int | None = None
     verbose: bool = True
+
+
+def as_array(values: Any) -> np.ndarray | None:
+    """`values` as a numpy array; None stays None."""
+    return None if values is None else np.asarray(values)

@@ -1,34 +1,38 @@
-"""Telling raw text from model inputs, and bringing it into one form."""
+"""Tells raw text from model inputs, and brings texts into one form."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, ValuesView
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.tasks.base.examples import Texts
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.validate_text import is_text
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-def leading_spec(x: Any) -> Any:
-    """The `tf.TensorSpec` of a `tf.data.Dataset`'s first component; None for anything else."""
+
+def leading_spec(x: object) -> Any:
+    """The `tf.TensorSpec` of a `tf.data.Dataset`'s first component, a mapping if it is a dict; else None."""
     spec = getattr(x, "element_spec", None)
     while isinstance(spec, tuple):
         spec = spec[0] if spec else None
     return spec
 
 
-def is_text_stream(x: Any) -> bool:
+def is_text_stream(x: object) -> TypeGuard[tf.data.Dataset]:
     """Whether `x` is a `tf.data.Dataset` whose first component holds strings."""
     return getattr(getattr(leading_spec(x), "dtype", None), "name", None) == "string"
 
 
-def is_word_stream(dataset: Any) -> bool:
-    """Whether a `tf.data.Dataset` of strings holds ragged ones: the words of texts."""
+def is_word_stream(dataset: tf.data.Dataset) -> bool:
+    """Whether a `tf.data.Dataset` of strings is ragged: its texts are split into words."""
     return hasattr(leading_spec(dataset), "ragged_rank")
 
 
-def in_batches(dataset: Any, labels_words: bool) -> bool:
+def in_batches(dataset: tf.data.Dataset, labels_words: bool) -> bool:
     """Whether the elements of a `tf.data.Dataset` of strings are batches of texts, rather than one text each.
 
     Args:
@@ -39,34 +43,34 @@ def in_batches(dataset: Any, labels_words: bool) -> bool:
     if isinstance(spec, tuple) and len(spec) > 1:
         labels = spec[1]
     rank = leading_spec(dataset).shape.rank
-    if is_word_stream(dataset):  # a row of a ragged tensor is called ragged, too
+    if is_word_stream(dataset):  # the words of one text have a ragged type, too
         return rank > 1
     if labels_words and labels is not None and rank:
         return labels.shape.rank > 1
     return rank > 0
 
 
-def is_raw(x: Any) -> bool:
-    """Whether `x` is text, or rows of encoded text, that the preprocessor still has to turn into model inputs."""
-    if isinstance(x, (Encoded, Sequence, ValuesView)):  # a string, too, to be told that it should be a list
+def is_raw(x: object) -> TypeGuard[Texts]:
+    """Whether `x` is text, encoded or not, that the preprocessor still has to turn into model inputs."""
+    if isinstance(x, (Encoded, Sequence, ValuesView)):  # a string, too: later it is an error that says what to do
         return True
     dtype = getattr(x, "dtype", None)  # of numpy, pandas or TensorFlow
     return getattr(dtype, "kind", None) in ("U", "S", "O", "T") or getattr(dtype, "name", None) == "string"
 
 
 def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence[Any] | None]:
-    """First and second texts of `x`.
+    """The first and the second texts of pairs; None instead of second texts for single texts.
 
-    A tuple holds segments, a list holds examples: `(firsts, seconds)` or `[(first, second), ...]` are pairs, anything
-    else is single texts.
+    A tuple holds segments, a list holds examples: `(firsts, seconds)` and `[(first, second), ...]` are pairs, and
+    everything else is single texts.
 
     Args:
         x: texts.
-        words: whether a list inside of a list is one text, split into words, rather than a pair.
+        words: whether a list inside a list is one text, split into words, rather than a pair.
 
     Raises:
         TypeError: for a single string.
-        ValueError: for examples of other than two segments.
+        ValueError: for examples that do not have two segments.
     """
     if isinstance(x, Mapping):
         raise TypeError(f"Expected texts, got a dict of {sorted(map(str, x))}; `predict` takes token features.")
@@ -75,7 +79,7 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
     if isinstance(x, (Sequence, ValuesView)) and not isinstance(x, (tuple, list)):
         x = list(x)
     if getattr(x, "ndim", 1) > 1:
-        raise ValueError(f"Expected one text to a row, got an array of shape {x.shape}; pairs are (x[:, 0], x[:, 1]).")
+        raise ValueError(f"Expected one text per row, got an array of shape {x.shape}; pairs are (x[:, 0], x[:, 1]).")
     if isinstance(x, tuple):
         if len(x) != 2 or any(is_text(part) for part in x):
             one = " One pair is [(first, second)]." if len(x) == 2 else ""
@@ -94,8 +98,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     """Checks that a model can take what a preprocessor makes.
 
     Raises:
-        ValueError: if its rows or words are too long, or its ids too high, for the model, or not what the model takes;
-            if its packing needs tokens that its tokenizer does not have.
+        ValueError: if its sequences or words are too long, or its ids too high, for the model, or if it makes other
+            inputs than the model takes; if its packing needs tokens that its tokenizer does not have.
     """
     tokenizer, config = preprocessor.tokenizer, backbone.config
     reader, model = type(tokenizer).__name__, type(backbone).__name__
@@ -110,7 +114,7 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"{longest}."
         )
     made, taken = set(tokenizer.features(None, None)), set(backbone.input)
-    segments = {"segment_ids"} if preprocessor.packing.segments else set()  # which a model may do without
+    segments = {"segment_ids"} if preprocessor.packing.segments else set()  # a model may do without them
     if not made <= taken <= made | segments:
         raise ValueError(
             f"This {model} takes {', '.join(sorted(taken))}, but this {reader} with its packing makes "
@@ -125,7 +129,7 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
         raise ValueError(
             f"`max_characters` of the {reader} is {columns}, but that of the {model} is {most}. Choose at most {most}."
         )
-    if tokens > 1:  # Before a vocabulary is loaded there are none, or padding alone.
+    if tokens > 1:  # before a vocabulary is loaded, there is at most the padding token
         _check_packing(preprocessor)
 
 

@@ -1,12 +1,13 @@
-"""Classes and their names: from what a user calls them to numbers."""
+"""Labels from users as arrays: classes by name or number, sets of classes, and numbers."""
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
+
+from lmzoo.tasks.base.examples import Labels
 
 
 def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tuple[int, list[str] | None]:
@@ -14,11 +15,11 @@ def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tupl
 
     Args:
         num_classes: int, or None to count the labels.
-        labels: names, or None for classes without.
+        labels: names, or None for classes without names.
 
     Raises:
         TypeError: if `labels` have no order, or are not strings.
-        ValueError: if a name is there twice, the two disagree, or there are fewer than two classes.
+        ValueError: for a repeated name, a `num_classes` that does not fit `labels`, or fewer than two classes.
     """
     if isinstance(labels, (str, set, frozenset)):
         raise TypeError(f"`labels` must be a list, whose order numbers the classes; got {labels!r:.60}.")
@@ -37,19 +38,19 @@ def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tupl
 
 
 def encode_classes(
-    y: Any, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
+    y: Labels, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
 ) -> np.ndarray:
-    """Classes, by number or by name, as int32 (n,), each checked to be one.
+    """Classes, by number or by name, as int32 (n,), each of them checked.
 
     Args:
         y: n classes.
         num_classes: int.
         labels: names of the classes, or None.
-        place: says where the i-th one is, for messages.
+        place: from an index to where that class is, for messages.
 
     Raises:
-        TypeError: for names among which something is not a string.
-        ValueError: naming the first one that is no class.
+        TypeError: if some are strings and others are not.
+        ValueError: naming the first one that is not a class of the model.
     """
     array = np.asarray(y)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -72,7 +73,7 @@ def encode_classes(
     return array.astype("int32")
 
 
-def encode_label_sets(y: Any, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
+def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
     """Any number of classes for each example as float32 (n, C), 1 where an example has the class and 0 elsewhere.
 
     Args:
@@ -82,7 +83,7 @@ def encode_label_sets(y: Any, num_classes: int, labels: Sequence[str] | None) ->
         labels: names of the classes, or None.
 
     Raises:
-        TypeError: naming the position of what is no collection of classes.
+        TypeError: naming the position of an entry that is not a collection of classes.
         ValueError: naming the position of a class that the model does not have, or that an example has twice; for an
             array of another shape or of other numbers.
     """
@@ -91,21 +92,21 @@ def encode_label_sets(y: Any, num_classes: int, labels: Sequence[str] | None) ->
         y = np.asarray(y)
         if y.dtype.kind in "fiub":
             return _check_indicators(y, num_classes)
-    rows, classes = [], []
-    for position, row in enumerate(y):
-        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
+    positions, classes = [], []
+    for position, given in enumerate(y):
+        if isinstance(given, (str, bytes)) or not hasattr(given, "__len__"):
             raise TypeError(
-                f"Label {row!r:.60} at position {position} is no collection: with `multi_label` an example has a list, "
-                "tuple or set of classes."
+                f"Label {given!r:.60} at position {position} is not a collection: with `multi_label` an example has a "
+                "list, tuple or set of classes."
             )
-        for label in row:
+        for label in given:
             if isinstance(label, bool) or not isinstance(label, (str, bytes, numbers.Integral)):
                 raise TypeError(f"Label {label!r:.60} at position {position} is neither a class's name nor its number.")
-        rows.extend([position] * len(row))
-        classes.extend(row)
-    found = encode_classes(classes, num_classes, labels, lambda k: f"at position {rows[k]}")  # of all examples
+        positions.extend([position] * len(given))
+        classes.extend(given)
+    found = encode_classes(classes, num_classes, labels, lambda k: f"at position {positions[k]}")  # of all examples
     counts = np.zeros((len(y), num_classes), "float32")
-    np.add.at(counts, (np.array(rows, "int64"), found), 1)
+    np.add.at(counts, (np.array(positions, "int64"), found), 1)
     indicators = "Rows of 0s and 1s, one for each class, are passed as an array."
     if twice := np.argwhere(counts > 1).tolist():
         raise ValueError(f"The labels at position {twice[0][0]} hold class {twice[0][1]} twice. ({indicators})")
@@ -122,7 +123,7 @@ def _check_indicators(array: np.ndarray, num_classes: int) -> np.ndarray:
     return array.astype("float32")
 
 
-def encode_numbers(y: Any) -> np.ndarray:
+def encode_numbers(y: Labels) -> np.ndarray:
     """Numbers as float32 (n,), each checked to be finite.
 
     Args:
@@ -130,7 +131,7 @@ def encode_numbers(y: Any) -> np.ndarray:
 
     Raises:
         TypeError: naming the first one that is not a number.
-        ValueError: naming the first one that is not finite; if there are several to a text.
+        ValueError: naming the first one that is not finite; for several numbers per text.
     """
     array = np.asarray(y)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -153,7 +154,7 @@ def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callab
     names = [n.decode() if isinstance(n, bytes) else n for n in array.tolist()]
     for position, name in enumerate(names):
         if not isinstance(name, str):
-            raise TypeError(f"Label {name!r} {place(position)} is not a string, as others are.")
+            raise TypeError(f"Label {name!r} {place(position)} is not a string, but others are.")
     if labels is None:
         raise ValueError(
             f"Got string labels such as {names[0]!r}, but this model's classes have no names. Pass "

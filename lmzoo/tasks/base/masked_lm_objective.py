@@ -1,4 +1,4 @@
-"""Masked tokens: the inputs and the head that predict them, and rows to learn them from."""
+"""The objective of masked language models: inputs and head, and the masking of training examples."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers import MaskedLMHead
+from lmzoo.tasks.base.examples import FeatureArrays
+from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import maskable
 
@@ -21,7 +23,7 @@ class MaskedTokens:
     """How a task masks tokens and predicts them.
 
     Attributes:
-        masking: how rows are corrupted.
+        masking: how sequences are corrupted.
         activation: of the head's layer.
         layer_norm_epsilon: of the head's LayerNorm.
     """
@@ -43,10 +45,10 @@ class MaskedTokens:
         activation: str | None = None,
         layer_norm_epsilon: float | None = None,
     ) -> MaskedTokens:
-        """What is not given is as the family was pre-trained and as the backbone is.
+        """The defaults, from the family's pre-training and the backbone's configuration, for what is not given.
 
         Raises:
-            ValueError: if the family has no mask token, or does not see what comes after one.
+            ValueError: if the family has no mask token, or its models do not see what comes after one.
         """
         family, config = family_of(backbone), backbone.config
         if not cls.supports(family):
@@ -58,7 +60,7 @@ class MaskedTokens:
             config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon,
         )
 
-    def inputs(self, backbone: Backbone) -> dict[str, Any]:
+    def inputs(self, backbone: Backbone) -> Features:
         """The backbone's symbolic inputs, and `mask_positions` int32 (B, M)."""
         return {**backbone.input, "mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
 
@@ -74,25 +76,30 @@ class MaskedTokens:
         )
 
     def mask(
-        self, preprocessor: Preprocessor, encoded: EncodedTexts, rows: np.ndarray, width: int, rng: np.random.Generator
-    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """Masks rows to learn from.
+        self,
+        preprocessor: Preprocessor,
+        encoded: EncodedTexts,
+        indices: np.ndarray,
+        width: int,
+        rng: np.random.Generator,
+    ) -> tuple[FeatureArrays, np.ndarray, np.ndarray]:
+        """Masks sequences for training.
 
         Args:
-            preprocessor: the task's.
-            encoded: all rows.
-            rows: int array (b,), which of them.
+            preprocessor: that of the task.
+            encoded: all sequences.
+            indices: int array (b,), those of the batch.
             width: int, padded length.
             rng: source of randomness.
 
         Returns:
             The task's inputs, targets int32 (b, M), and float32 (b, M), 1 where there is a token to predict.
         """
-        features, lengths = preprocessor.features(encoded, rows, width), encoded.lengths_of(rows)
+        features, lengths = preprocessor.features(encoded, indices, width), encoded.lengths_of(indices)
         tokenizer, ids = preprocessor.tokenizer, features["token_ids"]
         if self.masking.dynamic:
             positions, chosen, corrupted = self._draw(tokenizer, ids, lengths, rng)
-        else:  # by what is in a row, not where it comes
+        else:  # by the content of a sequence, wherever it is in the data
             parts = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
             drawn = [self._draw(tokenizer, part, np.array([part.size]), _seeded_by(part)) for part in parts]
             slots = self.masking.slots(width)
@@ -108,18 +115,15 @@ class MaskedTokens:
     def _draw(
         self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions, which of them are chosen, and what stands there, each (b, M), for ids (b, T)."""
+        """Positions, whether each is chosen, and its corrupted token, all (b, M), for ids (b, T)."""
         starts = tokenizer.word_starts()[ids]
         positions, chosen = self.masking.choose(maskable(tokenizer, ids), lengths, starts, rng)
         targets = np.take_along_axis(ids, positions, axis=1)
-        return (
-            positions,
-            chosen,
-            self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng),
-        )
+        corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
+        return positions, chosen, corrupted
 
     def default_loss(self) -> keras.losses.Loss:
-        """The mean over masked tokens: a row's padding, and slots without a mask, do not count."""
+        """Cross-entropy, its mean over masked tokens; padding and slots without a mask do not count."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From logits to what verbs return: numpy, after the model."""
+"""From logits to answers, in numpy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_top_k(top_k: int) -> None:
     """Checks a number of answers to return.
 
     Raises:
-        ValueError: if it is no positive integer.
+        ValueError: if it is not a positive integer.
     """
     if not isinstance(top_k, numbers.Integral) or top_k < 1:
         raise ValueError(f"`top_k` must be a positive integer, got {top_k!r}.")

@@ -1,4 +1,4 @@
-"""How a task is saved and loaded: `.keras` files, presets, SavedModels."""
+"""How a task is saved and loaded: `.keras` files, presets and SavedModels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import keras
 
@@ -15,38 +15,43 @@ from lmzoo.files.atomic import atomic_file
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_task
 from lmzoo.serving.export import export_task, text_signatures
+from lmzoo.serving.served_model import Signatures
 from lmzoo.text import Preprocessor
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class SavedTask(keras.Model):
-    """Files of a task, `.keras`, presets and SavedModels: the part of `lmzoo.models.Task` that saves and loads."""
+    """The part of `lmzoo.models.Task` that saves and loads: `.keras` files, presets and SavedModels."""
 
     backbone: Backbone
     preprocessor: Preprocessor | None
     labels: tuple[str, ...] | None
 
-    verb: ClassVar[str] = ""  # name of the method that returns what a person wants
+    verb: ClassVar[str] = ""  # name of the method that answers in plain Python objects
     served_outputs: ClassVar[tuple[str, ...]] = ()
     output_name: ClassVar[str] = "logits"  # of the outputs of `predict`, in files for other runtimes
 
     def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
         """Writes a `.keras` file with weights, vocabulary, labels and optimizer state.
 
-        A failure, such as a full disk, leaves the file that was there untouched.
+        If writing fails, as on a full disk, an existing file stays as it was.
 
         Args:
-            filepath: where to; ends in `.keras`.
+            filepath: path that ends in `.keras`.
             overwrite: whether an existing file may be replaced.
             **kwargs: of `keras.Model.save`.
 
         Raises:
+            ValueError: if the path does not end in `.keras`.
             FileExistsError: if the file exists and may not be replaced.
         """
         if Path(filepath).suffix != ".keras":
             raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
         if Path(filepath).exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
-        self._say_that_lora_is_merged()
+        self._warn_of_merged_lora()
         with atomic_file(filepath) as temporary:
             super().save(temporary, **kwargs)
 
@@ -55,36 +60,36 @@ class SavedTask(keras.Model):
 
         `serving_default` takes `text`, a string tensor (n,); the signature `pair` takes `text` and `text_pair`;
         `tokens` takes the token features. All return a dict of named tensors: what the task's verb returns and, for
-        strings, `truncated`, bool (n,). The vocabulary is inside. Loading needs `tensorflow` and `tensorflow_text`, not
-        lmzoo.
+        strings, `truncated`, bool (n,). The vocabulary is inside. Loading needs `tensorflow` and `tensorflow_text`, but
+        not lmzoo.
 
         A path that ends in `.onnx` or `.tflite` gets one file for ONNX Runtime or LiteRT: token features in, the
         outputs of `predict` out under the name `logits` (`TextEmbedder`: `embedding`), without tokenizer and labels.
         ONNX needs `pip install 'lmzoo[onnx]'`, both need float32.
 
-        With another backend than TensorFlow a child process exports, for which TensorFlow must be installed.
+        On other backends a child process exports, for which TensorFlow must be installed.
 
         Args:
-            path: directory of the model; TensorFlow Serving wants `<name>/<integer version>`. Or a file. What was
-                there is replaced when the new one is complete; a failure leaves it untouched.
-            verbose: whether to say what was written.
+            path: directory of the model, for TensorFlow Serving `<name>/<integer version>`, or a file. An existing one
+                is replaced when the new one is complete, and stays as it was if writing fails.
+            verbose: whether to print what was written.
 
         Raises:
             ImportError: if a package that writes the format is not installed.
-            ValueError: if the task has no preprocessor or serves nothing, or if it cannot be written as such a file.
+            ValueError: if the task has no preprocessor or serves nothing, or the file's format cannot hold it.
         """
         export_task(self, path, verbose)
 
-    def serve(self, features: dict[str, Any]) -> dict[str, Any]:
-        """The exported model's answers to token features, as TensorFlow ops; `served_outputs` names them."""
+    def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The exported model's answers to token features, in TensorFlow ops; `served_outputs` names them."""
         raise NotImplementedError(f"{type(self).__name__} must define `serve`.")
 
-    def signatures(self) -> tuple[Any, dict[str, Any]]:
+    def signatures(self) -> Signatures:
         """What is exported.
 
         Returns:
-            A `tf.Module` that holds the tables which the functions use, and the functions by the names of their
-            signatures: `tf.function`s of named tensors that return a dict of tensors.
+            A `tf.Module` that holds the tables used by the functions, and the functions by name of signature:
+            `tf.function`s of named tensors that return a dict of tensors.
         """
         return text_signatures(self)
 
@@ -108,7 +113,7 @@ class SavedTask(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         """Builds a task from `get_config`'s output."""
         parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
         return cls(**{**config, **parts})
@@ -118,7 +123,7 @@ class SavedTask(keras.Model):
         cls,
         preset: str | Path,
         load_weights: bool = True,
-        dtype: Any = None,
+        dtype: str | keras.DTypePolicy | None = None,
         dropout: float | None = None,
         sequence_length: int | None = None,
         labels: Sequence[str] | None = None,
@@ -132,7 +137,7 @@ class SavedTask(keras.Model):
             load_weights: False for the architecture with random weights.
             dtype: dtype policy, such as `"mixed_bfloat16"`.
             dropout: rate inside the backbone instead of the preset's.
-            sequence_length: longest row in tokens instead of the preset's.
+            sequence_length: tokens of the longest sequence, instead of the preset's.
             labels: names of the classes.
             preprocessor: instead of the preset's.
             **task_kwargs: of the task's constructor, such as `num_classes`.
@@ -141,8 +146,8 @@ class SavedTask(keras.Model):
             The task.
 
         Raises:
-            ValueError: unknown preset (near names are suggested), altered or missing file, `sequence_length` above the
-                model's.
+            ValueError: for an unknown preset (similar names are suggested), a changed or missing file, or a
+                `sequence_length` above the model's.
 
         Example:
 
@@ -170,16 +175,16 @@ class SavedTask(keras.Model):
         """Writes backbone, head, labels and vocabulary as a preset.
 
         Args:
-            directory: where to. A failure leaves what was there untouched.
+            directory: path of the preset. If writing fails, an existing one stays as it was.
             overwrite: whether an existing directory may be replaced.
         """
-        self._say_that_lora_is_merged()
+        self._warn_of_merged_lora()
         save_preset(self, directory, overwrite, self.preprocessor)
 
-    def _say_that_lora_is_merged(self) -> None:
+    def _warn_of_merged_lora(self) -> None:
         if self.backbone.lora_rank:
             warnings.warn(
-                "The file holds the weights with LoRA's updates added: what is loaded from it predicts the same, but "
+                "The file holds the weights with LoRA's updates added: a model loaded from it predicts the same, but "
                 "all of its weights are trained until `backbone.enable_lora` is called again.",
                 stacklevel=3,
             )

@@ -1,18 +1,18 @@
-"""What heads read: vectors of tokens, or one vector for a text."""
+"""The vectors that heads take: one for each token, or one for each text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
+from lmzoo.tensor_types import Features, Tensor
 
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """How a task makes a vector of each token.
+    """How a task makes one vector for each token.
 
     Attributes:
         dropout: rate on the vectors in training; None for the backbone's.
@@ -28,16 +28,16 @@ class TokenVectors:
     encoder_dim: int = 256
 
     def __post_init__(self) -> None:
-        """Checks what can be chosen."""
+        """Checks the settings."""
         if self.encoder not in (None, "bilstm"):
             raise ValueError(f'`encoder` must be "bilstm" or None, got {self.encoder!r}.')
 
     def rate(self, backbone: Backbone) -> float:
-        """Dropout on the vectors."""
+        """The dropout rate on the vectors."""
         return backbone.config.dropout if self.dropout is None else self.dropout
 
-    def sequence(self, backbone: Backbone, inputs: dict[str, Any]) -> Any:
-        """The tokens' vectors of symbolic inputs.
+    def sequence(self, backbone: Backbone, inputs: Features) -> Tensor:
+        """The vectors of the tokens of symbolic inputs.
 
         Args:
             backbone: `lmzoo.models.Backbone`.
@@ -57,11 +57,11 @@ class TokenVectors:
 
 @dataclass(frozen=True, kw_only=True)
 class TextVector(TokenVectors):
-    """How a task makes one vector of each row, and what it puts on top of it.
+    """How a task makes one vector for each text, and which head it puts on top.
 
     Attributes:
-        pooling: `"first"`, the backbone's `pooled_output`, or `"mean"`, the mean over the real tokens. With an encoder
-            it is the mean of its outputs.
+        pooling: `"first"`, the backbone's `pooled_output`, or `"mean"`, the mean over the tokens without padding. With
+            an encoder it is always the mean of its outputs.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -70,7 +70,7 @@ class TextVector(TokenVectors):
     pooling: str = "first"
 
     def __post_init__(self) -> None:
-        """Checks what can be chosen."""
+        """Checks the settings."""
         super().__post_init__()
         if self.pooling not in ("first", "mean"):
             raise ValueError(f'`pooling` must be "first" or "mean", got {self.pooling!r}.')
@@ -80,8 +80,8 @@ class TextVector(TokenVectors):
         """Whether a loss on the vector reaches the backbone's pooler."""
         return self.pooling == "first" and not self.encoder
 
-    def of(self, backbone: Backbone, inputs: dict[str, Any]) -> Any:
-        """The vectors of symbolic inputs.
+    def of(self, backbone: Backbone, inputs: Features) -> Tensor:
+        """The vectors of the texts of symbolic inputs.
 
         Args:
             backbone: `lmzoo.models.Backbone`.
@@ -100,7 +100,7 @@ class TextVector(TokenVectors):
 
         Args:
             backbone: `lmzoo.models.Backbone`.
-            outputs: how many numbers to make of each vector.
+            outputs: int, width of the output.
         """
         own = family_of(backbone).classifier
         return ClassificationHead(outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **own)

@@ -1,0 +1,146 @@
+"""What the examples of a task are: how they are encoded, and what a batch holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+
+from lmzoo.families.backbone import Backbone
+from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, FeatureArrays, Labels, Texts, Weights, as_array
+from lmzoo.tasks.base.input_kinds import check_preprocessor, split_segments
+from lmzoo.tensor_types import Features
+from lmzoo.text import Encoded, Preprocessor
+
+
+class EncodingTask(keras.Model):
+    """The part of `lmzoo.models.Task` that encodes examples and makes batches of them; subclasses override it."""
+
+    backbone: Backbone
+    preprocessor: Preprocessor | None
+
+    needs_labels: bool = True
+    learns_from: ClassVar[str] = "texts"  # what `fit` takes if it takes no labels, for messages
+    independent_rows: ClassVar[bool] = True  # whether Keras may shuffle the sequences of token features
+    per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
+    labels_words: ClassVar[bool] = False  # whether an example has a label for each of its words
+
+    @property
+    def text_preprocessor(self) -> Preprocessor:
+        """The preprocessor of a task that has one.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if self.preprocessor is None:
+            raise ValueError(
+                f"This {type(self).__name__} has no preprocessor, so it takes token features (a dict of arrays), not "
+                "text. Pass `preprocessor=` when building it, or load it with `from_preset`."
+            )
+        return self.preprocessor
+
+    def encode_inputs(self, x: Texts) -> EncodedInputs:
+        """Texts as packed sequences of token ids, or another kind of `lmzoo.text.Encoded`.
+
+        Args:
+            x: texts or pairs of texts; encoded texts are returned as they are.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: without a preprocessor.
+        """
+        self.check_takes_text()
+        if isinstance(x, Encoded):
+            return x
+        preprocessor = self.text_preprocessor
+        return preprocessor.encode(*split_segments(x, preprocessor.tokenizer.takes_words))
+
+    def check_takes_text(self) -> None:
+        """Checks that there is a preprocessor whose sequences fit the model.
+
+        Raises:
+            ValueError: if not.
+        """
+        check_preprocessor(self.backbone, self.text_preprocessor)  # again, since `sequence_length` can be set
+
+    def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
+        """The texts, labels and weights that `fit` got, encoded, and checked to be equally many.
+
+        Args:
+            x: as for `encode_inputs`.
+            y: labels, or None.
+            sample_weight: float array (n,), or None.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: for labels that are missing, too few, or unknown to the model.
+        """
+        examples = Examples(self.encode_inputs(x), self.encode_labels(y), as_array(sample_weight))
+        self.check_counts(len(examples.encoded), examples.labels, examples.weights)
+        return examples
+
+    def check_unlabelled(self, y: Labels | None) -> None:
+        """Checks that a task that takes no labels gets none.
+
+        Raises:
+            ValueError: if there are.
+        """
+        if y is not None and not self.needs_labels:
+            raise ValueError(f"{type(self).__name__} learns from {self.learns_from} alone: it takes no labels (`y`).")
+
+    def check_counts(self, count: int, y: Any, sample_weight: np.ndarray | None) -> None:
+        """Checks that there are `count` labels, if the task needs them, and `count` weights, if any.
+
+        Raises:
+            ValueError: if not.
+        """
+        if y is None and self.needs_labels:
+            raise ValueError(f"{type(self).__name__} needs a label for each text: pass `y`.")
+        for what, values in (("labels", y), ("weights", sample_weight)):
+            if values is not None and len(values) != count:
+                raise ValueError(f"Got {count} texts but {len(values)} {what}.")
+
+    def encode_labels(self, y: Labels | None) -> Any:
+        """Labels as the array that the loss takes, each of them checked; None stays None."""
+        return as_array(y)
+
+    def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
+        """Weights of classes, each by its number.
+
+        Raises:
+            ValueError: if examples do not have exactly one class.
+        """
+        raise ValueError(
+            f"`class_weight` needs exactly one class per text, which {type(self).__name__} does not have: pass "
+            "`sample_weight`."
+        )
+
+    def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+        """A batch to train on or to evaluate.
+
+        Args:
+            examples: all examples.
+            indices: int array (b,), those of the batch.
+            width: int, padded length.
+            rng: for everything random.
+
+        Returns:
+            `(features,)`, `(features, y)` or `(features, y, sample_weight)`.
+        """
+        arrays = [a[indices] for a in examples[1:] if a is not None]
+        return (self.features(examples.encoded, indices, width), *arrays)
+
+    def features(self, encoded: EncodedInputs, indices: np.ndarray, width: int) -> FeatureArrays:
+        """The model's inputs for some examples, padded to `width`; see `Preprocessor.features`."""
+        return self.text_preprocessor.features(encoded, indices, width)
+
+    def backbone_inputs(self, features: Features) -> Features:
+        """The token features that the backbone gets, to be checked; by default all but the task's own inputs."""
+        own = self.input.keys() - self.backbone.input.keys()
+        return {name: values for name, values in features.items() if name not in own}
+
+    def extra_features(self, encoded: EncodedInputs) -> FeatureArrays:
+        """Inputs that predictions need in addition to the backbone's: arrays with one row per example."""
+        return {}

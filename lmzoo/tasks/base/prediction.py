@@ -1,0 +1,155 @@
+"""Predictions in the order of the examples, from batches of similar length."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from lmzoo.progress import progress_bar
+from lmzoo.tasks.base.compilation import expected_retracing
+from lmzoo.tasks.base.data_adapter import BATCH_SIZE, as_list, batched, check_features, stream_batches
+from lmzoo.tasks.base.encoding import EncodingTask
+from lmzoo.tasks.base.examples import Batch, Examples, Inputs, Texts
+from lmzoo.tasks.base.input_kinds import is_raw, is_text_stream
+from lmzoo.tensor_types import Tensors
+from lmzoo.text import Encoded, LengthBatches
+from lmzoo.text.batching import keras_input, ladder_buckets
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def predict(
+    task: EncodingTask, keras_predict: Callable[..., Tensors], x: Inputs, batch_size: int | None, **kwargs: Any
+) -> Tensors:
+    """The model's outputs in the order of `x`; see `Task.predict`.
+
+    Args:
+        task: says how its examples become batches.
+        keras_predict: `keras.Model.predict` of the task.
+        x: texts, a `tf.data.Dataset` of them, or token features.
+        batch_size: int, 32 by default.
+        **kwargs: of `keras_predict`.
+    """
+    size = batch_size or BATCH_SIZE
+    if is_text_stream(x):
+        # Outputs of open shapes are padded to the longest example, so all examples must be known.
+        if all(None not in output.shape[1:] for output in keras.tree.flatten(task.output)):
+            with expected_retracing():
+                return keras_predict(_prediction_stream(task, x, size), **kwargs)
+        x = _texts_of_stream(task, x)
+    if not is_raw(x):
+        check_features(task, x)
+        return keras_predict(x, batch_size=batch_size, **kwargs)
+    encoded = task.encode_inputs(x)
+    if (steps := kwargs.pop("steps", None)) is not None:
+        encoded = encoded[: steps * size]
+    if not len(encoded):
+        return keras.tree.map_structure(
+            lambda output: np.zeros((0, *(d or 0 for d in output.shape[1:])), "float32"), task.output
+        )
+    return predict_encoded(task, keras_predict, encoded, size, **kwargs)
+
+
+def predict_encoded(
+    task: EncodingTask,
+    keras_predict: Callable[..., Tensors],
+    encoded: Encoded,
+    batch_size: int,
+    per_token: bool | None = None,
+    **kwargs: Any,
+) -> Tensors:
+    """The model's outputs for encoded examples, in their order: an array, or several as the model names them.
+
+    Repeated calls share the widths and sizes of their batches. Outputs for each token are zero beyond a batch's width.
+
+    Args:
+        task: its `features`, `extra_features` and `per_token` say how.
+        keras_predict: `keras.Model.predict` of the task, or of another model with the same inputs.
+        encoded: n examples, at least one.
+        batch_size: int.
+        per_token: whether the outputs' second axis is that of the tokens; by default as the task says.
+        **kwargs: of `keras_predict`.
+    """
+    buckets = ladder_buckets(max(task.text_preprocessor.sequence_length, int(encoded.lengths.max())))
+    with expected_retracing():
+        if task.per_token if per_token is None else per_token:
+            return _predict_tokens(task, keras_predict, encoded, batch_size, buckets, **kwargs)
+        batches = _prediction_batches(task, encoded, batch_size, buckets)
+        outputs = keras_predict(keras_input(batches), **kwargs)
+    order = batches.example_order
+
+    def in_order(output: np.ndarray) -> np.ndarray:
+        result = np.empty((len(encoded), *output.shape[1:]), output.dtype)
+        result[order] = output
+        return result
+
+    return keras.tree.map_structure(in_order, outputs)
+
+
+def _predict_tokens(
+    task: EncodingTask,
+    keras_predict: Callable[..., np.ndarray],
+    encoded: Encoded,
+    batch_size: int,
+    buckets: list[int],
+    verbose: bool | int | str = "auto",
+    callbacks: list[keras.callbacks.Callback] | None = None,
+    **kwargs: Any,
+) -> np.ndarray:
+    """Outputs (n, t, ...) from one call of `keras_predict` per width, since Keras joins only outputs of one shape."""
+    widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
+    groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
+    results, count = [], sum(-(-len(indices) // batch_size) for indices in groups.values())
+    with progress_bar("Predicting", count, "batches", shown=bool(verbose)) as advance:
+        progress = keras.callbacks.Callback()
+        progress.on_predict_batch_end = lambda batch, logs=None: advance(1)
+        for width, indices in groups.items():
+            batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
+            outputs = keras_predict(keras_input(batches), verbose=0, callbacks=[*(callbacks or []), progress], **kwargs)
+            results.append((indices[batches.example_order], outputs))
+    result = np.zeros((len(encoded), max(groups), *outputs.shape[2:]), outputs.dtype)
+    for indices, outputs in results:
+        result[indices, : outputs.shape[1]] = outputs
+    return result
+
+
+def _prediction_batches(task: EncodingTask, encoded: Encoded, batch_size: int, buckets: list[int]) -> LengthBatches:
+    make_batch = _make_features(task, encoded)
+    return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
+
+
+def _make_features(task: EncodingTask, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:
+    extra = task.extra_features(encoded)
+
+    def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+        features = task.features(encoded, indices, width)
+        return ({**features, **{name: values[indices] for name, values in extra.items()}},)
+
+    return make_batch
+
+
+def _prediction_stream(task: EncodingTask, dataset: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
+    """A dataset of strings, labelled or not, as one of features."""
+
+    def encode(x: Texts, y: object, weight: object) -> Examples:
+        return Examples(task.encode_inputs(x))
+
+    def make_batch(examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+        return _make_features(task, examples.encoded)(indices, width, rng)
+
+    return stream_batches(task, dataset, batch_size, encode, make_batch)
+
+
+def _texts_of_stream(task: EncodingTask, dataset: tf.data.Dataset) -> Texts:
+    """All texts, or pairs of texts, of a dataset of strings, labelled or not."""
+    elements = list(batched(task, dataset, BATCH_SIZE).as_numpy_iterator())
+    inputs = [element[0] if isinstance(element, tuple) else element for element in elements]
+    if inputs and isinstance(inputs[0], tuple):
+        firsts, seconds = ([text for part in column for text in as_list(part)] for column in zip(*inputs, strict=True))
+        return firsts, seconds
+    return list(itertools.chain.from_iterable(map(as_list, inputs)))
