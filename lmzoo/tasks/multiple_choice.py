@@ -15,6 +15,7 @@ from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
+from lmzoo.tasks.base.labels import one_each
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
@@ -142,11 +143,7 @@ class MultipleChoice(Task):
         """
         if y is None:
             return None
-        array = np.asarray(y)
-        if array.ndim == 2 and array.shape[1] == 1:
-            array = array[:, 0]
-        if array.ndim != 1:
-            raise ValueError(f"Expected the index of one choice for each example, got labels of shape {array.shape}.")
+        array = one_each(y, "the index of one choice for each example")
         if array.dtype.kind not in "iub":
             for position, label in enumerate(y):
                 if not isinstance(label, numbers.Real) or not float(label).is_integer():
