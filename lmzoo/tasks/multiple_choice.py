@@ -15,25 +15,27 @@ from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
+from lmzoo.tasks.base.labels import one_each
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
+from lmzoo.text.validate_text import Text
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 # Prompts with their choices, as a list of pairs or a tuple of two lists.
-Prompts: TypeAlias = Iterable[tuple[str, Sequence[str]]] | tuple[Iterable[str], Iterable[Sequence[str]]]
+Prompts: TypeAlias = Iterable[tuple[Text, Sequence[Text]]] | tuple[Iterable[Text], Iterable[Sequence[Text]]]
 
 
 class ChoiceAnswer(TypedDict):
     """A choice of an example."""
 
     index: int
-    choice: str
+    choice: Text  # as it was passed
     score: float
 
 
@@ -103,7 +105,7 @@ class MultipleChoice(Task):
         """Accuracy."""
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def encode_inputs(self, x: Texts) -> EncodedChoices:
+    def encode_inputs(self, x: Texts | Prompts) -> EncodedChoices:
         """Examples as packed sequences, one for each choice.
 
         Args:
@@ -142,11 +144,7 @@ class MultipleChoice(Task):
         """
         if y is None:
             return None
-        array = np.asarray(y)
-        if array.ndim == 2 and array.shape[1] == 1:
-            array = array[:, 0]
-        if array.ndim != 1:
-            raise ValueError(f"Expected the index of one choice for each example, got labels of shape {array.shape}.")
+        array = one_each(y, "the index of one choice for each example")
         if array.dtype.kind not in "iub":
             for position, label in enumerate(y):
                 if not isinstance(label, numbers.Real) or not float(label).is_integer():

@@ -19,6 +19,7 @@ from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
+from lmzoo.text.packing import Indices
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 
@@ -41,12 +42,12 @@ class EncodedPairs(Encoded):
         """Int64 (n,), tokens of the longer text of each pair."""
         return self.texts.lengths.reshape(-1, 2).max(axis=1)
 
-    def select(self, indices: np.ndarray) -> EncodedPairs:
+    def select(self, indices: Indices) -> EncodedPairs:
         """The given pairs, in the given order."""
         return EncodedPairs(self.texts.select(self.texts_of(indices)))
 
     @staticmethod
-    def texts_of(pairs: np.ndarray) -> np.ndarray:
+    def texts_of(pairs: Indices) -> np.ndarray:
         """Int64 (2m,), the indices of the texts of m pairs."""
         return (2 * np.asarray(pairs, "int64")[:, None] + [0, 1]).reshape(-1)
 

@@ -331,7 +331,7 @@ def test_what_cannot_be_learnt():
 
 
 def test_what_cannot_be_built():
-    with pytest.raises(ValueError, match="BertBackbone has no LSTMs of two directions"):
+    with pytest.raises(ValueError, match="BertBackbone has no LSTMs in both directions"):
         tiny_task(BidirectionalLM, families()["bert"])
     backbone, preprocessor = tiny_backbone(FAMILY), tiny_preprocessor(FAMILY)
     with pytest.raises(ValueError, match=r"needs `vocabulary`.*train_words"):

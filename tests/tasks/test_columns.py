@@ -88,6 +88,6 @@ def test_a_dataset_of_records_is_told_from_one_of_tuples():
     task = tiny_task(models.TextClassifier, FAMILY)
     for data in (records, records.map(lambda row: (row, row["label"]))):
         with pytest.raises(
-            TypeError, match=r"records of \['text', 'label'\]: take .*lambda row: \(row\['text'\], \.\.\.\)"
+            TypeError, match=r"records of \['text', 'label'\]: select .*lambda row: \(row\['text'\], \.\.\.\)"
         ):
             task.evaluate(data)

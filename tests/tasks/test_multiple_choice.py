@@ -148,7 +148,7 @@ def test_wrong_examples_come_before_the_first_step(task, steps):
             task.fit(wrong, [0, 0, 0, 0], callbacks=[steps], verbose=0)
         with pytest.raises(error, match=message):
             task.choose(wrong)
-    with pytest.raises(ValueError, match=r"has no one class of a text .* pass `sample_weight`"):
+    with pytest.raises(ValueError, match=r"needs exactly one class per text, .* pass `sample_weight`"):
         task.fit(EXAMPLES, LABELS, class_weight={0: 2.0}, verbose=0)
     with pytest.raises(ValueError, match="no examples"):
         task.fit([], [], verbose=0)

@@ -52,7 +52,7 @@ def ranking(task, pairs):
 @pytest.mark.parametrize("name", EACH)
 def test_pooling_is_numpys_over_each_text_alone(name, pooling):
     if (name, pooling) == ("elmo", "cls"):
-        with pytest.raises(ValueError, match="no first token that stands for the text"):
+        with pytest.raises(ValueError, match="no first token that represents the text"):
             make(name, pooling=pooling)
         return
     raw, unit = make(name, pooling=pooling, normalize=False), make(name, pooling=pooling)
@@ -352,7 +352,7 @@ def test_labels_that_nobody_needs(contrastive, strings_dataset):
         contrastive.fit(PAIRS, validation_data=(PAIRS, LABELS), verbose=0)
     with pytest.raises(ValueError, match=r"Dataset` of pairs are \(\(firsts, seconds\),\)"):
         contrastive.fit(strings_dataset((TEXTS, TEXTS)).batch(7))
-    with pytest.raises(ValueError, match=r"has no one class of a text .* pass `sample_weight`"):
+    with pytest.raises(ValueError, match=r"needs exactly one class per text, .* pass `sample_weight`"):
         contrastive.fit(PAIRS, class_weight={0: 2.0})
 
 

@@ -124,7 +124,7 @@ def test_errors_come_before_the_first_step(tiny, task, steps, labels, error, mes
 
 
 def test_classes_are_not_weighted(task):
-    with pytest.raises(ValueError, match=r"has no one class of a text .* pass `sample_weight`"):
+    with pytest.raises(ValueError, match=r"needs exactly one class per text, .* pass `sample_weight`"):
         task.fit(TEXTS, [0.0, 1.0, 2.0], class_weight={0: 2.0}, verbose=0)
 
 

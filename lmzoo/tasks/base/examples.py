@@ -12,12 +12,11 @@ from numpy.typing import ArrayLike
 
 from lmzoo.tensor_types import Tensor
 from lmzoo.text import Encoded
+from lmzoo.text.validate_text import Text
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# A text: a string or UTF-8 bytes or, where a task works on words, a list of words.
-Text: TypeAlias = str | bytes | Sequence[str]
 # Examples in a list, an array or a column of a table: texts, pairs (also a tuple of two lists), prompts with their
 # choices, documents; or what `encode_inputs` made of them.
 Texts: TypeAlias = Iterable[Text | Sequence[Text]] | tuple[Iterable[Text], Iterable[Text]] | Encoded

@@ -37,6 +37,24 @@ def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tupl
     return num_classes, labels
 
 
+def one_each(y: Labels, expected: str) -> np.ndarray:
+    """One label for each example as an array (n,).
+
+    Args:
+        y: n labels, or (n, 1).
+        expected: what they should be, for the message.
+
+    Raises:
+        ValueError: for labels of another shape.
+    """
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"Expected {expected}, got labels of shape {array.shape}.")
+    return array
+
+
 def encode_classes(
     y: Labels, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
 ) -> np.ndarray:
@@ -52,11 +70,7 @@ def encode_classes(
         TypeError: if some are strings and others are not.
         ValueError: naming the first one that is not a class of the model.
     """
-    array = np.asarray(y)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise ValueError(f"Expected one class for each text, got labels of shape {array.shape}.")
+    array = one_each(y, "one class for each text")
     if array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array):
         array = array.astype("int64")
     if array.dtype.kind in "USO":
@@ -133,11 +147,7 @@ def encode_numbers(y: Labels) -> np.ndarray:
         TypeError: naming the first one that is not a number.
         ValueError: naming the first one that is not finite; for several numbers per text.
     """
-    array = np.asarray(y)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise ValueError(f"Expected one number for each text, got labels of shape {array.shape}.")
+    array = one_each(y, "one number for each text")
     if array.dtype.kind not in "fiub":
         for position, label in enumerate(y):
             if not isinstance(label, numbers.Number):
