@@ -10,7 +10,8 @@ class HasHead:
 
     Attributes:
         head_kind: the purpose of the head, in the terms of the formats' tables: "classification", "masked_lm". By
-            default that of the base class or, if it has none, the name of the class. An instance may set another.
+            default that of the base class or, if that names none, the name of the class and its module. An instance may
+            set another.
         reads_heads: kinds of stored heads that hold the weights of this head, among others.
         refuses_heads: kinds of stored heads that raise an error instead of being replaced by a new head: those that are
             easily confused with this one, since other libraries have one class for both.
@@ -21,14 +22,18 @@ class HasHead:
     reads_heads: ClassVar[tuple[str, ...]] = ()
     refuses_heads: ClassVar[tuple[str, ...]] = ()
     pretrains: ClassVar[bool] = False
+    _has_own_kind: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        if HasHead not in cls.__bases__ and not cls.head_kind:
-            cls.head_kind = cls.__name__
+        if "head_kind" in cls.__dict__:
+            cls._has_own_kind = False
+        elif HasHead not in cls.__bases__ and (cls._has_own_kind or not cls.head_kind):
+            # Only a kind that was named is shared with subclasses: two tasks on one base have different heads.
+            cls.head_kind, cls._has_own_kind = f"{cls.__module__}.{cls.__qualname__}", True
         if kind := cls.__dict__.get("head_kind"):
             known = _TASKS.setdefault(kind, cls)
-            if known.__qualname__ != cls.__qualname__:  # the cell of a notebook may run again
+            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # a cell may run again
                 raise ValueError(
                     f"Heads of the kind {kind!r} belong to {known.__name__}: give {cls.__name__} another `head_kind`."
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -101,6 +102,7 @@ class BidirectionalLM(Task):
     learns_from = "documents"
     independent_rows = False
     per_token = True
+    _unroll_steps: int
 
     def __init__(
         self,
@@ -130,6 +132,21 @@ class BidirectionalLM(Task):
         super().__init__(backbone, preprocessor, inputs, ops.stack(found, axis=-1), None, name)
         self.streams, self.head, self.vocabulary, self.num_sampled = streams, head, words, num_sampled
         self.unroll_steps = unroll_steps
+
+    @property
+    def unroll_steps(self) -> int:
+        """Words of a row of a batch, through which gradients flow. Settable.
+
+        Raises:
+            ValueError: for a number below 1.
+        """
+        return self._unroll_steps
+
+    @unroll_steps.setter
+    def unroll_steps(self, steps: int) -> None:
+        if not isinstance(steps, numbers.Integral) or steps < 1:
+            raise ValueError(f"`unroll_steps` must be a positive integer, got {steps!r}.")
+        self._unroll_steps = int(steps)
 
     @classmethod
     def supports(cls, family: Family) -> bool:

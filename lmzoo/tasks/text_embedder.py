@@ -191,10 +191,7 @@ class TextEmbedder(Task):
         try:
             super().check_unlabelled(y)
         except ValueError as error:
-            raise ValueError(
-                f'{error} For pairs with similarities build it with `objective="cosine"`. '
-                "The elements of a `tf.data.Dataset` of pairs are ((firsts, seconds),)."
-            ) from None
+            raise ValueError(f'{error} For pairs with similarities build it with `objective="cosine"`.') from None
 
     def _encode_pairs(self, x: Texts) -> EncodedPairs:
         words = self.text_preprocessor.tokenizer.takes_words

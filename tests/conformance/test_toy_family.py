@@ -13,8 +13,8 @@ import lmzoo.family
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.family import Family, families, family_of, register_family
-from lmzoo.models import MaskedLM, Pretrainer
-from lmzoo.testing import FAMILY_CHECKS, tiny_backbone, tiny_preprocessor, tiny_texts
+from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
+from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.text import WordPieceTokenizer
 from lmzoo.text.packing import Packing
 
@@ -51,6 +51,8 @@ TOY = Family(
     ),
 )
 
+EXPENSIVE = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}  # as for others
+
 
 @pytest.fixture(autouse=True, scope="module")
 def registered():
@@ -67,7 +69,22 @@ def test_family(check):
     check(TOY)
 
 
-# === A decoder's own ===
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, marks=[pytest.mark.slow] * (check.__name__ in EXPENSIVE), id=check.__name__)
+        for check in TASK_CHECKS
+    ],
+)
+@pytest.mark.tf_only
+def test_task(check, request):
+    """A classifier on it."""
+    if check.__name__ not in EXPENSIVE:
+        request.getfixturevalue("eager")
+    check(TextClassifier, TOY)
+
+
+# === What is special about a decoder ===
 
 
 @pytest.fixture(scope="module")

@@ -56,8 +56,8 @@ def test_words_have_vectors_of_their_own_whatever_their_columns():
 
 def test_words_are_encoded_once_where_xla_does_not_compile():
     task = build("elmo")
+    assert task.backbone.bilm.encoder.dedupe is not task.jit_compile  # as exported, without a prediction before
     expected = task.predict(tiny_texts(8), verbose=0)
-    assert task.backbone.bilm.encoder.dedupe is not task.jit_compile
     task.compile(jit_compile=True)
     assert not task.backbone.bilm.encoder.dedupe
     np.testing.assert_allclose(task.predict(tiny_texts(8), verbose=0), expected, atol=1e-5)

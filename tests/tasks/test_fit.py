@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
@@ -256,3 +258,30 @@ def test_classes_without_names(tiny):
 def test_classes_that_cannot_be(tiny, arguments, message):
     with pytest.raises(ValueError, match=message):
         TextClassifier(tiny.backbone(), tiny.preprocessor(), **arguments)
+
+
+# === Compiled when that is needed ===
+
+
+def test_a_refused_compilation_changes_nothing(tiny):
+    task = tiny.classifier()
+    with pytest.raises(ValueError, match="logits"):
+        task.compile(loss=keras.losses.SparseCategoricalCrossentropy())
+    with pytest.raises(ValueError, match="optimizer"):
+        task.compile(optimizer="no such optimizer")
+    assert isinstance(task.optimizer, AdamW)
+    assert task.compiled
+
+
+def test_a_loop_of_ones_own_finds_the_default_loss(tiny):
+    task = tiny.classifier()
+    features, logits = tiny.preprocessor()(["good film"]), np.array([[0.0, 1.0, 3.0]], "float32")
+    loss = task.compute_loss(features, np.array([2]), logits)
+    assert float(loss) == pytest.approx(np.log(np.exp([-3, -2, 0]).sum()), rel=1e-5)
+
+
+def test_threads_share_a_new_task(tiny):
+    task, texts = tiny.classifier(), ["good film", "bad plot"]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: task.predict(texts, verbose=0), range(8)))
+    assert all(np.array_equal(logits, found[0]) for logits in found)

@@ -59,11 +59,13 @@ def test_a_task_that_names_no_kind():
     class Toy(Task):
         pass
 
-    class Variant(Toy):
-        pass
+    class Other(Toy):
+        """On the same base, with a head of its own."""
 
-    assert (Toy.head_kind, Variant.head_kind, Task.head_kind) == ("Toy", "Toy", "")
-    assert task_of("Toy") is Toy
+    assert Toy.head_kind.endswith(".Toy")
+    assert Other.head_kind.endswith(".Other")
+    assert Task.head_kind == ""
+    assert (task_of(Toy.head_kind), task_of(Other.head_kind)) == (Toy, Other)
 
 
 def test_who_uses_a_head():

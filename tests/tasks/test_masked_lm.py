@@ -255,6 +255,12 @@ def test_fill_in_parts_is_fill(task, monkeypatch):
 
 def test_texts_take_no_labels_but_token_features_do(tiny):
     task = tiny.masked_lm()
+    for call in (
+        lambda: task.evaluate(["good film"], [1], verbose=0),
+        lambda: task.fit(["good film"], validation_data=(["good"], ["film"]), verbose=0),
+    ):
+        with pytest.raises(ValueError, match=r"learns from texts alone: .* are \(\(firsts, seconds\),\)"):
+            call()
     with pytest.raises(ValueError, match="learns from texts alone"):
         task.fit(["good film"], [1], verbose=0)
     encoded = task.encode_inputs(["good film", "bad plot"])

@@ -350,7 +350,7 @@ def test_labels_that_nobody_needs(contrastive, strings_dataset):
             call(PAIRS, LABELS, verbose=0)
     with pytest.raises(ValueError, match=r'objective="cosine"'):
         contrastive.fit(PAIRS, validation_data=(PAIRS, LABELS), verbose=0)
-    with pytest.raises(ValueError, match=r"Dataset` of pairs are \(\(firsts, seconds\),\)"):
+    with pytest.raises(ValueError, match=r"in a `tf.data.Dataset` .* are \(\(firsts, seconds\),\)"):
         contrastive.fit(strings_dataset((TEXTS, TEXTS)).batch(7))
     with pytest.raises(ValueError, match=r"needs exactly one class per text, .* pass `sample_weight`"):
         contrastive.fit(PAIRS, class_weight={0: 2.0})

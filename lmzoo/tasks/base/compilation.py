@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any, Literal, Self, TypeAlias
@@ -12,9 +13,11 @@ from typing import Any, Literal, Self, TypeAlias
 import keras
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.tensor_types import Tensor
 from lmzoo.training import AdamW
 from lmzoo.training.losses import loss_of_logits
 
+_COMPILING = threading.RLock()  # several threads may ask a new task for predictions
 _WARMUP_OF_UNKNOWN = 100  # steps, if the length of the training is not known
 
 # A loss as `keras.Model.compile` takes it, or a dict of them by output.
@@ -55,9 +58,17 @@ class CompiledTask(keras.Model):
     _compiles_itself = False  # with the defaults: true from the end of construction until `compile` is called
 
     def compile_by_default(self) -> None:
-        """Compiles the task with its defaults, unless it is compiled already or was loaded with `compile=False`."""
-        if self._compiles_itself:
-            self.compile()
+        """Compiles the task with its defaults, unless it has been compiled or was loaded with `compile=False`."""
+        with _COMPILING:
+            if self._compiles_itself:
+                self.compile()
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Tensor:
+        """See `keras.Model.compute_loss`; takes the default loss if the task has not been compiled."""
+        self.compile_by_default()
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         """The optimizer that `compile` takes for `"auto"`."""
@@ -126,7 +137,6 @@ class CompiledTask(keras.Model):
         Raises:
             ValueError: for a cross-entropy of probabilities.
         """
-        self._compiles_itself = False
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = self.default_optimizer()
         if isinstance(loss, str) and loss == "auto":
@@ -135,7 +145,12 @@ class CompiledTask(keras.Model):
         if metrics == "auto":
             metrics = self.default_metrics()
         weighted_metrics = _joined(metrics, weighted_metrics)
-        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+        waits, self._compiles_itself = self._compiles_itself, False
+        try:
+            super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+        except Exception:
+            self._compiles_itself = waits  # as if nobody had called it
+            raise
         self.backbone.compiled_by_xla(self.jit_compile)
         self.forget_compiled()
 
@@ -169,7 +184,6 @@ class CompiledTask(keras.Model):
         """Builds a task from `get_config`'s output without compiling it: Keras does that if the file says so."""
         task = super().from_config(config, custom_objects)
         task._compiles_itself = False
-        task.backbone.compiled_by_xla(task.jit_compile)
         return task
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

@@ -77,6 +77,7 @@ class EncodingTask(keras.Model):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that are missing, too few, or unknown to the model.
         """
+        self.check_unlabelled(y)
         examples = Examples(self.encode_inputs(x), self.encode_labels(y), as_array(sample_weight))
         self.check_counts(len(examples.encoded), examples.labels, examples.weights)
         return examples
@@ -88,7 +89,10 @@ class EncodingTask(keras.Model):
             ValueError: if there are.
         """
         if y is not None and not self.needs_labels:
-            raise ValueError(f"{type(self).__name__} learns from {self.learns_from} alone: it takes no labels (`y`).")
+            raise ValueError(
+                f"{type(self).__name__} learns from {self.learns_from} alone: it takes no labels (`y`). "
+                "Pairs alone, in a `tf.data.Dataset` or as `validation_data`, are ((firsts, seconds),)."
+            )
 
     def check_counts(self, count: int, y: Any, sample_weight: np.ndarray | None) -> None:
         """Checks that there are `count` labels, if the task needs them, and `count` weights, if any.

@@ -68,6 +68,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         self.labels = None if labels is None else tuple(labels)
         self.dtype_policy = backbone.dtype_policy
         self._compiles_itself = True
+        backbone.compiled_by_xla(self.jit_compile)  # until `compile` says otherwise
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -125,8 +126,6 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that the model does not have, before the first step.
         """
-        if is_raw(x):
-            self.check_unlabelled(y)
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         if validation_split and validation_data is None:
@@ -141,11 +140,11 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             steps=steps_per_epoch,
             verbose=verbose != 0,
         )
-        x, y, sample_weight = self.batches(x, y, sample_weight, options)
-        if validation_data is not None:
-            validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
         if class_weight is not None:
             class_weight = self.encode_class_weight(class_weight)
+        if validation_data is not None:
+            validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
+        x, y, sample_weight = self.batches(x, y, sample_weight, options)
         batch_size = batch_size or BATCH_SIZE
         callbacks = _callback_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
