@@ -18,8 +18,8 @@ from lmzoo.text.validate_text import collect_warnings
 from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
-ROUND = 200  # batches between two lines of the log; a state is saved after each round,
-MINUTES = 5.0  # and when the last one is that old
+ROUND = 200  # batches between two lines of the log, and at most between two saved states
+MINUTES = 5.0  # another state is saved when the last one is older
 
 
 class Facts(TypedDict):

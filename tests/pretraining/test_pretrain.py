@@ -330,11 +330,14 @@ def test_what_ends_before_the_card_is_written_goes_on(text, tmp_path, monkeypatc
     verify_manifest(tmp_path / "it")
 
 
-def test_a_state_is_saved_every_few_minutes(text, tmp_path, monkeypatch):
+def test_what_fails_leaves_the_state_of_the_last_minutes_and_no_progress_bar(text, tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(Throughput, "on_train_end", lambda *_, **__: closed.append(True))
     monkeypatch.setattr(run, "ROUND", 100)
     monkeypatch.setattr(run, "MINUTES", 1e-9)
     with pytest.raises(Interrupted):
         pretrain(text, tmp_path / "it", ELMO, verbose=False, callbacks=[Stop(3)])
+    assert closed
     assert [path.name for path in sorted((tmp_path / "it.work/states").iterdir())][-1] == "step-000000000002"
 
 
