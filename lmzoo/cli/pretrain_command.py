@@ -75,8 +75,9 @@ def pretrain(
 ) -> None:
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
-    A run that was stopped, even by a kill, continues with the same command. On SIGTERM it saves its state and exits
-    with code 143. The run's folder holds log.csv, the vocabulary, the tokenised text and the latest states.
+    A run that was stopped, even by a kill, continues with the same command. States are saved every few minutes, and
+    after the current step on Ctrl-C (exit code 130; press it again not to wait) and SIGTERM (143). The run's folder
+    holds log.csv, the vocabulary, the tokenised text and the latest states.
     """
     with messages():
         import keras
@@ -118,8 +119,10 @@ def pretrain(
                 field=field,
                 split=split,
             )
-        except InterruptedError as stopped:
-            console.print(str(stopped), markup=False, highlight=False, soft_wrap=True)
-            raise typer.Exit(128 + signal.SIGTERM) from None
+        except (InterruptedError, KeyboardInterrupt) as stopped:
+            message = str(stopped) or f"Stopped. The same command continues from {work or f'{output}.work'}."
+            console.print(message, markup=False, highlight=False, soft_wrap=True)
+            number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM
+            raise typer.Exit(128 + number) from None
         for name, value in scores.items():
             typer.echo(f"{name}\t{value:.6g}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from lmzoo.errors import PresetError
+from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, write_json
 
 # A file younger than this may change again within one tick of the file system's clock: its check is not remembered.
@@ -44,7 +45,8 @@ def write_manifest(directory: str | os.PathLike[str]) -> None:
     directory = Path(directory)
     paths = {name: directory / name for name in _files(directory) if name != MANIFEST_FILE}
     files = {name: {"sha256": _sha256(path), "size": path.stat().st_size} for name, path in paths.items()}
-    write_json(directory, MANIFEST_FILE, {"format": 1, "files": files})
+    with atomic_file(directory / MANIFEST_FILE) as temporary:
+        write_json(temporary.parent, temporary.name, {"format": 1, "files": files})
 
 
 def read_manifest(directory: Path) -> dict[str, ManifestEntry]:

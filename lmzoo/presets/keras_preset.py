@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -140,6 +141,7 @@ def save_preset(
     directory: str | Path,
     overwrite: bool = True,
     preprocessor: Preprocessor | None = None,
+    add_files: Callable[[Path], None] | None = None,
     **metadata: object,
 ) -> None:
     """Writes a backbone or a task as a preset; see their `save_to_preset`.
@@ -149,6 +151,7 @@ def save_preset(
         directory: where to write.
         overwrite: whether an existing directory may be replaced.
         preprocessor: the tokenizer and packing rule, if there is one.
+        add_files: called with the folder of the preset's files before it replaces `directory`, to write others there.
         **metadata: additional entries of `metadata.json`, such as `languages` and `licence`.
     """
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
@@ -167,6 +170,8 @@ def save_preset(
             write_json(target, TOKENIZER_FILE, serialized["config"]["tokenizer"])
             (target / TOKENIZER_ASSETS_DIR).mkdir(parents=True)
             preprocessor.save_assets(target / TOKENIZER_ASSETS_DIR)
+        if add_files is not None:
+            add_files(target)
         write_manifest(target)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.files.atomic import atomic_file
 from lmzoo.head_kinds import user_of
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts
@@ -22,12 +21,15 @@ from lmzoo.tasks import Task
 _PICTURE = "loss.png"
 
 
-def write_card(task: Task, output: Path, recipe: Recipe, facts: Facts, metadata: Mapping[str, Any], log: Path) -> None:
+def write_card(
+    task: Task, folder: Path, name: str, recipe: Recipe, facts: Facts, metadata: Mapping[str, Any], log: Path
+) -> None:
     """Writes README.md and, if matplotlib is installed, a plot of the loss next to it.
 
     Args:
         task: the model of the preset.
-        output: the preset's directory.
+        folder: where to write.
+        name: of the preset.
         recipe: how the model was trained.
         facts: the results of the training.
         metadata: the preset's metadata, including its `description`.
@@ -48,22 +50,21 @@ def write_card(task: Task, output: Path, recipe: Recipe, facts: Facts, metadata:
     )
     picture = ""
     if importlib.util.find_spec("matplotlib") and _rows(log):
-        with atomic_file(output / _PICTURE) as temporary:
-            plot_loss(log, temporary, facts["tokens"], output.name)
+        plot_loss(log, folder / _PICTURE, facts["tokens"], name)
         picture = f"\n![Loss over tokens seen]({_PICTURE})\n"
     user = user_of(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
-    card = f"""# {output.name}
+    card = f"""# {name}
 
 {metadata["description"]} {task.count_params():,} parameters.
 
 ```python
 import lmzoo
 
-model = lmzoo.models.{user.__name__}.from_preset("{output.name}")
+model = lmzoo.models.{user.__name__}.from_preset("{name}")
 ```
 
-where "{output.name}" is the path of this folder.
+where "{name}" is the path of this folder.
 
 | held out: {facts["held_out"]} | |
 |---|---|
@@ -82,8 +83,7 @@ text that were not in the held-out documents. Do not use the model to decide any
 
 Written by `lmzoo pretrain`.
 """
-    with atomic_file(output / "README.md") as temporary:
-        temporary.write_text(card, "utf-8")
+    (folder / "README.md").write_text(card, "utf-8")
 
 
 def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:

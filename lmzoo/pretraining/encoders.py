@@ -44,6 +44,7 @@ def train_encoder(run: Run, train: TrainingDocuments, held: TrainingDocuments) -
 
     Raises:
         InterruptedError: after SIGTERM.
+        KeyboardInterrupt: after Ctrl-C.
     """
     recipe, tokenizer = run.recipe, _tokenizer(run, train)
     corpora = []

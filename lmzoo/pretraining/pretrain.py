@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 
-from lmzoo.files.manifest import write_manifest
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
@@ -64,6 +63,7 @@ def pretrain(
         FileNotFoundError: if there is no text.
         FileExistsError: if the preset exists already.
         InterruptedError: after SIGTERM during the training; its state has been saved.
+        KeyboardInterrupt: after Ctrl-C; during the training, its state has been saved.
         TypeError: for documents that can be iterated over only once.
         ValueError: at once, if `work` holds a run with another recipe or on other text, or there is nothing to evaluate
             on; later, if the text is too small for the vocabulary.
@@ -93,13 +93,15 @@ def pretrain(
     run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
     model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, *texts)
-    _write_preset(model, run, output, facts, metadata or {})
+    _write_preset(model, run, output, overwrite, facts, metadata or {})
     say(f"written to {output}")
     return facts["scores"]
 
 
-def _write_preset(model: Task, run: Run, output: Path, facts: Facts, metadata: Mapping[str, Any]) -> None:
-    """Saves the model, with the dropout and dtype of fine-tuning, and its model card."""
+def _write_preset(
+    model: Task, run: Run, output: Path, overwrite: bool, facts: Facts, metadata: Mapping[str, Any]
+) -> None:
+    """Saves the model, with the dropout and dtype of fine-tuning, and its model card: both or neither."""
     kept = {name: value for name, value in model.backbone.get_config().items() if name != "remat"}
     changed = {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype}
     config = {**model.get_config(), "backbone": type(model.backbone)(**{**kept, **changed})}
@@ -108,6 +110,8 @@ def _write_preset(model: Task, run: Run, output: Path, facts: Facts, metadata: M
     recipe = run.recipe
     description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens."
     metadata = {"description": description, **metadata}
-    save_preset(task, output, preprocessor=task.preprocessor, **metadata)
-    write_card(task, output, recipe, facts, metadata, run.work / "log.csv")
-    write_manifest(output)
+
+    def add_card(folder: Path) -> None:
+        write_card(task, folder, output.name, recipe, facts, metadata, run.work / "log.csv")
+
+    save_preset(task, output, overwrite, task.preprocessor, add_card, **metadata)

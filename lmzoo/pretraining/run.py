@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from lmzoo.text.validate_text import collect_warnings
 from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
-ROUND = 200  # batches between two saved states, and between two lines of the log
+ROUND = 200  # batches between two lines of the log, and at most between two saved states
+MINUTES = 5.0  # another state is saved when the last one is older
 
 
 class Facts(TypedDict):
@@ -80,56 +81,50 @@ class Run:
 
         Raises:
             InterruptedError: after SIGTERM.
+            KeyboardInterrupt: after Ctrl-C.
         """
-        accumulate = self.recipe.accumulate
-        resume = _Ending(
-            self.work / "states", batches, lambda done: self.say(f"continuing after step {done // accumulate:,}")
-        )
+        resume = _Ending(self, batches)
         a_round = min(ROUND, batches)
         log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
         try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Stopped by SIGTERM")  # the error below says more
-                model.fit(
-                    x,
-                    epochs=math.ceil(batches / a_round),
-                    steps_per_epoch=a_round,
-                    seed=self.recipe.seed,
-                    verbose=0,
-                    callbacks=[shown, log, *self.callbacks, resume],
-                    **arguments,
-                )
+            model.fit(
+                x,
+                epochs=math.ceil(batches / a_round),
+                steps_per_epoch=a_round,
+                seed=self.recipe.seed,
+                verbose=0,
+                callbacks=[shown, log, *self.callbacks, resume],
+                **arguments,
+            )
         finally:
-            log.on_train_end()  # closes the file
-        if resume.stopped:
-            done = resume.done // accumulate
-            raise InterruptedError(f"Stopped after step {done:,}. The same command continues from {self.work}.")
+            for callback in (shown, log):
+                callback.on_train_end()  # closes the bar and the file, also after an error
 
 
 class _Ending(ResumableCheckpoint):
     """A checkpoint that ends the training after a number of batches, even in the middle of an epoch.
 
     Args:
-        folder: where states are saved.
+        run: where states are saved, and who is told about them.
         last: int, total number of batches.
-        resumed: called with the number of batches done when a run is resumed.
     """
 
-    def __init__(self, folder: Path, last: int, resumed: Callable[[int], None]) -> None:
-        super().__init__(folder)
-        self.last, self.resumed = last, resumed
-
-    @property
-    def done(self) -> int:
-        """Number of batches done."""
-        return self._done
+    def __init__(self, run: Run, last: int) -> None:
+        super().__init__(run.work / "states", minutes=MINUTES)
+        self.run, self.last = run, last
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
         """See `ResumableCheckpoint`; a finished run has no epochs left."""
         done, same = super().restore(model, data, epochs, steps, done)
         if done:
-            self.resumed(done)
+            self.run.say(f"continuing after step {done // self.run.recipe.accumulate:,}")
         return (epochs * steps if done >= self.last else done), same
+
+    def end_by_signal(self, number: int) -> None:
+        """See `ResumableCheckpoint`; every signal is an error, so that nothing is evaluated."""
+        done = self._done // self.run.recipe.accumulate
+        error = KeyboardInterrupt if number == signal.SIGINT else InterruptedError
+        raise error(f"Stopped after step {done:,}. The same command continues from {self.run.work}.")
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """See `ResumableCheckpoint`; saves after the last batch."""

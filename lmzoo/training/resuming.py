@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +29,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     further, unless `epochs` is larger than before.
 
     On SIGTERM, which clusters send before they reclaim a machine, the current step is finished and saved, `fit`
-    returns, and `stopped` is True.
+    returns, and `stopped` is True. On Ctrl-C (SIGINT) it is finished and saved, too, then `fit` raises
+    `KeyboardInterrupt`; a second Ctrl-C does not wait for the step. Signals that are ignored remain so.
 
     The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved.
 
@@ -36,10 +39,13 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         every: int, steps between two states; by default one is saved after each epoch. The end of training is always
             saved.
         keep: int, how many states are kept.
+        minutes: float, a state is also saved after the first step that ends so many minutes after the last state.
 
     Raises:
-        ValueError: for `every` or `keep` below 1; from `fit` if the folder holds a run of another model or on other
-            data, or if the data is not a list of texts, documents or encoded sequences.
+        KeyboardInterrupt: from `fit`, after Ctrl-C.
+        ValueError: for `every` or `keep` below 1, or `minutes` that are not above 0; from `fit` if the folder holds a
+            run of another model or on other data, or if the data is not a list of texts, documents or encoded
+            sequences.
 
     Example:
 
@@ -48,22 +54,32 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     from lmzoo.training import ResumableCheckpoint
 
     model = lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased")
-    checkpoint = ResumableCheckpoint("run", every=1000)
+    checkpoint = ResumableCheckpoint("run", minutes=5)
     model.fit(["The sea was calm.", "The wind turned."], epochs=2, callbacks=[checkpoint], verbose=0)
     ```
     """
 
-    def __init__(self, folder: str | Path, every: int | None = None, keep: int = 2) -> None:
+    def __init__(
+        self, folder: str | Path, every: int | None = None, keep: int = 2, minutes: float | None = None
+    ) -> None:
         super().__init__()
         for name, value in (("every", 1 if every is None else every), ("keep", keep)):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}.")
+        if minutes is not None and not minutes > 0:
+            raise ValueError(f"`minutes` must be above 0, got {minutes}.")
         self._states = RunStates(Path(folder).expanduser().resolve(), keep)
-        self.every = every
-        self.stopped = False
+        self.every, self.minutes = every, minutes
+        self._signal: int | None = None  # the first one of this `fit`
+        self._saved_at = 0.0  # seconds
         self._position: dict[str, Any] = {}
         self._done = self._steps = self._epochs = 0
         self._cut_short = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal ended the last `fit`."""
+        return self._signal is not None
 
     # === Called by the `fit` of a task ===
 
@@ -102,25 +118,51 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             data.seed, done, same = tuple(position["seed"]), position["done"], position["epochs"] == epochs
         self._position = {"run": run, "seed": list(data.seed), "epochs": epochs}
         self._done, self._steps, self._epochs = done, steps, epochs
-        self.stopped = self._cut_short = False
+        self._signal, self._cut_short, self._saved_at = None, False, time.monotonic()
         return done, same
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """In the body of a `with` block, SIGTERM means to save and stop; only in Python's main thread."""
+        """In the body of a `with` block, SIGTERM and Ctrl-C mean to save and stop; only in Python's main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def stop(*_: object) -> None:
-            self.stopped = True
+        # None stands for a handler that was not set from Python and cannot be restored.
+        former = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGINT)}
+        heard = {number: handler for number, handler in former.items() if handler != signal.SIG_IGN}
 
-        former = signal.signal(signal.SIGTERM, stop)
+        def stop(number: int, frame: object) -> None:
+            self._signal = self._signal or number
+            if number == signal.SIGINT:
+                signal.signal(number, former[signal.SIGINT])
+                with contextlib.suppress(OSError, RuntimeError):  # no terminal any more, or interrupted while printing
+                    print("\nStopping after this step. Press Ctrl-C again not to wait for it.", file=sys.stderr)
+
+        for number in heard:
+            signal.signal(number, stop)
         try:
             yield
         finally:
-            # None stands for a handler that was not set from Python and cannot be restored.
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if former is None else former)
+            for number, handler in heard.items():
+                signal.signal(number, handler)
+        if self._signal is not None:
+            self.end_by_signal(self._signal)
+
+    def end_by_signal(self, number: int) -> None:
+        """Ends a `fit` that a signal stopped, after its state was saved.
+
+        Args:
+            number: int, the signal's.
+
+        Raises:
+            KeyboardInterrupt: after SIGINT. Other signals are only reported in a warning.
+        """
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        message = f"Stopped by {name} after step {self._done}: the same `fit` continues from there."
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt(message)
+        warnings.warn(message, stacklevel=2)
 
     def reopen(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Lets training continue after an epoch that began in an earlier `fit`; called before all other callbacks."""
@@ -136,7 +178,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         if self.stopped:
             self._save()
             self.model.stop_training = True
-        elif not ends and self.every is not None and self._done % self.every == 0:
+        elif not ends and self._due():
             self._save()
         elif ends and batch + 1 < self._steps and not self.model.stop_training:
             self.model.stop_training = self._cut_short = True
@@ -145,18 +187,20 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         """Saves if it is time."""
         if self.stopped:
             self.model.stop_training = True
-        due = self.every is None or self._done % self.every == 0 or self._done == self._epochs * self._steps
+        due = self.every is None or self._due() or self._done == self._epochs * self._steps
         if self._done % self._steps == 0 and (due or self.model.stop_training):
             self._save()
-        if self.stopped:
-            warnings.warn(
-                f"Stopped by SIGTERM after step {self._done}: the same `fit` continues from there.", stacklevel=2
-            )
+
+    def _due(self) -> bool:
+        if self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes:
+            return True
+        return self.every is not None and self._done % self.every == 0
 
     def _save(self) -> None:
         model = self.model  # on JAX, reading this property updates the variables
         arrays = ((name, np.asarray(keras.ops.convert_to_numpy(v.value))) for name, v in _variables(model))
         self._states.write(self._done, arrays, {**self._position, "done": self._done})
+        self._saved_at = time.monotonic()
 
 
 def _variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:

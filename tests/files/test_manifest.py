@@ -66,6 +66,17 @@ def test_rewriting_leaves_itself_and_hidden_files_out(preset):
     assert (preset / "manifest.json").read_bytes() == before
 
 
+def test_the_manifest_is_replaced_and_not_written_in_place(preset):
+    path = preset / "manifest.json"
+    before = path.read_text()
+    with path.open() as opened:  # sees whatever is written into the file itself
+        (preset / "README.md").write_text("# Another text")
+        write_manifest(preset)
+        assert opened.read() == before
+    assert path.read_text() != before
+    assert verify_manifest(preset) is True
+
+
 def test_no_manifest(preset):
     (preset / "manifest.json").unlink()
     assert verify_manifest(preset) is False

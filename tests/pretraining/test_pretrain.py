@@ -301,6 +301,46 @@ def test_counts_of_batches(tmp_path):
         assert [it.batches(count, 1) for count in tokens] == expected
 
 
+def test_what_ends_before_the_card_is_written_goes_on(text, tmp_path, monkeypatch):
+    """The same call, again, without training again; and with `overwrite` the old preset stays until then."""
+    module = importlib.import_module("lmzoo.pretraining.pretrain")
+    write_card = module.write_card
+
+    def fail(*arguments):
+        write_card(*arguments)
+        raise Interrupted
+
+    def end(**arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "write_card", fail)
+            with pytest.raises(Interrupted):
+                pretrain(text, tmp_path / "it", ELMO, verbose=False, **arguments)
+        assert {path.name for path in tmp_path.iterdir()} <= {"tales.txt", "it", "it.work"}
+
+    end()
+    assert not (tmp_path / "it").exists()
+    pretrain(text, tmp_path / "it", ELMO, verbose=False, callbacks=[Stop(1)])
+    files = json.loads((tmp_path / "it/manifest.json").read_text("utf-8"))["files"]
+    assert {"README.md", "loss.png", "model.weights.h5"} <= files.keys()
+    assert (tmp_path / "it/README.md").read_text("utf-8").startswith("# it\n")
+    (tmp_path / "it/notes.txt").write_text("mine", "utf-8")
+    before = {path: path.read_bytes() for path in (tmp_path / "it").rglob("*") if path.is_file()}
+    end(overwrite=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "it").rglob("*") if path.is_file()} == before
+    verify_manifest(tmp_path / "it")
+
+
+def test_what_fails_leaves_the_state_of_the_last_minutes_and_no_progress_bar(text, tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(Throughput, "on_train_end", lambda *_, **__: closed.append(True))
+    monkeypatch.setattr(run, "ROUND", 100)
+    monkeypatch.setattr(run, "MINUTES", 1e-9)
+    with pytest.raises(Interrupted):
+        pretrain(text, tmp_path / "it", ELMO, verbose=False, callbacks=[Stop(3)])
+    assert closed
+    assert [path.name for path in sorted((tmp_path / "it.work/states").iterdir())][-1] == "step-000000000002"
+
+
 def test_errors(text, tmp_path):
     for arguments, message in (
         ({"family": "gpt"}, "`family` must be one of .*bert.*, got 'gpt'"),
@@ -366,13 +406,19 @@ def test_command_line(text, tmp_path, monkeypatch):
     options = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
     asked = ["--objective=none", "--static", "--language=en", "--licence=MIT", "--tensorboard", tmp_path / "board"]
     command = [path, "--field=body", "-o", tmp_path / "it", *options]
-    with monkeypatch.context() as patch:
-        patch.setattr(Throughput, "on_train_batch_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-        stopped = call(*command, *asked, code=143)
-    assert f"Stopped after step 1. The same command continues from {tmp_path / 'it.work'}." in stopped.stderr
-    assert "Error" not in stopped.stderr
+    for owner, name, by, code, where in (
+        (encoders, "write_corpus", [signal.SIGINT], 130, ""),
+        (Throughput, "on_train_batch_end", [signal.SIGINT], 130, " after step 1"),
+        (Throughput, "on_train_batch_end", [signal.SIGTERM], 143, " after step 2"),
+        (Throughput, "on_train_batch_end", [signal.SIGINT] * 2, 130, ""),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, lambda *_, by=by, **__: [os.kill(os.getpid(), number) for number in by])
+            stopped = call(*command, *asked, code=code)
+        assert f"Stopped{where}. The same command continues from {tmp_path / 'it.work'}." in stopped.stderr
+        assert "Error" not in stopped.stderr
     result = call(*command, *asked)
-    assert "continuing after step 1\n" in result.stderr
+    assert "continuing after step 2\n" in result.stderr
     assert "step 3 of " in result.stderr
     names = {line.split("\t")[0] for line in result.stdout.strip().splitlines()}
     assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}

@@ -12,7 +12,7 @@ import pytest
 
 from lmzoo.data.corpora import segment_pairs
 from lmzoo.models import Pretrainer
-from lmzoo.training import ResumableCheckpoint
+from lmzoo.training import ResumableCheckpoint, resuming
 from tests.reference.weights import to_numpy
 
 BATCHES, EPOCHS = 4, 3  # of 20 rows, 5 at a time
@@ -185,11 +185,75 @@ def test_sigterm_saves_and_stops(model, data, expected, tmp_path, at):
     assert_same(spy.states, expected)
 
 
-def test_the_handler_is_put_back_after_an_error(model, data, interrupted):
-    former = signal.getsignal(signal.SIGTERM)
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("at", [5, 8])
+def test_control_c_saves_and_stops(model, data, expected, tmp_path, capsys, at):
+    former = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match=f"Stopped by Ctrl-C after step {at}: the same `fit` continues"):
+        run(model, data, tmp_path, Spy(at, interrupt), every=100)
+    assert "Press Ctrl-C again" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is former
+    assert names(tmp_path) == [f"step-{at:012d}"]
+    spoil(model)
+    spy = Spy()
+    assert not run(model, data, tmp_path, spy, every=100).stopped
+    assert sorted(spy.states) == [*range(at + 1, STEPS + 1)]
+    assert_same(spy.states, expected)
+
+
+def test_a_second_control_c_does_not_wait(model, data, interrupted):
+    seen = []
+
+    def twice(model):
+        interrupt()
+        seen.append("after one")
+        interrupt()
+        seen.append("after two")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(model, data, interrupted, Spy(9, twice))
+    assert seen == ["after one"]
+    assert names(interrupted)[-1] == "step-000000000008"
+
+
+def test_an_ignored_control_c_remains_ignored(model, data, interrupted):
+    """As for a job that a shell script runs in the background."""
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert not run(model, data, interrupted, Spy(7, interrupt)).stopped
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert names(interrupted)[-1] == f"step-{STEPS:012d}"
+
+
+def test_a_state_is_saved_when_the_last_one_is_old(model, data, begin, tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(resuming.time, "monotonic", lambda: now[0])
+
+    class Minute(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            now[0] += 60
+
+    def steps(every, minutes):
+        begin()
+        folder = tmp_path / f"{every} {minutes}"
+        checkpoint = ResumableCheckpoint(folder, every, keep=99, minutes=minutes)
+        model.fit(data, epochs=EPOCHS, batch_size=5, verbose=0, callbacks=[checkpoint, Minute()])
+        return [int(name.removeprefix("step-")) for name in names(folder)]
+
+    assert steps(None, 3) == [3, 4, 7, 8, 11, 12]
+    assert steps(5, 3.5) == [4, 5, 9, 10, 12]  # 4 is the end of an epoch, 12 that of the training
+
+
+def test_the_handlers_are_put_back_after_an_error(model, data, interrupted):
+    former = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with pytest.raises(Interrupted):
         run(model, data, interrupted, Spy(8))
-    assert signal.getsignal(signal.SIGTERM) is former
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == former
 
 
 def test_a_damaged_state_is_passed_over(model, data, uninterrupted, interrupted):
@@ -220,6 +284,8 @@ def test_other_runs_are_refused(tiny, model, data, interrupted):
         ResumableCheckpoint(interrupted, every=0)
     with pytest.raises(ValueError, match="`keep` must be at least 1, got 0"):
         ResumableCheckpoint(interrupted, keep=0)
+    with pytest.raises(ValueError, match="`minutes` must be above 0, got nan"):
+        ResumableCheckpoint(interrupted, minutes=float("nan"))
 
 
 def test_epochs_of_fewer_steps_than_batches(model, begin, tiny, tmp_path):
