@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,11 @@ class KerasPreset:
 
     @property
     def backbone_class(self) -> type[keras.Model]:
+        """The class of the stored backbone.
+
+        Raises:
+            PresetError: if the preset names none of lmzoo.
+        """
         name = self.config.get("registered_name")
         if name is None:
             raise PresetError(
@@ -55,12 +61,22 @@ class KerasPreset:
         return found
 
     def build(self, overrides: Arguments) -> keras.Model:
+        """Builds the backbone with random weights.
+
+        Args:
+            overrides: arguments of its constructor in place of the stored ones.
+        """
         wanted = keras.config.dtype_policy()
         if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
             overrides = {**overrides, "dtype": wanted}
         return self.backbone_class.from_config({**self.config["config"], **overrides})
 
     def load(self, model: keras.Model) -> None:
+        """Loads the stored weights into a backbone, or into a task with its head.
+
+        Raises:
+            PresetError: if the files hold other weights.
+        """
         path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
         _check_weight_count(backbone, path)
         backbone.load_weights(path)
@@ -75,7 +91,7 @@ class KerasPreset:
         found = keras.saving.get_registered_object(stored.get("registered_name"))
         return found.head_kind if isinstance(found, type) and issubclass(found, HasHead) else stored.get("class_name")
 
-    @property
+    @functools.cached_property
     def _task(self) -> JsonObject:
         return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
 
@@ -90,6 +106,12 @@ class KerasPreset:
         return None
 
     def preprocessor(self) -> Preprocessor:
+        """The stored preprocessor with its vocabulary.
+
+        Raises:
+            MissingTokenizerError: if there is none.
+            PresetError: if its file describes something else.
+        """
         file = self.directory / PREPROCESSOR_FILE
         if not file.exists():
             raise MissingTokenizerError(

@@ -319,4 +319,4 @@ def test_progress(web, path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "[bold]weights" in err
-    assert "100%" in err
+    assert "0.3 of 0.3 MB" in err
