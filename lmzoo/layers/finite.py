@@ -27,7 +27,7 @@ def not_finite(name: str, values: np.ndarray) -> str | None:
 
 def first_not_finite(weights: Iterable[keras.Variable]) -> str | None:
     """What is wrong with the first of some weights that is not finite; see `not_finite`."""
-    found = (not_finite(w.path, np.asarray(keras.ops.convert_to_numpy(w.value))) for w in weights)
+    found = (not_finite(weight.path, np.asarray(weight)) for weight in weights)
     return next(filter(None, found), None)
 
 
