@@ -5,5 +5,9 @@ class PresetError(ValueError):
     """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do."""
 
 
+class NotFiniteError(ValueError):
+    """A loss or weights that are NaN or infinite, so that nothing computed with them means anything."""
+
+
 class MissingTokenizerError(PresetError):
     """A preset or checkpoint without the files of a tokenizer."""

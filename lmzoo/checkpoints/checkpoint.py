@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.config_table import Arguments
-from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, plan, weights_of
+from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.tokenizer_config import longest_sequence
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer
@@ -53,12 +53,21 @@ class Checkpoint:
         """The family's backbone."""
         return self.family.backbone
 
-    def build(self, overrides: Mapping[str, Any]) -> keras.Model:
+    def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
         """Builds the backbone, with random weights.
 
         Args:
             overrides: constructor arguments that replace those of the checkpoint.
+            load_weights: whether its weights will be loaded. Then the files must be able to hold a model of its size.
+
+        Raises:
+            PresetError: if they cannot.
         """
+        if load_weights:
+            try:
+                check_sizes(self.format, self.open_tensors(), self.backbone_class.config_class(**self.arguments))
+            except PresetError as error:
+                raise PresetError(self.format.config.with_stored_keys(str(error))) from None
         return self.family.backbone(**{**self.arguments, **overrides})
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:

@@ -18,10 +18,20 @@ from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.head_kinds import task_name
+from lmzoo.layers.finite import not_finite, warn_of_not_finite
 
 T = TypeVar("T")
 Shape: TypeAlias = tuple[int, ...]
 Weights: TypeAlias = Mapping[str, keras.Variable]  # by path
+
+# Arguments that count what has a number in the names of tensors, by the number's letter in tables. A configuration
+# class whose letters mean something else has an attribute `numbered` of its own.
+_NUMBERED = {"h": "num_highway", "i": "num_layers"}
+# Arguments that are the length of an axis of some tensor.
+_AXES = (
+    "embedding_dim", "hidden_dim", "intermediate_dim", "lstm_dim", "max_sequence_length", "projection_dim",
+    "vocabulary_size",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -161,6 +171,9 @@ class Plan:
     def run(self) -> None:
         """Reads one tensor at a time and assigns the weights.
 
+        Values that are NaN or infinite are assigned with a warning, not refused: a file may use them for what is never
+        read, such as the bias of padding in a vocabulary, and whoever wants to repair a model has to load it.
+
         Raises:
             PresetError: if two tensors that must be equal are not.
         """
@@ -169,18 +182,54 @@ class Plan:
                 raise PresetError(
                     f"{self.tensors.path}: {copy} differs from {original}, but the model has one weight for both."
                 )
+        problem = None
         for weights, name, transform in self.assignments:
             parts = [transform.load(self.tensors.read(name))]
+            problem = problem or not_finite(name, parts[0])
             if len(weights) > 1:
                 ends = np.cumsum([weight.shape[-1] for weight in weights])
                 parts = np.split(parts[0], ends[:-1], axis=-1)
             for weight, part in zip(weights, parts, strict=True):
                 weight.assign(part)
+        warn_of_not_finite(self.tensors.path, problem)
 
 
 def weights_of(model: keras.Model) -> dict[str, keras.Variable]:
     """The variables of a model that files hold, by path: all but the states of random number generators."""
     return {weight.path: weight for weight in model.weights}
+
+
+def check_sizes(format: Layout, tensors: TensorFile, config: Any) -> None:
+    """Checks, before a model is built, that a configuration does not make it far larger than what a file holds.
+
+    Up to twice the size is left to `plan`, which names the tensor that is missing or has another shape.
+
+    Args:
+        format: the family's layout.
+        tensors: the file.
+        config: an instance of the family's configuration class.
+
+    Raises:
+        PresetError: naming the argument that is too large.
+    """
+    names = canonical_names(format, tensors)
+    found: dict[str, set[str]] = {}
+    for pattern in map(_pattern, {row.name for row in format.backbone.values()}):
+        for letter in pattern.groupindex:
+            found.setdefault(letter, set()).update(m[letter] for name in names if (m := pattern.fullmatch(name)))
+    limits = {
+        argument: (len(found[letter]), "of them")
+        for letter, argument in getattr(config, "numbered", _NUMBERED).items()
+        if letter in found
+    }
+    longest = max((length for name in names.values() for length in tensors.shape(name)), default=0)
+    limits |= {argument: (longest, "at most in one tensor") for argument in _AXES if hasattr(config, argument)}
+    for argument, (most, what) in limits.items():
+        if (given := getattr(config, argument)) is not None and given > 2 * most:
+            raise PresetError(
+                f"According to its configuration `{argument}` is {given:,}, but {tensors.path} holds {most:,} {what}: "
+                "configuration and weights do not belong together. Nothing was built."
+            )
 
 
 def plan(format: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:
@@ -235,11 +284,13 @@ def tensors_of(format: Layout, weights: Weights, head: str | None = None) -> Ite
         weights: path -> variable.
         head: kind of the head whose weights are among them, or None.
     """
-    rows = _rows(format, weights, head)
+    rows, problem = _rows(format, weights, head), None
     for name, paths in _sharing(format, rows).items():
         arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]
         array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
+        problem = problem or not_finite(name, array)
         yield name, np.ascontiguousarray(rows[paths[0]].transform.store(array))
+    warn_of_not_finite("The model that is saved", problem)
 
 
 def _rows(format: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:

@@ -12,6 +12,7 @@ import keras
 from lmzoo.families.input_checks import check_ids
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
+from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.keras_preset import save_preset
@@ -19,7 +20,7 @@ from lmzoo.presets.loading import load_backbone
 from lmzoo.tensor_types import Features, Tensor
 
 
-class Backbone(keras.Model):
+class Backbone(ReportsNotFinite):
     """A Functional model from token features to hidden states; the part of a task that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from dataclasses import dataclass
 from typing import ClassVar
 
 from lmzoo.layers.activations import get_activation
+
+MOST_LAYERS = 1000  # several times those of the deepest published models
+_DEPTHS = ("num_layers", "num_inner_repetitions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +19,7 @@ class EncoderConfig:
 
     Attributes:
         vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L.
+        num_layers: number of blocks, L, at most `MOST_LAYERS`.
         num_heads: attention heads of a block; divides `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
@@ -22,8 +27,8 @@ class EncoderConfig:
         max_sequence_length: rows of the position table: the longest input in tokens.
         num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initialiser.
+        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser, at least 0.
     """
 
     # Row of the position table that the first token gets. If it is not 0, padding gets the row before it.
@@ -56,12 +61,21 @@ class EncoderConfig:
         if self.hidden_dim % self.num_heads:
             raise ValueError(f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `num_heads` ({self.num_heads}).")
         require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        epsilon, deviation = self.layer_norm_epsilon, self.initializer_range
+        require(is_number(epsilon) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
+        valid = is_number(deviation) and 0 <= deviation < math.inf
+        require(valid, "initializer_range", "a finite number of at least 0", deviation)
         get_activation(self.activation)
 
 
-def is_integer(value: object, least: int) -> bool:
-    """Whether `value` is an int, and not a bool, of at least `least`."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def is_integer(value: object, least: int, most: float = math.inf) -> bool:
+    """Whether `value` is an int, and not a bool, from `least` to `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is a real number, and not a bool."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def require(condition: object, name: str, allowed: str, value: object) -> None:
@@ -71,6 +85,8 @@ def require(condition: object, name: str, allowed: str, value: object) -> None:
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Raises a ValueError unless the fields with these names are positive integers."""
+    """Raises a ValueError unless the fields with these names are positive integers, and depths small ones."""
     for name in names:
-        require(is_integer(getattr(config, name), 1), name, "a positive integer", getattr(config, name))
+        value = getattr(config, name)
+        require(is_integer(value, 1), name, "a positive integer", value)
+        require(name not in _DEPTHS or value <= MOST_LAYERS, name, f"at most {MOST_LAYERS:,}", value)

@@ -31,6 +31,7 @@ from lmzoo.files.preset_files import (
     write_json,
 )
 from lmzoo.head_kinds import HasHead
+from lmzoo.layers.finite import first_not_finite, warn_of_not_finite
 from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.version import __version__
 
@@ -60,11 +61,12 @@ class KerasPreset:
             raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
         return found
 
-    def build(self, overrides: Arguments) -> keras.Model:
+    def build(self, overrides: Arguments, load_weights: bool = True) -> keras.Model:
         """Builds the backbone with random weights.
 
         Args:
             overrides: arguments of its constructor in place of the stored ones.
+            load_weights: whether the stored weights are going to be loaded.
         """
         wanted = keras.config.dtype_policy()
         if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
@@ -185,6 +187,9 @@ def save_preset(
             stored = {"class_name": type(model).__name__, "registered_name": name, "config": config}
             write_json(target, TASK_FILE, stored)
             weights = ((path, keras.ops.cast(weight, "float32")) for path, weight in _head_weights(model).items())
+            warn_of_not_finite(
+                f"The {type(model).__name__} that is saved", first_not_finite(_head_weights(model).values())
+            )
             write_hdf5(target / TASK_WEIGHTS_FILE, ((path, keras.ops.convert_to_numpy(x)) for path, x in weights))
         if preprocessor is not None:
             serialized = keras.saving.serialize_keras_object(preprocessor)
@@ -231,3 +236,4 @@ def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
             if file.shape(name) != tuple(weight.shape):
                 raise PresetError(f"{path}: {name} has shape {file.shape(name)}, expected {tuple(weight.shape)}.")
             weight.assign(file.read(name))
+    warn_of_not_finite(path, first_not_finite(weights.values()))

@@ -40,7 +40,7 @@ def _build(
             f"`{found.__name__}.from_preset`, or `Backbone.from_preset` for any family."
         )
     with skip_initial_values() if load_weights else contextlib.nullcontext():
-        return source.build(overrides)
+        return source.build(overrides, load_weights)
 
 
 def load_task(

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import atomic_directory, atomic_file
 from lmzoo.layers.attention import SelfAttention, joined_projections
+from lmzoo.layers.finite import first_not_finite
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.serving.allowed_ops import check_ops
 from lmzoo.serving.model_readme import write_readme
@@ -68,11 +70,14 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> No
 
     Raises:
         ImportError: if a package that writes the format is not installed.
+        NotFiniteError: if weights are NaN or infinite, since every answer would be.
         ValueError: if the task has no preprocessor or nothing to serve, if it uses ops that the format's runtime does
             not have, if `path` has the suffix of another format, or if it is a folder that holds versions.
         RuntimeError: if another backend is in use and the process with TensorFlow, which exports for it, fails.
     """
     on_tensorflow = keras.backend.backend() == "tensorflow"
+    if problem := first_not_finite(task.weights):
+        raise NotFiniteError(f"This {type(task).__name__} cannot be exported: {problem}. Train it again.")
     if file_format(path):
         with atomic_file(path) as file:
             (_write_file if on_tensorflow else _write_with_tensorflow)(task, Path(file))

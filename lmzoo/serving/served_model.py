@@ -26,6 +26,7 @@ class ServedModel(Protocol):
         preprocessor: from strings to token features.
         input: the model's symbolic inputs, by name.
         output: its symbolic output.
+        weights: its variables.
         served_outputs: names of the outputs of `serve`.
         output_name: name of `output` in files for other runtimes.
     """
@@ -36,6 +37,7 @@ class ServedModel(Protocol):
     preprocessor: Preprocessor
     input: Mapping[str, keras.KerasTensor]
     output: keras.KerasTensor
+    weights: list[keras.Variable]
 
     @property
     def family(self) -> Family:

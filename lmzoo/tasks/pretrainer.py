@@ -13,7 +13,7 @@ from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Weights, as_array
+from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Weights, as_array, as_weights
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
@@ -134,7 +134,7 @@ class Pretrainer(Task):
         """
         self.check_takes_text()
         self.check_unlabelled(y)
-        weights = as_array(sample_weight)
+        weights = as_weights(sample_weight)
         if isinstance(x, EncodedTexts):
             if self.objective is not None and not isinstance(x, SegmentPairs):
                 raise ValueError(

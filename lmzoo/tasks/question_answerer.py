@@ -14,7 +14,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SpanHead
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, as_array
+from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, as_weights
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
@@ -166,7 +166,7 @@ class QuestionAnswerer(Task):
             ValueError: naming the first example whose context does not have the answer at its `answer_start`; for
                 labels that are missing or too few.
         """
-        encoded, weights = self.encode_inputs(x), as_array(sample_weight)
+        encoded, weights = self.encode_inputs(x), as_weights(sample_weight)
         if isinstance(x, Encoded) and isinstance(y, np.ndarray) and y.ndim == 2:
             self.check_counts(len(encoded), y, weights)
             return Examples(encoded, self.encode_labels(y), weights)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -126,7 +128,8 @@ class TextClassifier(Task):
 
         Raises:
             TypeError: if it is not a dict.
-            ValueError: for a class that the model does not have; with `multi_label`.
+            ValueError: for a class that the model does not have; for a weight that is NaN, infinite or negative; with
+                `multi_label`.
         """
         if self.multi_label:
             return super().encode_class_weight(class_weight)
@@ -139,6 +142,12 @@ class TextClassifier(Task):
             }
         except ValueError as error:
             raise ValueError(f"In `class_weight`: {error}") from None
+        for name, weight in class_weight.items():
+            if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
+                raise ValueError(
+                    f"In `class_weight`: the weight of {name!r} must be a finite number of at least 0, got "
+                    f"{weight!r:.60}."
+                )
         return {**dict.fromkeys(range(self.num_classes), 1.0), **given}  # TensorFlow's datasets need all of them
 
     def classify(

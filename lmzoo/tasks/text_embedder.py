@@ -13,7 +13,7 @@ from keras import ops
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
-from lmzoo.tasks.base.examples import Batch, Examples, Labels, Texts, Weights, as_array
+from lmzoo.tasks.base.examples import Batch, Examples, Labels, Texts, Weights, as_array, as_weights
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
@@ -182,7 +182,7 @@ class TextEmbedder(Task):
         self.check_takes_text()
         self.check_unlabelled(y)
         pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x)
-        examples = Examples(pairs, self.encode_labels(y), as_array(sample_weight))
+        examples = Examples(pairs, self.encode_labels(y), as_weights(sample_weight))
         self.check_counts(len(pairs), examples.labels, examples.weights)
         return examples
 

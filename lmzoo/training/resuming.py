@@ -15,6 +15,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.errors import NotFiniteError
+from lmzoo.layers.finite import not_finite
 from lmzoo.text.batching import Batches
 from lmzoo.training.run_state import RunState, RunStates
 
@@ -198,8 +200,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     def _save(self) -> None:
         model = self.model  # on JAX, reading this property updates the variables
-        arrays = ((name, np.asarray(keras.ops.convert_to_numpy(v.value))) for name, v in _variables(model))
-        self._states.write(self._done, arrays, {**self._position, "done": self._done})
+        self._states.write(self._done, _arrays(model), {**self._position, "done": self._done})
         self._saved_at = time.monotonic()
 
 
@@ -208,6 +209,22 @@ def _variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
     for part, variables in (("model", model.variables), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):
             yield f"{part}.{index}", variable
+
+
+def _arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
+    """The values of all variables.
+
+    Raises:
+        NotFiniteError: naming the first that is NaN or infinite: a run that continued from it could not recover.
+    """
+    for name, variable in _variables(model):
+        array = np.asarray(keras.ops.convert_to_numpy(variable.value))
+        if problem := not_finite(variable.path, array):
+            raise NotFiniteError(
+                f"Training diverged: {problem}. The state is not saved, and the one before is kept; start again in "
+                "another folder with a lower learning rate."
+            )
+        yield name, array
 
 
 def _load(state: RunState, model: keras.Model) -> None:

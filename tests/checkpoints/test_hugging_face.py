@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.conversion import save_checkpoint
-from lmzoo.models import MaskedLM, QuestionAnswerer, TextClassifier
+from lmzoo.models import Backbone, MaskedLM, QuestionAnswerer, TextClassifier
 from lmzoo.presets import PresetError
 from tests.checkpoints.model_files import (
     CONFIGS,
@@ -221,6 +221,12 @@ REFUSED_CONFIGS = {
     "layers": ({"num_hidden_layers": 4}, "lacks 'encoder.layer.3.attention"),
     "a number as text": ({"num_hidden_layers": "3"}, "`num_hidden_layers` must be a positive integer, got '3'"),
     "no layers": ({"num_hidden_layers": -3}, "`num_hidden_layers` must be a positive integer, got -3"),
+    "no epsilon": ({"layer_norm_eps": -5}, r"`layer_norm_eps` must be a number in \(0, 1\), got -5"),
+    "NaN": ({"layer_norm_eps": float("nan")}, r"`layer_norm_eps` must be a number in \(0, 1\), got nan"),
+    "negative range": ({"initializer_range": -0.02}, "`initializer_range` must be a finite number of at least 0"),
+    "a million layers": ({"num_hidden_layers": 1_000_000}, "`num_hidden_layers` must be at most 1,000, got 1000000"),
+    "many layers": ({"num_hidden_layers": 900}, "`num_hidden_layers` is 900, but .* holds 3 of them"),
+    "many words": ({"vocab_size": 10**9}, "`vocab_size` is 1,000,000,000, but .* holds 131 at most in one tensor"),
     "no rate": (dict.fromkeys(["hidden_dropout_prob", "attention_probs_dropout_prob"]), "a value of the wrong type"),
     "no type": ({"model_type": ["bert"]}, r"models of type \['bert'\] are not supported"),
 }
@@ -234,6 +240,38 @@ def test_wrong_configuration(name, tmp_path):
     with pytest.raises(PresetError, match=message) as error:
         load(tmp_path)
     assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "message"),
+    [
+        ("albert 2x2 relu", {"num_hidden_groups": 100, "num_hidden_layers": 100}, "`num_hidden_groups` is 100, but"),
+        ("albert 2x2 relu", {"inner_group_num": 5}, "`inner_group_num` is 5, but .* holds 2 of them"),
+        ("roberta", {"max_position_embeddings": 3000}, "`max_position_embeddings` minus 2 is 2,998, but"),
+    ],
+)
+def test_sizes_that_the_file_cannot_hold_are_refused_before_building(case, change, message, tmp_path, monkeypatch):
+    def build(*_):
+        raise AssertionError("built")
+
+    peer(case, "Model", tmp_path)
+    configure(tmp_path, **change)
+    monkeypatch.setattr(Backbone, "__init__", build)
+    with pytest.raises(PresetError, match=message):
+        load(tmp_path)
+
+
+def test_weights_that_are_not_finite_are_loaded_with_a_warning(tmp_path):
+    def spoil(tensors):
+        tensors["embeddings.word_embeddings.weight"][7, 3] = np.nan
+        tensors["encoder.layer.1.output.dense.bias"][5] = np.inf
+        return tensors
+
+    peer("bert", "Model", tmp_path)
+    rewrite(tmp_path, spoil)
+    with pytest.warns(UserWarning, match="word_embeddings.weight' is NaN or infinite in 1 of 4585 values") as caught:
+        load(tmp_path)
+    assert sum("NaN or infinite" in str(w.message) for w in caught) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,11 @@ from tests.reference.weights import TINY, padded_batch, run, tiny_backbone
         ("num_segments", -1),
         ("activation", "gelu_new"),
         ("hidden_dim", 36),
+        ("num_layers", 1_000_000),
+        ("layer_norm_epsilon", -5),
+        ("layer_norm_epsilon", 0),
+        ("layer_norm_epsilon", math.nan),
+        ("initializer_range", math.inf),
     ],
 )
 def test_errors_name_the_field_and_its_value(field, value):

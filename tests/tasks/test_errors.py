@@ -285,6 +285,85 @@ def test_wrong_class_weights(named, steps, class_weight, error, message):
     assert steps.count == 0
 
 
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0])
+def test_weights_are_finite_and_not_negative(task, named, tiny, steps, weight):
+    message = f"`sample_weight` is {weight} at position 1: weights must be finite and at least 0"
+    weights, features = [1.0, weight, 1.0], tiny.preprocessor()(TEXTS)
+    for arguments in (
+        {"x": TEXTS, "y": [0, 1, 2], "sample_weight": weights},
+        {"x": features, "y": np.array([0, 1, 2]), "sample_weight": np.array(weights)},
+        {"x": TEXTS, "y": [0, 1, 2], "validation_data": (TEXTS, [0, 1, 2], weights)},
+    ):
+        with pytest.raises(ValueError, match=message):
+            task.fit(**arguments, callbacks=[steps], verbose=0)
+    with pytest.raises(ValueError, match=message):
+        task.evaluate(TEXTS, [0, 1, 2], sample_weight=weights, verbose=0)
+    with pytest.raises(ValueError, match=f"In `class_weight`: the weight of 'good' must be a finite .*, got {weight}"):
+        named.fit(TEXTS, ["bad", "good", "bad"], class_weight={"good": weight}, callbacks=[steps], verbose=0)
+    assert steps.count == 0
+
+
+def test_weights_are_numbers(task):
+    with pytest.raises(TypeError, match="`sample_weight` must be numbers, got an array of <U1"):
+        task.fit(TEXTS, [0, 1, 2], sample_weight=["1", "2", "3"], verbose=0)
+
+
+@pytest.mark.parametrize("weight", [np.nan, -1.0])
+def test_wrong_weights_in_a_dataset_stop_before_their_step(task, tiny, strings_dataset, weight):
+    texts, labels = TEXTS * 4, [0, 1, 2] * 4
+    features = {name: np.asarray(values) for name, values in tiny.preprocessor()(texts).items()}
+    for x in (texts, features):
+        for position in (1, 11):
+            weights = np.ones(12, "float32")
+            weights[position] = weight
+            task.compile(keras.optimizers.SGD(0.0))
+            message = f"(?s)In batch {position // 3} of the dataset: .*finite and at least 0"
+            with pytest.raises(Exception, match=message):
+                task.fit(strings_dataset((x, labels, weights)).batch(3), verbose=0)
+            assert int(task.optimizer.iterations) == position // 3
+
+
+def test_a_dataset_has_at_most_three_components(task, tiny, steps, strings_dataset):
+    features = {name: np.asarray(values) for name, values in tiny.preprocessor()(TEXTS).items()}
+    for x in (TEXTS, features):
+        dataset = strings_dataset((x, [0, 1, 2], [1.0, 1.0, 1.0], [4, 4, 4])).batch(3)
+        for call in (task.fit, task.evaluate):
+            with pytest.raises(ValueError, match="got one of 4 components: select what you need with `map`"):
+                call(dataset, callbacks=[steps], verbose=0)
+    assert steps.count == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1, got 0. Omit it for the default size."),
+        ({"batch_size": -1}, "`batch_size` must be an integer of at least 1, got -1"),
+        ({"batch_size": 2.5}, "`batch_size` must be an integer of at least 1, got 2.5"),
+        ({"steps_per_epoch": 0}, "`steps_per_epoch` must be .*, got 0. Omit it to use all batches."),
+        ({"epochs": -1}, "`epochs` must be an integer of at least 0, got -1"),
+        ({"epochs": None}, "`epochs` must be an integer of at least 0, got None"),
+        ({"initial_epoch": -1}, "`initial_epoch` must be an integer of at least 0, got -1"),
+        ({"validation_steps": 0}, "`validation_steps` must be an integer of at least 1, got 0"),
+    ],
+)
+def test_counts_are_checked_before_anything_is_encoded(task, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        task.fit([None], [7], **arguments, verbose=0)  # neither text nor label is looked at
+
+
+def test_counts_of_evaluation_and_prediction(task):
+    for call in (
+        lambda: task.evaluate(TEXTS, [0, 1, 2], batch_size=0),
+        lambda: task.predict(TEXTS, batch_size=0),
+        lambda: task.classify(TEXTS, batch_size=0),
+    ):
+        with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1, got 0"):
+            call()
+    with pytest.raises(ValueError, match="`steps` must be an integer of at least 1, got 0"):
+        task.evaluate(TEXTS, [0, 1, 2], steps=0, verbose=0)
+    task.fit(TEXTS, [0, 1, 2], batch_size=np.int64(2), epochs=0, verbose=0)
+
+
 @pytest.mark.parametrize("labels", ["np", {"bad", "good"}])
 def test_names_of_classes_need_an_order(tiny, labels):
     with pytest.raises(TypeError, match="must be a list, whose order numbers the classes"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -31,6 +32,9 @@ class AlbertConfig(EncoderConfig):
     num_inner_repetitions: int = 1
     embedding_projection: bool | None = None
     unroll: bool = False
+
+    # See `lmzoo.checkpoints.engine.check_sizes`.
+    numbered: ClassVar[Mapping[str, str]] = {"i": "num_groups", "j": "num_inner_repetitions"}
 
     def __post_init__(self) -> None:
         """See `EncoderConfig`."""

@@ -37,7 +37,7 @@ def _lstms() -> Table:
 
 def _highways() -> Table:
     return {
-        f"bilm/encoder/highway_{{i}}/{gate}/{ours}": Row(f"CNN_high_{{i}}/{theirs}_{gate}")
+        f"bilm/encoder/highway_{{h}}/{gate}/{ours}": Row(f"CNN_high_{{h}}/{theirs}_{gate}")
         for gate in ("carry", "transform")
         for ours, theirs in {"kernel": "W", "bias": "b"}.items()
     }
@@ -59,8 +59,8 @@ BILM = Layout(
         **_highways(),
         # A table there lacks the first row, that of padding, and a convolution has one more axis.
         "bilm/encoder/embedding": Row("char_embed", without_rows(1)),
-        "bilm/encoder/kernel_{i}": Row("CNN/W_cnn_{i}", ONE_AXIS_MORE),
-        "bilm/encoder/bias_{i}": Row("CNN/b_cnn_{i}"),
+        "bilm/encoder/kernel_{k}": Row("CNN/W_cnn_{k}", ONE_AXIS_MORE),
+        "bilm/encoder/bias_{k}": Row("CNN/b_cnn_{k}"),
         "bilm/encoder/projection/kernel": Row("CNN_proj/W_proj"),
         "bilm/encoder/projection/bias": Row("CNN_proj/b_proj"),
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmzoo.families.encoder_config import is_integer, require, require_positive
+from lmzoo.families.encoder_config import MOST_LAYERS, is_integer, require, require_positive
 from lmzoo.layers.scalar_mix import EPSILON
 
 MARKER_LENGTH = 3  # characters of a sentence marker, a word of one symbol
@@ -44,7 +44,7 @@ class ElmoConfig:
             ValueError: naming the field, its value and what is allowed.
         """
         require_positive(self, "lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters")
-        require(is_integer(self.num_highway, 0), "num_highway", "an integer of at least 0", self.num_highway)
+        require(is_integer(self.num_highway, 0, MOST_LAYERS), "num_highway", "an integer in 0..1000", self.num_highway)
         self._check_filters()
         require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
         for name in ("cell_clip", "projection_clip"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from lmzoo.tasks.base.examples import (
     Texts,
     TrainingData,
     Weights,
-    as_array,
+    as_weights,
 )
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.tensor_types import Tensors
@@ -56,7 +57,7 @@ def make_batches(
     if not is_raw(x):
         check_features(task, x)
         y = task.encode_labels(y)
-        return x, y, _weights_of(task, sample_weight, y)
+        return _with_checked_weights(x), y, _weights_of(task, sample_weight, y)
     examples = task.encode_examples(x, y, sample_weight)
     lengths = examples.encoded.lengths
     return (
@@ -77,11 +78,11 @@ def _weights_of(task: EncodingTask, sample_weight: Weights | None, y: Any) -> Te
     """Weights of token features as arrays like `y`; the weight of a sequence counts for each of its tokens.
 
     Raises:
-        ValueError: for weights of another shape.
+        ValueError: for weights of another shape, or that are NaN, infinite or negative.
     """
     if isinstance(sample_weight, dict):  # of several outputs
-        return keras.tree.map_structure(as_array, sample_weight)
-    weights = as_array(sample_weight)
+        return keras.tree.map_structure(as_weights, sample_weight)
+    weights = as_weights(sample_weight)
     if weights is None or y is None or not task.labels_words:
         return weights
     if weights.shape not in (y.shape, y.shape[:1]):
@@ -116,6 +117,42 @@ def check_features(task: EncodingTask, x: Any) -> None:
         )
     if isinstance(x, (set, frozenset)):
         raise TypeError("Expected a list of texts, got a set, which has no order.")
+
+
+@contextlib.contextmanager
+def errors_in(place: str) -> Iterator[None]:
+    """Says in the message of an error in the body of a `with` block which part of the data it is about."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError  # some subclasses take no message
+        raise kind(f"In {place}: {error}") from error
+
+
+def _check_components(dataset: Any) -> None:
+    spec = getattr(dataset, "element_spec", None)
+    if isinstance(spec, tuple) and len(spec) > 3:
+        raise ValueError(
+            f"Expected a dataset of inputs, (inputs, labels) or (inputs, labels, weights), got one of {len(spec)} "
+            "components: select what you need with `map`. Pairs of texts are one component, ((first, second), label)."
+        )
+
+
+def _with_checked_weights(x: Any) -> Any:
+    """Checks the weights in a `tf.data.Dataset` of token features while it streams; anything else stays as it is."""
+    _check_components(x)
+    if not (hasattr(x, "enumerate") and isinstance(x.element_spec, tuple) and len(x.element_spec) == 3):
+        return x
+    import tensorflow as tf
+
+    def check(index: tf.Tensor, element: tuple[Any, ...]) -> tuple[Any, ...]:
+        place = tf.strings.format("In batch {} of the dataset: weights must be finite and at least 0, got", index)
+        for weights in tf.nest.flatten(element[2]):
+            valid = tf.math.is_finite(tf.cast(weights, "float32")) & (weights >= 0)
+            tf.debugging.Assert(tf.reduce_all(valid), [place, weights])
+        return element
+
+    return x.enumerate().map(check)
 
 
 def _labelled_stream(task: EncodingTask, dataset: tf.data.Dataset, options: BatchOptions) -> tf.data.Dataset:
@@ -162,7 +199,7 @@ def stream_batches(
             x, y, weight, *_ = (*element, None, None) if isinstance(element, tuple) else (element, None, None)
             # If all rows of a ragged tensor have one length, numpy has a rectangle, as for a dense tensor.
             x, y = keras.tree.map_structure(as_list, x) if words else x, as_list(y) if ragged else y
-            with warning.only():
+            with warning.only(), errors_in(f"batch {index} of the dataset"):
                 examples = encode(x, y, weight)
             lengths = examples.encoded.lengths
             width = buckets[int(np.searchsorted(buckets, lengths.max()))]
@@ -174,7 +211,12 @@ def stream_batches(
 
 
 def batched(task: EncodingTask, dataset: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-    """A dataset of strings whose elements are batches; those of `batch_size` if they were single texts."""
+    """A dataset of strings whose elements are batches; those of `batch_size` if they were single texts.
+
+    Raises:
+        ValueError: if an element has more components than texts, labels and weights.
+    """
+    _check_components(dataset)
     return dataset if in_batches(dataset, task.labels_words) else dataset.ragged_batch(batch_size)
 
 

@@ -9,7 +9,17 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, FeatureArrays, Labels, Texts, Weights, as_array
+from lmzoo.tasks.base.examples import (
+    Batch,
+    EncodedInputs,
+    Examples,
+    FeatureArrays,
+    Labels,
+    Texts,
+    Weights,
+    as_array,
+    as_weights,
+)
 from lmzoo.tasks.base.input_kinds import check_preprocessor, split_segments
 from lmzoo.tensor_types import Features
 from lmzoo.text import Encoded, Preprocessor
@@ -78,7 +88,7 @@ class EncodingTask(keras.Model):
             ValueError: for labels that are missing, too few, or unknown to the model.
         """
         self.check_unlabelled(y)
-        examples = Examples(self.encode_inputs(x), self.encode_labels(y), as_array(sample_weight))
+        examples = Examples(self.encode_inputs(x), self.encode_labels(y), as_weights(sample_weight))
         self.check_counts(len(examples.encoded), examples.labels, examples.weights)
         return examples
 

@@ -94,3 +94,26 @@ class BatchOptions:
 def as_array(values: Any) -> np.ndarray | None:
     """`values` as a numpy array; None stays None."""
     return None if values is None else np.asarray(values)
+
+
+def as_weights(values: Any) -> np.ndarray | None:
+    """Weights of examples or tokens as a numpy array; None stays None.
+
+    Raises:
+        TypeError: if they are not numbers.
+        ValueError: naming the position of the first that is NaN, infinite or negative: it would ruin every weight of
+            the model.
+    """
+    weights = as_array(values)
+    if weights is None:
+        return None
+    if weights.dtype.kind in "OSTU":
+        raise TypeError(f"`sample_weight` must be numbers, got an array of {weights.dtype}.")
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        position = tuple(map(int, np.unravel_index(wrong[0], weights.shape)))
+        raise ValueError(
+            f"`sample_weight` is {weights[position]} at position {', '.join(map(str, position))}: weights must be "
+            "finite and at least 0. To leave an example out, weigh it with 0."
+        )
+    return weights

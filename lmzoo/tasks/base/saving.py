@@ -12,6 +12,7 @@ import keras
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
+from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_task
 from lmzoo.serving.export import export_task, text_signatures
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-class SavedTask(keras.Model):
+class SavedTask(ReportsNotFinite):
     """The part of `lmzoo.models.Task` that saves and loads: `.keras` files, presets and SavedModels."""
 
     backbone: Backbone
@@ -76,6 +77,7 @@ class SavedTask(keras.Model):
 
         Raises:
             ImportError: if a package that writes the format is not installed.
+            NotFiniteError: if weights are NaN or infinite.
             ValueError: if the task has no preprocessor or serves nothing, or the file's format cannot hold it.
         """
         export_task(self, path, verbose)

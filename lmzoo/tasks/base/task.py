@@ -11,8 +11,9 @@ import keras
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.head_kinds import HasHead
+from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
-from lmzoo.tasks.base.data_adapter import BATCH_SIZE, is_batched, make_batches, steps_in
+from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, is_batched, make_batches, steps_in
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, TrainingData, Weights
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
@@ -22,6 +23,7 @@ from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches, keras_input
 from lmzoo.training import ResumableCheckpoint
+from lmzoo.training.divergence import StopOnDivergence
 
 
 class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
@@ -124,10 +126,21 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
 
         Raises:
             TypeError: naming the position of an entry that is not text.
-            ValueError: for labels that the model does not have, before the first step.
+            ValueError: before the first step, for labels that the model does not have, weights that are NaN, infinite
+                or negative, and counts that are too small.
+            NotFiniteError: if training diverges; see `StopOnDivergence`.
         """
+        check_arguments(
+            batch_size=batch_size,
+            epochs=epochs,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            **kwargs,
+        )
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
+        if class_weight is not None:
+            class_weight = self.encode_class_weight(class_weight)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = self.split_validation(x, y, sample_weight, validation_split)
             validation_split = validation_split if validation_data is None else 0.0
@@ -140,8 +153,6 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             steps=steps_per_epoch,
             verbose=verbose != 0,
         )
-        if class_weight is not None:
-            class_weight = self.encode_class_weight(class_weight)
         if validation_data is not None:
             validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
         x, y, sample_weight = self.batches(x, y, sample_weight, options)
@@ -167,6 +178,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
         if not resumed:
             self.start_schedule(steps, epochs, done, callbacks)
+        if not any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in callbacks):
+            callbacks.insert(0, StopOnDivergence())  # before those that save
         with contextlib.nullcontext() if checkpoint is None else checkpoint.listening():
             return super().fit(
                 x=keras_input(x, start),
@@ -193,11 +206,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         x, y, sample_weight = (data, None, None) if alone else (*data, None, None)[:3]
         order = "given" if kwargs.get("validation_steps") else "sorted"
         options = BatchOptions(batch_size, order, verbose=verbose != 0)
-        try:
+        with errors_in("`validation_data`"):
             x, y, sample_weight = self.batches(x, y, sample_weight, options)
-        except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError  # some subclasses take no message
-            raise kind(f"In `validation_data`: {error}") from error
         return keras_input(x), y, sample_weight
 
     # === Evaluate and predict ===
@@ -211,6 +221,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         **kwargs: Any,
     ) -> Any:
         """Loss and metrics; takes what `fit` takes. See `keras.Model.evaluate`."""
+        check_arguments(batch_size=batch_size, **kwargs)
         order = "given" if kwargs.get("steps") else "sorted"  # the first batches must not hold the shortest texts
         options = BatchOptions(batch_size, order, verbose=kwargs.get("verbose") != 0)
         x, y, sample_weight = self.batches(x, y, sample_weight, options)
@@ -226,6 +237,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             batch_size: int, 32 by default.
             **kwargs: of `keras.Model.predict`.
         """
+        check_arguments(batch_size=batch_size, **kwargs)
         self.compile_by_default()
         return predict(self, super().predict, x, batch_size, **kwargs)
 

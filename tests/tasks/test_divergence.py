@@ -1,0 +1,149 @@
+"""Training that diverges stops, and a diverged model is not saved, exported or loaded without a word."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.errors import NotFiniteError
+from lmzoo.models import Backbone, TextClassifier
+from lmzoo.training import ResumableCheckpoint
+
+
+class Ends(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.steps, self.ended = 0, False
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+
+    def on_train_end(self, logs=None):
+        self.ended = True
+
+
+def diverging(tiny, at=6):
+    """A classifier whose rate is far too high in step `at - 1`, so that the loss of step `at` is NaN."""
+    task = tiny.classifier()
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay([at - 3], [0.0, 1e30])
+    task.compile(keras.optimizers.SGD(rate))
+    return task
+
+
+def test_fit_stops_at_the_step_whose_loss_is_not_finite(tiny):
+    texts, labels = tiny.data(16)
+    ends = Ends()
+    with pytest.raises(NotFiniteError, match=r"the loss is nan in step 2 of epoch 2\. .*a lower learning rate"):
+        diverging(tiny).fit(texts, labels, batch_size=4, epochs=3, callbacks=[ends], verbose=0)
+    assert ends.steps == 5  # the sixth is not passed on
+    assert not ends.ended
+
+
+def test_fit_stops_without_other_callbacks(tiny):
+    texts, labels = tiny.data(16)
+    with pytest.raises(NotFiniteError, match="in step 2 of epoch 2"):
+        diverging(tiny).fit(texts, labels, batch_size=4, epochs=3, verbose=0)
+
+
+def test_keras_own_callback_stops_without_an_error(tiny):
+    texts, labels = tiny.data(16)
+    ends, task = Ends(), diverging(tiny)
+    stop = keras.callbacks.TerminateOnNaN()
+    history = task.fit(texts, labels, batch_size=4, epochs=3, callbacks=[stop, ends], verbose=0)
+    assert ends.ended
+    assert ends.steps == 6
+    assert np.isnan(history.history["loss"][-1])
+
+
+class Ruin(keras.callbacks.Callback):
+    """Makes a weight NaN after one of the steps, as an update does whose loss was still finite."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == self.step:
+            spoil(self.model.head.weights[0])
+
+
+@pytest.mark.parametrize("step", [4, 6])  # the last of an epoch, and one in the middle
+def test_a_ruined_state_is_not_saved(tiny, tmp_path, step):
+    texts, labels = tiny.data(16)
+
+    def fit(*callbacks):
+        checkpoint, task = ResumableCheckpoint(tmp_path, every=1), tiny.classifier(rate=1e-3)
+        task.fit(texts, labels, batch_size=4, epochs=3, callbacks=[*callbacks, checkpoint], verbose=0)
+
+    with pytest.raises(
+        NotFiniteError, match=r"Training diverged: '.*' is NaN or infinite in .* The state is not saved"
+    ):
+        fit(Ruin(step))
+    assert max(path.name for path in tmp_path.iterdir()) == f"step-{step - 1:012d}"
+    fit()  # goes on from there
+    assert max(path.name for path in tmp_path.iterdir()) == "step-000000000012"
+
+
+def spoil(weight, count=2):
+    values = np.array(keras.ops.convert_to_numpy(weight))
+    values.flat[:count] = np.nan
+    weight.assign(values)
+    return f"{weight.path}' is NaN or infinite in {count} of {values.size} values"
+
+
+@pytest.fixture(params=["backbone", "head"])
+def spoiled(request, tiny):
+    """A classifier with NaN in one weight, and the message that names it."""
+    task = tiny.classifier(labels=["bad", "good"])
+    return task, spoil((task.backbone if request.param == "backbone" else task.head).weights[-1])
+
+
+def warned(message, call):
+    with pytest.warns(UserWarning, match=message) as caught:
+        result = call()
+    assert sum("NaN or infinite" in str(w.message) for w in caught) == 1
+    return result
+
+
+def test_saving_and_loading_name_the_weight(spoiled, tmp_path):
+    task, message = spoiled
+    file, preset, weights = tmp_path / "task.keras", tmp_path / "preset", tmp_path / "task.weights.h5"
+    warned(f"saved: .*{message}", lambda: task.save(file))
+    warned(f"saved: .*{message}", lambda: task.save_to_preset(preset))
+    warned(f"saved: .*{message}", lambda: task.save_weights(weights))
+    loaded = warned(f"loaded: .*{message}", lambda: keras.saving.load_model(file))
+    warned(message, lambda: TextClassifier.from_preset(preset))
+    warned(f"loaded: .*{message}", lambda: task.load_weights(weights))
+    assert loaded.classify(["good"])[0]["label"] in ("bad", "good")
+
+
+def test_other_formats_name_the_tensor(spoiled, tmp_path):
+    task, message = spoiled
+    numbers = message.partition("'")[2]
+    warned(f"saved: .*{numbers}", lambda: lmzoo.save_checkpoint(task, tmp_path, to="hf"))
+    warned(numbers, lambda: TextClassifier.from_preset(tmp_path))
+
+
+def test_backbones_are_checked_too(tiny, tmp_path):
+    backbone = tiny.backbone()
+    message = spoil(backbone.weights[3])
+    warned(message, lambda: backbone.save(tmp_path / "backbone.keras"))
+    warned(message, lambda: backbone.save_to_preset(tmp_path / "preset"))
+    warned(message, lambda: keras.saving.load_model(tmp_path / "backbone.keras"))
+    warned(message, lambda: Backbone.from_preset(tmp_path / "preset"))
+
+
+def test_a_diverged_model_is_not_exported(spoiled, tmp_path):
+    task, message = spoiled
+    for path in (tmp_path / "1", tmp_path / "task.onnx"):
+        with pytest.raises(NotFiniteError, match=f"This TextClassifier cannot be exported: '.*{message}"):
+            task.export(path)
+        assert not path.exists()
+
+
+def test_whole_models_are_saved_and_loaded_in_silence(tiny, tmp_path):
+    task = tiny.classifier()
+    task.save(tmp_path / "task.keras")
+    keras.saving.load_model(tmp_path / "task.keras")
