@@ -12,9 +12,10 @@ import numpy as np
 from keras import ops
 
 from lmzoo.checkpoints.bilm import load_bilm
+from lmzoo.families.input_checks import check_like, known_values
 from lmzoo.layers import Dropout, ScalarMix
 from lmzoo.models import ElmoBackbone
-from lmzoo.tensor_types import Shape, Tensor
+from lmzoo.tensor_types import Features, Shape, Tensor
 from lmzoo.text import batch_to_ids
 
 __all__ = ["Elmo", "batch_to_ids"]
@@ -43,18 +44,20 @@ class Elmo(keras.layers.Layer):
         do_layer_norm: whether to normalise layers before they are mixed; see `lmzoo.layers.ScalarMix`.
         dropout: float, dropout rate of each representation in training.
         vocab_to_cache: words whose vectors are computed once, in the constructor; the first one is padding. Pass the
-            ids of these words as `word_inputs`.
+            ids of these words as `word_inputs`. The characters of a word whose id is not one of these are used instead.
         keep_sentence_boundaries: whether the representations include the two boundary markers.
         scalar_mix_parameters: the scalars of all mixes before the softmax, which are then not trained.
         module: a backbone to use instead of the two files.
 
     Call arguments: `inputs`, int32 characters (B, T, 50) as `batch_to_ids` makes them, or with more axes before T;
-    `word_inputs`, int32 (B, T). Returns a dict: `elmo_representations`, a list of float (B, T, 2P), and `mask`, bool
-    (B, T).
+    `word_inputs`, int32 (B, T), the same axes without the last. Returns a dict: `elmo_representations`, a list of float
+    (B, T, 2P), and `mask`, bool (B, T).
 
     Raises:
         FileNotFoundError: if a file does not exist.
-        ValueError: if both or neither of the files and `module` are passed, or a file has the wrong format.
+        ValueError: if both or neither of the files and `module` are passed, or a file has the wrong format; in a call,
+            if `word_inputs` and `inputs` do not fit together, and outside of graphs, if an id is not in the cache and
+            its word has no characters. In graphs such a word is read as one without characters.
 
     Example:
 
@@ -114,7 +117,7 @@ class Elmo(keras.layers.Layer):
         vectors[0] = 0
         return vectors
 
-    def build(self, inputs_shape: Shape, word_inputs_shape: Shape | None = None) -> None:
+    def build(self, inputs_shape: Shape | None = None, word_inputs_shape: Shape | None = None) -> None:
         """Creates the scalars of the mixes."""
         layers = [(None, None, self.get_output_dim())] * (self.backbone.config.num_layers + 1)
         for mix in self.scalar_mixes:
@@ -131,9 +134,8 @@ class Elmo(keras.layers.Layer):
             ids = ops.reshape(ops.cast(inputs, "int32"), (-1, *ops.shape(inputs)[-2:]))  # (B, T, 50)
             features = {"character_ids": ids}
         else:
-            ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
-            vectors = ops.take(ops.convert_to_tensor(self._cache), ids, axis=0)  # (B, T, P)
-            features = {"word_vectors": vectors, "padding_mask": ids > 0}
+            assert self._cache is not None  # otherwise there are no `word_inputs` any more
+            features = self._word_features(self._cache, inputs, word_inputs)
         layers, mask, _ = self.backbone.marked_layers(features, training=training)  # each (B, T + 2, 2P)
         inside, shown = slice(None), mask
         if not self.keep_sentence_boundaries:
@@ -145,6 +147,35 @@ class Elmo(keras.layers.Layer):
             mixed = self.dropout(mixed, training=training)
             representations.append(ops.reshape(mixed, (*leading, *ops.shape(mixed)[1:])))
         return {"elmo_representations": representations, "mask": ops.reshape(shown, (*leading, ops.shape(shown)[1]))}
+
+    def _word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
+        """The backbone's inputs for the words of the cache, and from characters for those that are not in it."""
+        check_like("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
+        ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
+        characters = ops.reshape(ops.cast(inputs, "int32"), (-1, ops.shape(inputs)[-1]))  # (B T, 50)
+        cached = (ids >= 0) & (ids < len(cache))  # (B, T)
+        found = ops.take(ops.cast(cache, self.backbone.compute_dtype), ops.where(cached, ids, 0), axis=0)
+
+        def complete() -> Tensor:
+            encoded = ops.reshape(self.backbone.word_vectors(characters), ops.shape(found))
+            return ops.where(cached[:, :, None], found, encoded)  # (B, T, P)
+
+        # As in AllenNLP, the convolutions are computed only if a word needs them.
+        known = known_values(cached)
+        if known is None:
+            vectors = ops.cond(ops.all(cached), lambda: found, complete)
+        elif known.all():
+            vectors = found
+        else:
+            usable = cached | ops.reshape(ops.any(characters > 0, axis=-1), ops.shape(ids))
+            for sequence, position in np.argwhere(~ops.convert_to_numpy(usable))[:1]:
+                raise ValueError(
+                    f"`word_inputs` must be in 0..{len(cache) - 1}, the ids of `vocab_to_cache`, except for words with "
+                    f"characters in `inputs`, got {int(ids[sequence, position])} without characters in sequence "
+                    f"{sequence} at position {position}."
+                )
+            vectors = complete()
+        return {"word_vectors": vectors, "padding_mask": ids != 0}
 
     def compute_output_spec(
         self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False

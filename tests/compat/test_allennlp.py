@@ -75,6 +75,62 @@ def test_cached_words_equal_characters(backbone):
         elmo(backbone)(IDS, ids)
 
 
+WORDS = ["@@PADDING@@", "First", "sentence", "."]  # "Another" is not cached
+WORD_IDS = np.array([[1, 2, 3], [9, 3, 0], [0, 0, 0]], "int32")
+
+
+@pytest.fixture
+def counted(backbone, monkeypatch):
+    """An `Elmo` with cached words, and a list that grows by the shape of what its convolutions encode."""
+    layer, encoded = elmo(backbone, vocab_to_cache=WORDS), []
+    word_vectors = backbone.word_vectors
+    monkeypatch.setattr(backbone, "word_vectors", lambda ids: (encoded.append(ids.shape), word_vectors(ids))[1])
+    return layer, encoded
+
+
+@pytest.mark.parametrize("unknown", [4, 9, 2**31 - 1, -1, -(2**31)])
+def test_words_that_are_not_cached_are_read_from_their_characters(backbone, counted, unknown):
+    layer, encoded = counted
+    (expected,), mask = representations(elmo(backbone), IDS)
+    ids = np.where(WORD_IDS == 9, unknown, WORD_IDS)
+    (found,), found_mask = representations(layer, IDS, ids)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_array_equal(found_mask, mask)
+    assert len(encoded) == 1
+    (nested,), _ = representations(layer, IDS[None], ids[None])
+    np.testing.assert_allclose(nested[0], expected, atol=1e-6)
+    representations(layer, IDS, np.where(WORD_IDS == 9, 1, WORD_IDS))
+    assert len(encoded) == 2  # not for words that are all cached
+
+
+def test_words_that_are_not_cached_in_a_graph(backbone):
+    (expected,), _ = representations(elmo(backbone), IDS)
+    layer = elmo(backbone, vocab_to_cache=WORDS)
+    inputs = keras.Input((None, 50), dtype="int32"), keras.Input((None,), dtype="int32")
+    model = keras.Model(inputs, layer(*inputs)["elmo_representations"][0])
+    np.testing.assert_allclose(model.predict((IDS, WORD_IDS), verbose=0), expected, atol=1e-6)
+    # Where nothing can be raised, a word without characters gets no other word's vector, and neighbours keep theirs.
+    blank = np.where((WORD_IDS == 9)[:, :, None], 0, IDS)
+    nothing = model.predict((blank, WORD_IDS), verbose=0)
+    assert np.isfinite(nothing).all()
+    np.testing.assert_allclose(nothing[[0, 2]], expected[[0, 2]], atol=1e-6)
+    others = [model.predict((IDS, np.where(WORD_IDS == 9, i, WORD_IDS)), verbose=0)[1, 0] for i in (1, 2, 3, 9)]
+    assert all(np.abs(nothing[1, 0] - other).max() > 1e-3 for other in others)
+    assert np.abs(nothing[1, 1]).max() > 1e-3
+
+
+def test_words_that_are_neither_cached_nor_spelled(backbone):
+    layer = elmo(backbone, vocab_to_cache=WORDS)
+    for unknown in (9, -1):
+        ids = np.where(WORD_IDS == 9, unknown, WORD_IDS)
+        message = rf"must be in 0..3, .*got {unknown} without characters in sequence 1 at position 0"
+        with pytest.raises(ValueError, match=message):
+            layer(np.where((ids == unknown)[:, :, None], 0, IDS), ids)
+    for inputs in (None, IDS[:, :2], IDS[:1, :1]):
+        with pytest.raises(ValueError, match=r"`inputs` must have the shapes \(3, 3, None\), got"):
+            layer(inputs, WORD_IDS)
+
+
 def test_boundaries_and_leading_axes(backbone):
     (inside,), mask = representations(elmo(backbone), IDS)
     (whole,), marked = representations(elmo(backbone, keep_sentence_boundaries=True), IDS)
