@@ -190,7 +190,7 @@ def test_truncated(directory: Path, cls: type[Tokenizer]) -> None:
     message = {
         WORD: r"lacks the special tokens \[MASK\]",
         PAIR: "cannot be read as JSON",
-        SENTENCE: "not a whole Sentence",
+        SENTENCE: "not a complete SentencePiece model",
     }
     with pytest.raises(PresetError, match=f"{VOCABULARY[cls]}.*{message[cls]}"):
         read_tokenizer(directory, cls)
