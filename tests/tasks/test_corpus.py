@@ -52,7 +52,7 @@ def test_a_run_goes_on_with_its_own_rows_only(tiny, tmp_path, monkeypatch):
         dataclasses.replace(pairs, labels=1 - pairs.labels),
         dataclasses.replace(pairs, token_ids=np.where(pairs.token_ids > 7, pairs.token_ids - 1, pairs.token_ids)),
     ):
-        with pytest.raises(ValueError, match=r"holds a run with another content of the batches\. Give"):
+        with pytest.raises(ValueError, match=r"holds a run with another content of the batches\. Choose"):
             run(others, tmp_path / "new", 2)
     identity = LengthBatches.identity
     before = ("texts", "batch size", "order", "seed")

@@ -217,7 +217,7 @@ def test_an_example_is_not_split_between_training_and_validation(task, monkeypat
     monkeypatch.setattr(QuestionAnswerer, "encode_examples", encode_examples)
     pairs, golds = [PAIRS[1], PAIRS[0], PAIRS[0]], [GOLDS[1], GOLDS[0], GOLDS[0]]  # of one, three and three windows
     task.fit(pairs, golds, validation_split=0.3, verbose=0)
-    train, held = seen[1:3]
+    held, train = seen[1:3]  # what is held out is checked first
     assert train.examples.tolist() == [0, 1, 1, 1]
     assert held.examples.tolist() == [2, 2, 2]
     with pytest.raises(ValueError, match="leaves no examples"):
