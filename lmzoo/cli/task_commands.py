@@ -349,14 +349,14 @@ def _task_class(kind: Kind, arguments: Iterable[str]) -> Any:
 
 def load_task(source: str) -> tuple[Kind, Task]:
     """Loads a task from a .keras file, a preset or a checkpoint; returns its kind, too."""
-    import keras
+    from lmzoo.tasks.base.saving import load_keras_file
 
     path = Path(source)
     if path.suffix == ".keras" or path.is_file():
         if not path.is_file():
             raise FileNotFoundError(f"There is no file {path}.")
         try:
-            task = keras.saving.load_model(path)
+            task = load_keras_file(path)
         except Exception as error:  # Keras' own differ in type and length
             reason = str(error).strip().split("\n")[0]
             raise ValueError(f"{path} cannot be loaded: {reason}") from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -20,15 +21,15 @@ _MOST_MEMBERS = 1000
 _LONGEST_HEADER = 1 << 20
 _BLOCK = 1 << 16
 
-# Path, size in bytes, and content, which is None for a directory.
-_Member = tuple[str, int, IO[bytes] | None]
+# Path, size in bytes, and what opens the content, which is None for a directory.
+_Member = tuple[str, int, Callable[[], IO[bytes]] | None]
 
 
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks an archive into an empty directory; after an error, some of its files may be there.
 
     Args:
-        archive: a file whose name ends in .zip, .tar.gz or .tgz.
+        archive: a file whose name ends in .tar.gz or .tgz, or otherwise a zip file, such as a .keras file.
         folder: the directory.
 
     Raises:
@@ -37,9 +38,9 @@ def unpack(archive: Path, folder: Path) -> None:
         OSError: if the files cannot be written.
     """
     room = _RATIO * archive.stat().st_size + _ALLOWANCE
-    members = _zip_members(archive) if archive.suffix == ".zip" else _tar_members(archive)
+    members = _tar_members(archive) if archive.suffix in (".gz", ".tgz") else _zip_members(archive)
     try:
-        for count, (name, size, content) in enumerate(members):
+        for count, (name, size, open_content) in enumerate(members):
             room -= size
             if size < 0 or room < 0 or count == _MOST_MEMBERS:
                 raise ValueError(
@@ -50,19 +51,21 @@ def unpack(archive: Path, folder: Path) -> None:
             if path.is_absolute() or ".." in path.parts or set(name) & set("\\:\0"):
                 raise ValueError(f"{archive.name} contains {name!r}: only relative paths inside it are unpacked.")
             target = folder / path
-            if content is None:
+            if open_content is None:
                 target.mkdir(parents=True, exist_ok=True)
                 continue
             if target.exists():
                 raise ValueError(f"{archive.name} contains {name!r} twice.")
             target.parent.mkdir(parents=True, exist_ok=True)
-            with content, target.open("wb") as file:
+            with open_content() as content, target.open("wb") as file:
                 shutil.copyfileobj(content, file, _BLOCK)
     except (EOFError, RuntimeError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{archive.name} is damaged or not an archive ({error}).") from error
+    finally:
+        members.close()
 
 
-def _zip_members(path: Path) -> Iterator[_Member]:
+def _zip_members(path: Path) -> Generator[_Member, None, None]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
@@ -70,20 +73,27 @@ def _zip_members(path: Path) -> Iterator[_Member]:
                 raise ValueError(f"{path.name} contains {info.filename!r}, a link or device: only files are allowed.")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{path.name} compresses {info.filename!r} with a method that is not supported.")
-            yield info.filename, info.file_size, None if info.is_dir() else archive.open(info)
+            yield info.filename, info.file_size, None if info.is_dir() else functools.partial(archive.open, info)
 
 
-def _tar_members(path: Path) -> Iterator[_Member]:
+def _tar_members(path: Path) -> Generator[_Member, None, None]:
     with _Metered(path) as file:
         with tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
                 if not (member.isreg() or member.isdir()):
                     raise ValueError(f"{path.name} contains {member.name!r}, a link or device: only files are allowed.")
                 file.room = member.size + _LONGEST_HEADER
-                yield member.name, member.size, archive.extractfile(member)
+                content = None if member.isdir() else functools.partial(_content, archive, member)
+                yield member.name, member.size, content
                 file.room = _LONGEST_HEADER
         while file.read(_BLOCK):  # up to the end, where the checksum is
             pass
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    content = archive.extractfile(member)
+    assert content is not None  # as for directories
+    return content
 
 
 class _Metered(gzip.GzipFile):

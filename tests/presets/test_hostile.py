@@ -7,8 +7,10 @@ import copy
 import json
 import marshal
 import shutil
+import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.cli.task_commands import load_task
 from lmzoo.family import families
-from lmzoo.models import TextClassifier
+from lmzoo.models import Task, TextClassifier
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 
@@ -128,6 +131,7 @@ def test_code_in_a_keras_file(place, made, mark, tmp_path):
         config = replaced(json.loads(members["config.json"]), PLACES[place], attack)
         write(tmp_path / "it.keras", {**members, "config.json": json.dumps(config).encode()})
         assert refused(lambda: keras.saving.load_model(tmp_path / "it.keras"), mark)
+        assert refused(lambda: Task.load(tmp_path / "it.keras"), mark)
 
 
 def test_the_attacks_would_work(mark):
@@ -147,6 +151,73 @@ def test_members_outside_of_a_keras_file(name, made, mark, tmp_path):
     assert isinstance(model, TextClassifier)
     assert [path for path in tmp_path.rglob("*") if path.name == "RAN"] == []
     assert not (tmp_path.parent / "RAN").exists()
+    assert "only relative paths inside it" in refused(lambda: Task.load(tmp_path / "in/it.keras"), mark)
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    """An empty folder that serves as the system's temporary directory."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("member", ["config.json", "model.weights.h5", "assets/preprocessor/vocabulary.txt", "extra"])
+def test_a_bomb_in_a_keras_file(member, made, mark, tmp_path, temporary):
+    """Keras itself reads the first two into memory, unless they are larger than 4 GiB."""
+    with zipfile.ZipFile(tmp_path / "it.keras", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        for name, content in members_of(made).items():
+            if name != member:
+                file.writestr(name, content)
+        with file.open(member, "w") as opened:
+            for _ in range(70):
+                opened.write(bytes(1 << 20))
+    assert "unpacks to more than 10 times its size" in refused(lambda: Task.load(tmp_path / "it.keras"), mark)
+    with pytest.raises(ValueError, match=r"cannot be loaded: it\.keras is refused: it unpacks to more than 10 times"):
+        load_task(str(tmp_path / "it.keras"))
+    assert list(temporary.iterdir()) == []
+
+
+def bad_checksum(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as file:
+        info = next(info for info in file.infolist() if info.filename.endswith("vocabulary.txt"))
+    data[info.header_offset + 30 + len(info.filename) + 7] ^= 1
+    path.write_bytes(data)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        with zipfile.ZipFile(path) as file:
+            kept = {other: file.read(other) for other in file.namelist() if other != name}
+        write(path, kept)
+
+    return change
+
+
+def other_weights(path: Path) -> None:
+    without("model.weights.h5")(path)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("model.weights.h5", b"\x89HDF")
+
+
+DAMAGES = {
+    "checksum": (bad_checksum, r"it.keras is damaged or not an archive \(Bad CRC-32"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-100]), "damaged or not an archive .File is not a zip"),
+    "no configuration": (without("config.json"), "it.keras is not a Keras model: it holds no config.json"),
+    "no weights": (without("model.weights.h5"), "weights in .*it.keras cannot be read: Expected a model.weights.h5"),
+    "other weights": (other_weights, "weights in .*it.keras cannot be read: .*signature"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_keras_file_leaves_no_folder(damage, made, tmp_path, temporary):
+    change, message = DAMAGES[damage]
+    change(Path(shutil.copy(made / "task.keras", tmp_path / "it.keras")))
+    with pytest.raises(ValueError, match=message):
+        Task.load(tmp_path / "it.keras")
+    assert list(temporary.iterdir()) == []
 
 
 def huge(file: h5py.File, name: str) -> None:
@@ -185,7 +256,8 @@ def test_weights_of_a_keras_file(attack, made, mark, tmp_path):
     with h5py.File(weights, "a") as file:
         WEIGHTS[attack](file, first_dataset(weights))
     write(tmp_path / "it.keras", {**members, "model.weights.h5": weights.read_bytes()})
-    assert "Not allowed" in refused(lambda: keras.saving.load_model(tmp_path / "it.keras"), mark)
+    for load in (keras.saving.load_model, Task.load):
+        assert "Not allowed" in refused(lambda load=load: load(tmp_path / "it.keras"), mark)
 
 
 @pytest.fixture

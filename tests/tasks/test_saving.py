@@ -7,11 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 import keras
 import numpy as np
 import pytest
+
+from lmzoo.models import MaskedLM, Task
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,22 @@ def test_reload_predicts_the_same_and_trains_on(trained, file, tmp_path, weights
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
     for a, b in zip(weights_of(loaded), weights_of(task), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_loading_with_limits_is_the_same(trained, file, tmp_path, monkeypatch):
+    task, texts, _ = trained
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    loaded = type(task).load(file)
+    assert type(loaded) is type(task)
+    assert loaded.classify(texts) == task.classify(texts)
+    for a, b in zip(loaded.optimizer.variables, task.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b))
+    assert not Task.load(str(file), compile=False).compiled
+    with pytest.raises(ValueError, match=r"task.keras holds a TextClassifier, not a MaskedLM\."):
+        MaskedLM.load(file)
+    assert list(folder.iterdir()) == []
 
 
 def test_the_file_holds_the_vocabulary(trained, file):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import keras
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.files.archives import unpack
 from lmzoo.files.atomic import atomic_file
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.presets.keras_preset import save_preset
@@ -55,6 +57,41 @@ class SavedTask(ReportsNotFinite):
         self._warn_of_merged_lora()
         with atomic_file(filepath) as temporary:
             super().save(temporary, **kwargs)
+
+    @classmethod
+    def load(cls, filepath: str | Path, compile: bool = True) -> Self:
+        """Reads a `.keras` file from a source that is not trusted.
+
+        `keras.saving.load_model` reads the same files, but it unpacks them itself, before lmzoo is called: it accepts a
+        small file that unpacks to gigabytes, and a load that fails can leave a folder in the temporary directory. Here
+        the limits are those of all archives, and no folder is left.
+
+        Args:
+            filepath: path of a `.keras` file that `save` wrote.
+            compile: whether to compile the task as it was when it was saved.
+
+        Returns:
+            The task.
+
+        Raises:
+            ValueError: if the file is damaged, holds another class than this one or unpacks to more than 64 MiB plus 10
+                times its size; or as for `keras.saving.load_model`.
+            OSError: if the file cannot be read or unpacked.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
+        classifier.save("reviews.keras")
+        again = lmzoo.models.Task.load("reviews.keras")
+        ```
+        """
+        model = load_keras_file(filepath, compile)
+        if not isinstance(model, cls):
+            raise ValueError(f"{os.fspath(filepath)} holds a {type(model).__name__}, not a {cls.__name__}.")
+        return model
 
     def export(self, path: str | Path, verbose: bool = True) -> None:
         """Writes a TensorFlow SavedModel that takes strings, for TensorFlow Serving.
@@ -190,3 +227,16 @@ class SavedTask(ReportsNotFinite):
                 "all of its weights are trained until `backbone.enable_lora` is called again.",
                 stacklevel=3,
             )
+
+
+def load_keras_file(filepath: str | Path, compile: bool = True) -> keras.Model:
+    """Any model in a `.keras` file; see `SavedTask.load`."""
+    path = Path(filepath)
+    with tempfile.TemporaryDirectory(prefix="lmzoo-") as folder:
+        unpack(path, Path(folder))
+        if not Path(folder, "config.json").is_file():
+            raise ValueError(f"{path} is not a Keras model: it holds no config.json.")
+        try:
+            return keras.saving.load_model(folder, compile=compile)
+        except UnboundLocalError as error:  # Keras closes weights that it could not open
+            raise ValueError(f"The weights in {path} cannot be read: {error.__context__}") from None

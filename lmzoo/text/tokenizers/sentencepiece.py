@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -11,7 +12,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.sentencepiece_text import Aligned, align, character_map, clean, every_character
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan, making_spans
 from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ class SentencePieceTokenizer(Tokenizer):
             result.append(ids)
         return result
 
+    @making_spans()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_with_offsets`.
 
@@ -189,34 +191,53 @@ class SentencePieceTokenizer(Tokenizer):
         tokenizer.tokenize_with_offsets(["Un café"])[0][1]  # TokenSpan(id=6, token='▁cafe', start=3, end=7)
         ```
         """
+        found, spans = self.tokenize_with_spans(texts)
+        starts, ends = map(iter, spans.T.tolist())
+        # `map` stops where the ids of a text end, before it takes an offset of the next one.
+        return [list(map(TokenSpan, ids, map(self._tokens.__getitem__, ids), starts, ends)) for ids in found]
+
+    def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
+        """See `Tokenizer.tokenize_with_spans`."""
         self._require_vocabulary()
-        return [list(self._spans(text)) for text in clean_texts(texts)]
+        found, spans = [], [np.zeros((0, 2), "int64")]
+        for text in clean_texts(texts):
+            ids: list[int] = []
+            begin = 0
+            for index, part in enumerate(self._special.split(text)):  # special tokens at the odd indices
+                if index % 2:
+                    ids.append(self._ids[part])
+                    spans.append(np.array([[begin, begin + len(part)]]))
+                elif part:
+                    more, places = self._plain_spans(align(part, self._characters, begin))
+                    ids += more
+                    spans.append(places)
+                begin += len(part)
+            found.append(ids)
+        return found, np.concatenate(spans)
 
-    def _spans(self, text: str) -> Iterator[TokenSpan]:
-        begin = 0
-        for index, part in enumerate(self._special.split(text)):
-            if index % 2:
-                yield TokenSpan(self._ids[part], part, begin, begin + len(part))
-            else:
-                yield from self._plain_spans(align(part, self._characters, begin))
-            begin += len(part)
-
-    def _plain_spans(self, aligned: Aligned) -> Iterator[TokenSpan]:
+    def _plain_spans(self, aligned: Aligned) -> tuple[list[int], np.ndarray]:
+        """The t ids of a text without special tokens, and int64 (t, 2), their spans."""
         ids = self._backend.encode(aligned.text, out_type=int)
         surfaces = self._backend.encode(aligned.text, out_type=str)
-        # The library also cleans text: character i of what it splits comes from `[origin[i], after[i])`.
-        origin = self._backend.normalize(aligned.text, with_offsets=True)[1]
-        after = origin[1:]
-        for i in reversed(range(len(after) - 1)):  # several may come from the same one
-            after[i] = after[i] if after[i] > origin[i] else after[i + 1]
-        at = 0
-        for id, surface in zip(ids, surfaces, strict=True):
-            for i, part in zip(self._splits.get(id, [id]), self._parts.get(id, [surface]), strict=True):
-                end = at + len(part)
-                begin = end - len(part.lstrip(SPACE))
-                start = aligned.starts[origin[begin]]
-                yield TokenSpan(i, self._tokens[i], start, aligned.ends[after[end - 1] - 1] if begin < end else start)
-                at = end
+        if not ids:
+            return [], np.zeros((0, 2), "int64")
+        if not self._splits.keys().isdisjoint(ids):
+            surfaces = [
+                part for i, surface in zip(ids, surfaces, strict=True) for part in self._parts.get(i, [surface])
+            ]
+            ids = [j for i in ids for j in self._splits.get(i, [i])]
+        # Token k is what the library splits from `begins[k]` to `ends[k]`, without the space that it begins with.
+        ends = np.fromiter(itertools.accumulate(map(len, surfaces)), "int64", len(ids))  # (t,)
+        visible = map(len, map(str.lstrip, surfaces, itertools.repeat(SPACE)))
+        begins = ends - np.fromiter(visible, "int64", len(ids))  # (t,)
+        # The library also cleans text: character i of what it splits comes from `origin[i]` and what follows, up to the
+        # next origin that is another one; several may come from the same one.
+        origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
+        after = np.minimum(origin.searchsorted(origin[ends - 1], side="right"), len(origin) - 1)  # (t,)
+        spans = np.empty((len(ids), 2), "int64")
+        spans[:, 0] = aligned.starts[origin[begins]]
+        spans[:, 1] = np.where(begins < ends, aligned.ends[origin[after] - 1], spans[:, 0])
+        return ids, spans
 
     # === Tokens to text ===
 

@@ -59,13 +59,13 @@ class Aligned(NamedTuple):
 
     Attributes:
         text: the cleaned text of c characters.
-        starts: c + 1 offsets: where the origin of each character starts, and the end of the original.
-        ends: c offsets: where the origin of each character ends.
+        starts: int64 (c + 1,), where the origin of each character starts, and the end of the original.
+        ends: int64 (c,), where the origin of each character ends.
     """
 
     text: str
-    starts: list[int]
-    ends: list[int]
+    starts: np.ndarray
+    ends: np.ndarray
 
 
 def clean(text: str, characters: CharacterMap) -> str:
@@ -92,15 +92,15 @@ def align(text: str, characters: CharacterMap, begin: int = 0) -> Aligned:
         characters: see `character_map`.
         begin: offset of the text's first character.
     """
-    after = [characters[ord(letter)] for letter in text]
+    after = list(map(characters.__getitem__, map(ord, text)))
     width = np.ones(len(text), "int64")  # characters of the original that `after[i]` replaces
     for match in _QUOTES.finditer(text):
         after[match.start() : match.end()] = '"', ""
         width[match.start()] = 2
-    source = np.repeat(np.arange(len(text)), [len(mapped) for mapped in after])  # (c,)
+    source = np.repeat(np.arange(len(text)), list(map(len, after)))  # (c,)
     codes = np.frombuffer("".join(after).encode("utf-32-le"), "<u4")  # (c,)
     space = codes == ord(" ")
     kept = ~space | ~np.concatenate([[True], space[:-1]])[: len(space)]
     source, cleaned = source[kept], codes[kept].tobytes().decode("utf-32-le").rstrip(" ")
     starts, ends = begin + source, begin + source + width[source]
-    return Aligned(cleaned, [*starts.tolist(), begin + len(text)], ends.tolist())
+    return Aligned(cleaned, np.concatenate([starts, [begin + len(text)]]), ends[: len(cleaned)])

@@ -11,7 +11,15 @@ import keras
 import numpy as np
 
 from lmzoo.tensor_types import Features, Tensor
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token, Tokenizer, TokenSpan, read_lines, write_lines
+from lmzoo.text.tokenizers.tokenizer import (
+    SpecialTokens,
+    Token,
+    Tokenizer,
+    TokenSpan,
+    making_spans,
+    read_lines,
+    write_lines,
+)
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.word_splitting import place_words, words_of
 
@@ -41,6 +49,7 @@ class WordLevelTokenizer(Tokenizer):
         cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
         return [list(map(id_of, words_of(text) if isinstance(text, str) else text)) for text in cleaned]
 
+    @making_spans()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:
         """Words of each text with the characters that they came from.
 
