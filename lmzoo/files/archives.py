@@ -9,7 +9,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -61,11 +61,9 @@ def unpack(archive: Path, folder: Path) -> None:
                 shutil.copyfileobj(content, file, _BLOCK)
     except (EOFError, RuntimeError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{archive.name} is damaged or not an archive ({error}).") from error
-    finally:
-        members.close()
 
 
-def _zip_members(path: Path) -> Generator[_Member, None, None]:
+def _zip_members(path: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
@@ -76,7 +74,7 @@ def _zip_members(path: Path) -> Generator[_Member, None, None]:
             yield info.filename, info.file_size, None if info.is_dir() else functools.partial(archive.open, info)
 
 
-def _tar_members(path: Path) -> Generator[_Member, None, None]:
+def _tar_members(path: Path) -> Iterator[_Member]:
     with _Metered(path) as file:
         with tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
