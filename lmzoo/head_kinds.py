@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import keras
 
-class HasHead:
+
+class HasHead(keras.Model):
     """A model with a backbone and a head; the base of `Task`, whose subclasses are registered by kind of head.
 
     Attributes:
@@ -13,16 +15,26 @@ class HasHead:
             default that of the base class or, if that names none, the name of the class and its module. An instance may
             set another.
         reads_heads: kinds of stored heads that hold the weights of this head, among others.
-        refuses_heads: kinds of stored heads that raise an error instead of being replaced by a new head: those that are
-            easily confused with this one, since other libraries have one class for both.
         pretrains: whether the head is only for pre-training, so that other tasks drop it without a warning.
+        labels: names of the classes, or None.
+        num_classes: number of classes; 0 for a task without classes.
+        multi_label: whether an example may have several classes.
+        uses_pooler: whether the loss reaches the backbone's pooler.
     """
 
     head_kind: str = ""
     reads_heads: ClassVar[tuple[str, ...]] = ()
-    refuses_heads: ClassVar[tuple[str, ...]] = ()
     pretrains: ClassVar[bool] = False
     _has_own_kind: ClassVar[bool] = False
+    labels: tuple[str, ...] | None = None
+    num_classes: int = 0
+    multi_label: bool = False
+    uses_pooler: bool = True
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes; without names, their numbers as strings."""
+        return list(self.labels or map(str, range(self.num_classes)))
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -48,7 +60,7 @@ def task_of(kind: str | None) -> type[HasHead] | None:
     return _TASKS.get(kind or "")
 
 
-def user_of(kind: str | None) -> type[HasHead] | None:
+def task_that_reads(kind: str | None) -> type[HasHead] | None:
     """The task that uses a stored head; for a pre-training head the task that reads a part of it, if there is one."""
     task = task_of(kind)
     readers = [other for other in _TASKS.values() if kind in other.reads_heads]

@@ -8,10 +8,10 @@ from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
+from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_arguments
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.errors import PresetError
-from lmzoo.family import families_with
+from lmzoo.family import Family
 from lmzoo.files.preset_files import read_json
 
 
@@ -22,16 +22,18 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
         PresetError: if an option is missing, or is unknown and might change the results; if a file is damaged.
     """
     options = dict(_flat(read_json(options_file.parent, options_file.name)))
-    family = families_with("bilm")[0]
-    kind = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens"
-    sizes = {}
-    if kind == "bilm_tokens":
+    format, sizes = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens", {}
+    if format == "bilm_tokens":
         weights = Hdf5File(weight_file)
         if "embedding" not in weights.names():
             raise PresetError(f"{weight_file} lacks 'embedding', and {options_file} describes no `char_cnn`.")
         sizes["vocabulary_size"] = weights.shape("embedding")[0] + 1  # one more row, for padding
-    arguments = read_arguments(family, kind, options, options_file, **sizes)
-    return Checkpoint(options_file.parent, kind, family, arguments, lambda: Hdf5File(weight_file))
+
+    def read(family: Family) -> Checkpoint:
+        arguments = read_arguments(family, format, options, options_file, **sizes)
+        return Checkpoint(options_file.parent, format, family, arguments, lambda: Hdf5File(weight_file))
+
+    return find_family(format, read)
 
 
 def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> keras.Model:

@@ -25,10 +25,10 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
     files = (("vocab.json", "merges.txt"), ("dict.txt", "encoder.json", "vocab.bpe"))
     written: ClassVar = {"vocabulary.json": "vocab.json"}
     model_type = "BPE"
-    only: ClassVar = {"add_prefix_space": (False,)}
+    allowed: ClassVar = {"add_prefix_space": (False,)}
     keras_hub = ConfigTable(
         keys={},
-        only={"add_prefix_space": (False,)},
+        allowed={"add_prefix_space": (False,)},
         ignored=KERAS_HUB_IGNORED,
         written={"vocabulary": None, "merges": None, "unsplittable_tokens": None},
     )

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
@@ -16,18 +16,20 @@ from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.tokenizer_config import longest_sequence
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer
 from lmzoo.errors import PresetError
-from lmzoo.family import Family
+from lmzoo.family import Family, families_with
 from lmzoo.head_kinds import HasHead, task_of
 from lmzoo.text import Preprocessor
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose format and family are known, and whose weights have not been read yet.
+    """A checkpoint whose format and family are known, as a `lmzoo.presets.source.Source`.
 
     Attributes:
         directory: where it is.
-        kind: "hf", "google", "fairseq", "keras_hub" or "bilm", a key of `Family.checkpoints`.
+        format: "hf", "google", "fairseq", "keras_hub" or "bilm", a key of `Family.checkpoints`.
         family: the record of its family.
         arguments: arguments of the family's configuration class.
         head: kind of the head that it holds, or None.
@@ -36,7 +38,7 @@ class Checkpoint:
     """
 
     directory: Path
-    kind: str
+    format: str
     family: Family
     arguments: Arguments
     open_tensors: Callable[[], TensorFile]
@@ -44,9 +46,9 @@ class Checkpoint:
     head_arguments: Arguments = field(default_factory=dict)
 
     @property
-    def format(self) -> Layout:
+    def layout(self) -> Layout:
         """How the format stores the family's models."""
-        return self.family.checkpoints[self.kind]
+        return self.family.checkpoints[self.format]
 
     @property
     def backbone_class(self) -> type[keras.Model]:
@@ -54,25 +56,17 @@ class Checkpoint:
         return self.family.backbone
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
-        """Builds the backbone, with random weights.
-
-        Args:
-            overrides: constructor arguments that replace those of the checkpoint.
-            load_weights: whether its weights will be loaded. Then the files must be able to hold a model of its size.
-
-        Raises:
-            PresetError: if they cannot.
-        """
+        """See `Source.build`. If weights will be loaded, the files must be able to hold a model of its size."""
         if load_weights:
             try:
-                check_sizes(self.format, self.open_tensors(), self.backbone_class.config_class(**self.arguments))
+                check_sizes(self.layout, self.open_tensors(), self.backbone_class.config_class(**self.arguments))
             except PresetError as error:
-                raise PresetError(self.format.config.with_stored_keys(str(error))) from None
+                raise PresetError(self.layout.config.with_stored_keys(str(error))) from None
         return self.family.backbone(**{**self.arguments, **overrides})
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
-        """Arguments of a task's constructor, if its head is stored; None if not."""
-        kind, heads = cls.head_kind, self.format.heads
+        """See `Source.head_of`."""
+        kind, heads = cls.head_kind, self.layout.heads
         if self.head is None or kind not in heads:
             return None
         known = task_of(self.head)
@@ -80,15 +74,11 @@ class Checkpoint:
         if not held and (self.head in cls.reads_heads or (known is not None and kind in known.reads_heads)):
             # One head is a part of the other. The names of its tensors show whether the file holds this one, too.
             wanted, there = ({row.name for row in heads.get(head, {}).values()} for head in (kind, self.head))
-            held = canonical_names(self.format, self.open_tensors()).keys() >= wanted - there
+            held = canonical_names(self.layout, self.open_tensors()).keys() >= wanted - there
         return dict(self.head_arguments) if held else None
 
     def preprocessor(self) -> Preprocessor:
-        """Reads the tokenizer and the packing rule.
-
-        Raises:
-            PresetError: if the tokenizer files are missing, or ask for what our tokenizers do not support.
-        """
+        """See `Source.preprocessor`."""
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
         family = self.family
         tokenizer = read_tokenizer(self.directory, family.tokenizer, size, characters, family.special_tokens)
@@ -104,7 +94,8 @@ class Checkpoint:
         Raises:
             PresetError: naming the first tensor that is missing, left over, or of another shape.
         """
-        return plan(self.format, self.open_tensors(), weights_of(model), getattr(model, "head_kind", None))
+        head = model.head_kind if isinstance(model, HasHead) else None
+        return plan(self.layout, self.open_tensors(), weights_of(model), head)
 
     def load(self, model: keras.Model) -> Plan:
         """Assigns the weights; arguments and errors are those of `plan`, which is also returned."""
@@ -115,7 +106,7 @@ class Checkpoint:
                 deviation = getattr(model, "backbone", model).config.initializer_range
                 draw = keras.initializers.TruncatedNormal(stddev=deviation)
                 weights[path].assign(draw(weights[path].shape))
-        if done.missing and getattr(model, "uses_pooler", True):
+        if done.missing and not (isinstance(model, HasHead) and not model.uses_pooler):
             warnings.warn(
                 f"{self.directory} holds no {done.missing[0].split('/')[0]}: it starts with random weights, so "
                 "`pooled_output` is meaningless before training.",
@@ -123,13 +114,48 @@ class Checkpoint:
             )
         return done
 
+    def report(self, model: keras.Model) -> dict[str, str]:
+        """See `Source.report`. Names, shapes and dtypes of the tensors are checked, but no values are read."""
+        done = self.plan(model)
+        own = {id(weight) for weight in getattr(model, "backbone", model).weights}
+        of_backbone = sum(id(weights[0]) in own for weights, *_ in done.assignments)
+        of_head = len(done.assignments) - of_backbone
+        files = sorted({done.tensors.file_of(name).name for _, name, _ in done.assignments})
+        tensors = f"{of_backbone} of the backbone, {of_head} of the head, in {_first(files)}"
+        found = {"format": self.layout.name, "tensors": tensors}
+        if done.missing:
+            found["not there"] = f"{', '.join(done.missing)}: random at first"
+        for reason in sorted(set(done.left_out.values())):
+            names = [name for name, why in done.left_out.items() if why == reason]
+            found[f"not read: {reason}"] = f"{len(names)}: {_first(names)}"
+        return found
 
-def read_arguments(family: Family, kind: str, stored: Mapping[str, object], file: Path, **others: Any) -> Arguments:
+
+def _first(names: list[str]) -> str:
+    return names[0] + (", …" if len(names) > 1 else "")
+
+
+def find_family(format: str, read: Callable[[Family], T]) -> T:
+    """What a function reads for the first family with checkpoints in a format whose configuration fits.
+
+    Raises:
+        PresetError: that of the first family, if it fits none.
+    """
+    errors = []
+    for family in families_with(format):
+        try:
+            return read(family)
+        except PresetError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def read_arguments(family: Family, format: str, stored: Mapping[str, object], file: Path, **others: Any) -> Arguments:
     """Reads the arguments of a family's configuration class from a file's content.
 
     Args:
         family: the record of the family.
-        kind: the format, a key of `Family.checkpoints`.
+        format: a key of `Family.checkpoints`.
         stored: the file's content.
         file: its path.
         **others: arguments that other files give.
@@ -137,7 +163,7 @@ def read_arguments(family: Family, kind: str, stored: Mapping[str, object], file
     Raises:
         PresetError: naming the file, and the key whose value the family does not allow.
     """
-    table = family.checkpoints[kind].config
+    table = family.checkpoints[format].config
     arguments = {**table.read(stored, file), **others}
     try:
         family.backbone.config_class(**arguments)

@@ -29,9 +29,9 @@ class ConfigTable:
         training: the file's key -> our argument that is used in its place. It matters only in training, so a
             difference between the two values is a warning.
         constants: our argument -> its value in every file of the format, if it is not our default.
-        only: the file's key -> the values that it may have, since our models support no others.
+        allowed: the file's key -> the values that it may have, since our models support no others.
         ignored: keys that do not change what the model computes.
-        untold: our arguments that the file need not contain: the weights give them, or predictions do not depend on
+        omitted: our arguments that the file need not contain: the weights give them, or predictions do not depend on
             them.
         written: keys to write in addition to `keys`, with their values.
     """
@@ -42,9 +42,9 @@ class ConfigTable:
     shifts: Mapping[str, int] = field(default_factory=dict)
     training: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, object] = field(default_factory=dict)
-    only: Mapping[str, Collection[object]] = field(default_factory=dict)
+    allowed: Mapping[str, Collection[object]] = field(default_factory=dict)
     ignored: Collection[str] = ()
-    untold: Collection[str] = ()
+    omitted: Collection[str] = ()
     written: Mapping[str, object] = field(default_factory=dict)
 
     def read(self, stored: Mapping[str, object], file: Path | str) -> Arguments:
@@ -57,14 +57,14 @@ class ConfigTable:
         Raises:
             PresetError: naming the key that is missing, unknown, or has a value that our models do not support.
         """
-        if unknown := sorted(stored.keys() - {*self.keys, *self.only, *self.training, *self.ignored, *self.written}):
+        if unknown := sorted(stored.keys() - {*self.keys, *self.allowed, *self.training, *self.ignored, *self.written}):
             raise PresetError(
                 f"{file}: the key {unknown[0]!r} (value {stored[unknown[0]]!r:.60}) is unknown. It might change what "
                 "the model computes, so nothing is loaded."
             )
-        for key, allowed in self.only.items():
-            if key in stored and stored[key] not in allowed:
-                expected = " or ".join(map(repr, allowed))
+        for key, values in self.allowed.items():
+            if key in stored and stored[key] not in values:
+                expected = " or ".join(map(repr, values))
                 raise PresetError(f"{file}: `{key}` must be {expected}, got {stored[key]!r:.60}.")
         config: Arguments = dict(self.constants)
         for key, argument in self.keys.items():

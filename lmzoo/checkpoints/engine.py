@@ -199,22 +199,22 @@ def weights_of(model: keras.Model) -> dict[str, keras.Variable]:
     return {weight.path: weight for weight in model.weights}
 
 
-def check_sizes(format: Layout, tensors: TensorFile, config: Any) -> None:
+def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
     """Checks, before a model is built, that a configuration does not make it far larger than what a file holds.
 
     Up to twice the size is left to `plan`, which names the tensor that is missing or has another shape.
 
     Args:
-        format: the family's layout.
+        layout: the family's.
         tensors: the file.
         config: an instance of the family's configuration class.
 
     Raises:
         PresetError: naming the argument that is too large.
     """
-    names = canonical_names(format, tensors)
+    names = canonical_names(layout, tensors)
     found: dict[str, set[str]] = {}
-    for pattern in map(_pattern, {row.name for row in format.backbone.values()}):
+    for pattern in map(_pattern, {row.name for row in layout.backbone.values()}):
         for letter in pattern.groupindex:
             found.setdefault(letter, set()).update(m[letter] for name in names if (m := pattern.fullmatch(name)))
     limits = {
@@ -232,11 +232,11 @@ def check_sizes(format: Layout, tensors: TensorFile, config: Any) -> None:
             )
 
 
-def plan(format: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:
+def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:
     """Finds the tensor of every weight, and the reason to ignore every other tensor.
 
     Args:
-        format: the family's layout.
+        layout: the family's.
         tensors: the file.
         weights: path -> variable, the backbone's and, if `head` is given, the head's.
         head: kind of the head to load, or None for a backbone alone.
@@ -244,29 +244,29 @@ def plan(format: Layout, tensors: TensorFile, weights: Weights, head: str | None
     Raises:
         PresetError: naming the file and the first tensor that is missing, left over, or of another shape or dtype.
     """
-    rows = _rows(format, weights, head)
-    found = canonical_names(format, tensors)
+    rows = _rows(layout, weights, head)
+    found = canonical_names(layout, tensors)
     missing = [path for path, row in rows.items() if row.name not in found]
     for path in missing:
-        group = next((prefix for prefix in format.optional if path.startswith(prefix)), None)
+        group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
         if group is None or any(other.startswith(group) for other in rows.keys() - set(missing)):
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
     names = {row.name: found[row.name] for row in rows.values() if row.name in found}  # in the table -> in the file
     assignments = []
-    for name, paths in _sharing(format, rows).items():
+    for name, paths in _sharing(layout, rows).items():
         if name in names:
             held, transform = [weights[path] for path in paths], rows[paths[0]].transform
             _check(tensors, names[name], transform.shape(_joined_shape(held)), " and ".join(paths))
             assignments.append((held, names[name], transform))
     copies, left_out = [], {}
     for canonical, name in found.items():
-        original = format.copies.get(canonical)
+        original = layout.copies.get(canonical)
         if canonical in names:
             continue
         if original in names:
             _check(tensors, name, tensors.shape(names[original]), f"a copy of {original}")
             copies.append((name, names[original]))
-        elif reason := _reason(format, canonical, head):
+        elif reason := _reason(layout, canonical, head):
             left_out[name] = reason
         else:
             raise PresetError(
@@ -276,16 +276,16 @@ def plan(format: Layout, tensors: TensorFile, weights: Weights, head: str | None
     return Plan(tensors, assignments, copies, left_out, missing)
 
 
-def tensors_of(format: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
+def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
     """The tensors to write into a file for some weights: pairs of a name and an array.
 
     Args:
-        format: the family's layout.
+        layout: the family's.
         weights: path -> variable.
         head: kind of the head whose weights are among them, or None.
     """
-    rows, problem = _rows(format, weights, head), None
-    for name, paths in _sharing(format, rows).items():
+    rows, problem = _rows(layout, weights, head), None
+    for name, paths in _sharing(layout, rows).items():
         arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]
         array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
         problem = problem or not_finite(name, array)
@@ -293,27 +293,27 @@ def tensors_of(format: Layout, weights: Weights, head: str | None = None) -> Ite
     warn_of_not_finite("The model that is saved", problem)
 
 
-def _rows(format: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:
+def _rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:
     """The row of each weight that files hold, the numbers in its name filled in.
 
     Raises:
         PresetError: if the format has no place for a weight.
     """
-    table = {**format.backbone, **(format.heads[head] if head else {})}
+    table = {**layout.backbone, **(layout.heads[head] if head else {})}
     rows = {}
     for path in paths:
-        if path.startswith(format.absent):
+        if path.startswith(layout.absent):
             continue
         for template, row in table.items():
             if match := _pattern(template).fullmatch(path):
                 rows[path] = replace(row, name=row.name.format(**match.groupdict()))
                 break
         else:
-            raise PresetError(f"The format {format.name!r} has no place for the weight {path!r}.")
+            raise PresetError(f"The format {layout.name!r} has no place for the weight {path!r}.")
     return rows
 
 
-def _sharing(format: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
+def _sharing(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
     """The paths of the weights that each tensor holds, in the order of its parts.
 
     Raises:
@@ -326,7 +326,7 @@ def _sharing(format: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
         paths.sort(key=lambda path: rows[path].part or 0)
         parts, layouts = [rows[path].part for path in paths], {rows[path].transform for path in paths}
         if parts not in ([None], list(range(len(paths)))) or len(layouts) > 1:
-            raise PresetError(f"The format {format.name!r} does not say which part of {name!r} is {', '.join(paths)}.")
+            raise PresetError(f"The format {layout.name!r} does not say which part of {name!r} is {', '.join(paths)}.")
     return found
 
 
@@ -342,7 +342,7 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
-def canonical_names(format: Layout, tensors: TensorFile) -> dict[str, str]:
+def canonical_names(layout: Layout, tensors: TensorFile) -> dict[str, str]:
     """The names of tensors as the table spells them -> as the file spells them.
 
     Raises:
@@ -351,7 +351,7 @@ def canonical_names(format: Layout, tensors: TensorFile) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in tensors.names():
         canonical = name
-        for pattern, replacement in format.aliases.items():
+        for pattern, replacement in layout.aliases.items():
             canonical = re.sub(pattern, replacement, canonical)
         if canonical in found:
             raise PresetError(f"{tensors.path} holds the same tensor twice: {found[canonical]!r} and {name!r}.")
@@ -368,11 +368,11 @@ def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
         raise PresetError(f"{tensors.file_of(name)}: {name!r} holds {tensors.dtype(name)}, expected floats.")
 
 
-def _reason(format: Layout, canonical: str, head: str | None) -> str | None:
+def _reason(layout: Layout, canonical: str, head: str | None) -> str | None:
     """Why a tensor may be ignored; None if it may not."""
-    if reason := next((why for pattern, why in format.ignored.items() if re.fullmatch(pattern, canonical)), None):
+    if reason := next((why for pattern, why in layout.ignored.items() if re.fullmatch(pattern, canonical)), None):
         return reason
-    for kind, table in format.heads.items():
+    for kind, table in layout.heads.items():
         if kind != head and any(_pattern(row.name).fullmatch(canonical) for row in table.values()):
             return f"the head of a {task_name(kind)}"
-    return f"a copy of {format.copies[canonical]}" if canonical in format.copies else None
+    return f"a copy of {layout.copies[canonical]}" if canonical in layout.copies else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
+from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
-from lmzoo.family import families_with
+from lmzoo.family import Family
 
 _WEIGHTS_FILE = "model.pt"
 _WORD_TABLE = "sentence_encoder.embed_tokens.weight"
@@ -26,16 +26,19 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
     if not file.is_file():
         return None
     tensors = TorchFile(file)
-    family = families_with("fairseq")[0]
-    table = family.checkpoints["fairseq"].config
     options = _options(tensors, file)
-    # The other arguments are those of the training run.
-    known = {key: value for key, value in options.items() if key in {*table.keys, *table.only, *table.training}}
-    words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
-    if len(words) != 1:
-        raise PresetError(f"{file} is not fairseq's {family.name}: it lacks '…{_WORD_TABLE}'.")
-    arguments = read_arguments(family, "fairseq", known, file, vocabulary_size=tensors.shape(words[0])[0])
-    return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, *_head(tensors))
+
+    def read(family: Family) -> Checkpoint:
+        table = family.checkpoints["fairseq"].config
+        # The other arguments are those of the training run.
+        known = {key: value for key, value in options.items() if key in {*table.keys, *table.allowed, *table.training}}
+        words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
+        if len(words) != 1:
+            raise PresetError(f"{file} is not fairseq's {family.name}: it lacks '…{_WORD_TABLE}'.")
+        arguments = read_arguments(family, "fairseq", known, file, vocabulary_size=tensors.shape(words[0])[0])
+        return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, *_head(tensors))
+
+    return find_family("fairseq", read)
 
 
 def _options(tensors: TorchFile, file: Path) -> JsonObject:

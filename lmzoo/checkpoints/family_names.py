@@ -59,6 +59,11 @@ def names_in_transformers(family: Family) -> Names:
     return own or Names(_prefix(family), family.name, family.name)
 
 
+def share_a_class(kind: str, other: str) -> bool:
+    """Whether transformers has one class for two kinds of heads, which are therefore easily confused."""
+    return kind != other and ARCHITECTURES.get(kind) == ARCHITECTURES.get(other, other)
+
+
 def keras_hub_prefix(family: Family) -> str:
     """Prefix of the names of a family's classes in KerasHub: see `lmzoo.checkpoints.keras_hub.KerasHubLayout`."""
     own: str = family.checkpoints["keras_hub"].prefix

@@ -47,7 +47,7 @@ def google_config(
     gelu: str,
     keys: Mapping[str, str] | None = None,
     ignored: tuple[str, ...] = (),
-    untold: tuple[str, ...] = (),
+    omitted: tuple[str, ...] = (),
     **constants: object,
 ) -> ConfigTable:
     """The table of a family's `*_config.json`.
@@ -56,7 +56,7 @@ def google_config(
         gelu: our name of the function that the family's code computes for "gelu".
         keys: the family's own keys, in addition to those of every encoder.
         ignored: see `ConfigTable`.
-        untold: see `ConfigTable`.
+        omitted: see `ConfigTable`.
         **constants: see `ConfigTable`.
     """
     encoder = {key: value for key, value in ENCODER_KEYS.items() if key != "layer_norm_eps"}
@@ -67,11 +67,11 @@ def google_config(
         training={"attention_probs_dropout_prob": "dropout"},
         constants=constants,
         ignored=ignored,
-        untold=untold,
+        omitted=omitted,
     )
 
 
-def google_format(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
+def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
     """The layout of a family; `modules` maps paths of the backbone's layers to scopes."""
     transform = "cls/predictions/transform"
     masked_lm: Table = {

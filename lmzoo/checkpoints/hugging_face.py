@@ -37,7 +37,7 @@ _IGNORED = {
     "use_cache",
 }  # fmt: skip
 _HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
-_ONLY: dict[str, tuple[object, ...]] = {
+_ALLOWED: dict[str, tuple[object, ...]] = {
     "add_cross_attention": (False,),
     "is_decoder": (False,),
     "is_encoder_decoder": (False,),
@@ -108,7 +108,7 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
     return ConfigTable(
         keys=keys,
         values={"activation": ACTIVATIONS},
-        **{**table, "only": {**_ONLY, **table.get("only", {})}, "ignored": _IGNORED | {*ignored}},
+        **{**table, "allowed": {**_ALLOWED, **table.get("allowed", {})}, "ignored": _IGNORED | {*ignored}},
     )
 
 
@@ -117,7 +117,7 @@ def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
     return {f"{layer}/{ours}": f"{module}.{theirs}" for ours, theirs in names.items()}
 
 
-def hugging_face_format(
+def hugging_face_layout(
     masked_lm: tuple[str, str, str] | None = None,
     classifier: Mapping[str, str] | None = None,
     choice: Mapping[str, str] | None = None,

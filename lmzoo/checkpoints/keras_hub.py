@@ -62,12 +62,12 @@ class KerasHubLayout(Layout):
     head_activation: str = "gelu"
 
 
-def keras_hub_format(
+def keras_hub_layout(
     layers: Mapping[str, str],
     block: str = "block_{i}",
     keys: tuple[str, ...] = (),
-    only: Mapping[str, tuple[object, ...]] | None = None,
-    untold: tuple[str, ...] = (),
+    allowed: Mapping[str, tuple[object, ...]] | None = None,
+    omitted: tuple[str, ...] = (),
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
     prefix: str = "",
@@ -80,8 +80,8 @@ def keras_hub_format(
         layers: our layers outside of blocks -> their place in the file.
         block: path of our blocks.
         keys: the family's own keys in the configuration, in addition to those of every family.
-        only: see `ConfigTable`.
-        untold: see `ConfigTable`.
+        allowed: see `ConfigTable`.
+        omitted: see `ConfigTable`.
         transforms: path of a weight with another layout in the file -> the transform.
         dense_in_head: whether the classification head has a dense layer before its last one.
         prefix: see `KerasHubLayout`.
@@ -103,8 +103,8 @@ def keras_hub_format(
         config=ConfigTable(
             keys={key: key for key in (*_KEYS, *keys)},
             constants=constants,
-            only=only or {},
-            untold=untold,
+            allowed=allowed or {},
+            omitted=omitted,
             ignored=("dtype", "name", "trainable"),
         ),
         backbone=rows,

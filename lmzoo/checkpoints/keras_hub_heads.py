@@ -18,7 +18,7 @@ _IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
 _CLASSIFIER = ConfigTable(
     keys={"num_classes": "num_classes", "dropout": "dropout", "hidden_dim": "hidden_dim"},
     defaults={"hidden_dim": None},
-    only={"activation": (None, "linear", "softmax")},
+    allowed={"activation": (None, "linear", "softmax")},
     ignored=_IGNORED,
 )
 _MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)

@@ -28,14 +28,14 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
     files = (("spiece.model",), ("30k-clean.model",))
     written: ClassVar = {"vocabulary.spm": "spiece.model"}
     file_counts = True
-    instead = WordPieceTokenizer  # in ALBERT's Chinese models
+    alternative = WordPieceTokenizer  # in ALBERT's Chinese models
     model_type = "Unigram"
     settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
-    only: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
+    allowed: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
     # By default, transformers 5 omits the segments.
-    also: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     keras_hub = ConfigTable(
-        keys={}, only={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
+        keys={}, allowed={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
     )
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:

@@ -44,7 +44,7 @@ def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject
     name = str(stated or classes[0]).removesuffix("Fast")
     if name not in (*classes, *_ANY_CLASS):
         raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
-    require(file, "", config, {**format.only, "split_special_tokens": (False,)})
+    require(file, "", config, {**format.allowed, "split_special_tokens": (False,)})
     stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
     found: Arguments = {}
     for key, (argument, default) in format.settings.items():
@@ -171,8 +171,8 @@ def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int, 
         "model_max_length": sequence_length,
         **{attribute: token for attribute, token in tokens.items() if token is not None},
         **{key: config[argument] for key, (argument, _) in format.settings.items()},
-        **{key: values[0] for key, values in format.only.items() if values[0] is not None},
-        **format.also,
+        **{key: values[0] for key, values in format.allowed.items() if values[0] is not None},
+        **format.extra_settings,
     }
     write_json(directory, SETTINGS_FILE, settings)
     format.pipeline(tokenizer).save(str(directory / PIPELINE_FILE))

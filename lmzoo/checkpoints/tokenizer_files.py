@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.formats.sharded import file_beside
+from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from lmzoo.checkpoints.known_tokenizers import format_in, format_of
 from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE, check_tokens, read_settings, write_settings
@@ -105,9 +105,9 @@ def _read(directory: Path, cls: type[Tokenizer], special: SpecialTokens) -> tupl
         read = tokenizer
         tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(directory, file, read))
     else:
-        formats = [wanted, *([format_of(wanted.instead)] if wanted.instead else [])]
+        formats = [wanted, *([format_of(wanted.alternative)] if wanted.alternative else [])]
         tokenizer, file = _read_others(directory, formats, pipeline, special)
-    if type(tokenizer) not in (cls, wanted.instead):
+    if type(tokenizer) not in (cls, wanted.alternative):
         raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {cls.__name__}.")
     return tokenizer, file
 
@@ -159,7 +159,7 @@ def _find_vocabulary(
         with naming(file):
             sources.append((file, format.vocabulary_of_pipeline(pipeline, kept)))
     if found:
-        files = [file_beside(directory, name) for name in found[0][1]]
+        files = [file_in(directory, name) for name in found[0][1]]
         with naming(files[0]):
             sources.append((files[0], format.vocabulary_of_files(files)))
     file, vocabulary = sources[-1 if format.file_counts else 0]

@@ -30,13 +30,13 @@ class TokenizerFormat(ABC, Generic[T]):
         files: sets of files that hold a vocabulary together; messages name the first file of a set.
         written: our files -> their names in other libraries.
         file_counts: whether the vocabulary's own file takes precedence over `tokenizer.json`.
-        instead: another class of tokenizers that the family's models may have.
+        alternative: another class of tokenizers that the family's models may have.
         model_type: type of the model in `tokenizer.json`.
         tokens: attribute of a tokenizer in transformers -> ours.
         settings: key of tokenizer_config.json -> our argument, and the value that transformers assumes for a missing
             key.
-        only: key of tokenizer_config.json -> the values that it may have; the first one is written.
-        also: other keys to write into tokenizer_config.json.
+        allowed: key of tokenizer_config.json -> the values that it may have; the first one is written.
+        extra_settings: other keys to write into tokenizer_config.json.
         keras_hub: the table of its configuration in KerasHub.
     """
 
@@ -44,7 +44,7 @@ class TokenizerFormat(ABC, Generic[T]):
     files: ClassVar[tuple[tuple[str, ...], ...]]
     written: ClassVar[Mapping[str, str]]
     file_counts: ClassVar[bool] = False
-    instead: ClassVar[type[Tokenizer] | None] = None
+    alternative: ClassVar[type[Tokenizer] | None] = None
     model_type: ClassVar[str]
     tokens: ClassVar[Mapping[str, str]] = {
         "bos_token": "start_token",
@@ -56,8 +56,8 @@ class TokenizerFormat(ABC, Generic[T]):
         "unk_token": "unk_token",
     }
     settings: ClassVar[Mapping[str, tuple[str, bool | None]]] = {}
-    only: ClassVar[Mapping[str, tuple[object, ...]]] = {}
-    also: ClassVar[Mapping[str, object]] = {}
+    allowed: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    extra_settings: ClassVar[Mapping[str, object]] = {}
     keras_hub: ClassVar[ConfigTable]
 
     @abstractmethod

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lmzoo.checkpoints.formats.sharded import file_beside
+from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.errors import PresetError
 
 
@@ -16,7 +16,7 @@ def has_file(directory: Path, name: str) -> bool:
     Raises:
         PresetError: if it is a link out of the directory.
     """
-    return file_beside(directory, name).is_file()
+    return file_in(directory, name).is_file()
 
 
 def read_lines(file: Path) -> list[str]:

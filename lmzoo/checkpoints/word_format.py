@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lmzoo.checkpoints.formats.sharded import file_beside
+from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.vocabulary_files import naming, read_lines
 from lmzoo.errors import MissingTokenizerError
 from lmzoo.text import CharacterTokenizer, Tokenizer, WordTokenizer
@@ -35,7 +35,7 @@ def read_words(
             f"{directory} must hold one vocab*.txt for its tokens, found {found}. Pass `preprocessor=`."
         )
     with naming(files[0]):
-        return WordTokenizer(read_lines(file_beside(directory, files[0].name))), files[0]
+        return WordTokenizer(read_lines(file_in(directory, files[0].name))), files[0]
 
 
 def write_words(tokenizer: Tokenizer, directory: Path) -> None:

@@ -28,11 +28,11 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         name: ours for name, ours in TokenizerFormat.tokens.items() if name not in ("bos_token", "eos_token")
     }
     settings: ClassVar = {"do_lower_case": ("lowercase", True), "strip_accents": ("strip_accents", None)}
-    only: ClassVar = {"tokenize_chinese_chars": (True,), "do_basic_tokenize": (True,), "never_split": (None, [])}
+    allowed: ClassVar = {"tokenize_chinese_chars": (True,), "do_basic_tokenize": (True,), "never_split": (None, [])}
     keras_hub = ConfigTable(
         keys={"lowercase": "lowercase", "strip_accents": "strip_accents"},
         defaults={"lowercase": False, "strip_accents": False},
-        only={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)},
+        allowed={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)},
         ignored=KERAS_HUB_IGNORED,
         # KerasHub knows the other special tokens, and keeps them whole only if told to.
         written={

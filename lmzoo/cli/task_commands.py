@@ -371,10 +371,10 @@ def load_task(source: str) -> tuple[Kind, Task]:
 
 def _head_of(preset: str) -> Any:
     """The class of the task that can use the head of a preset or checkpoint."""
-    from lmzoo.head_kinds import user_of
+    from lmzoo.head_kinds import task_that_reads
     from lmzoo.presets.source import open_source
 
-    found = user_of(open_source(preset).head)
+    found = task_that_reads(open_source(preset).head)
     if found is None or found.head_kind not in {kind.head for kind in KINDS}:
         raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")
     return found

@@ -19,7 +19,6 @@ from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
-from lmzoo.checkpoints.hugging_face import HuggingFaceLayout
 from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizer_files import write_tokenizer
@@ -27,8 +26,7 @@ from lmzoo.errors import PresetError
 from lmzoo.family import Family, family_of
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, write_json
-from lmzoo.head_kinds import task_name
-from lmzoo.layers import MaskedLMHead
+from lmzoo.head_kinds import HasHead, task_name
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.text import Preprocessor
 
@@ -75,84 +73,79 @@ def save_checkpoint(
         return
     if to not in _WRITERS:
         raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
-    writer = _WRITERS[to]
-    backbone = getattr(model, "backbone", model)
+    writer, task = _WRITERS[to], model if isinstance(model, HasHead) else None
+    backbone = model if task is None else model.backbone
     family = family_of(backbone)
-    tokens = writer.kind == "bilm" and getattr(backbone.config, "vocabulary_size", None)
-    kind = "bilm_tokens" if tokens else writer.kind
-    if kind not in family.checkpoints:
-        kinds = [name for name, other in _WRITERS.items() if other.kind in family.checkpoints]
-        raise PresetError(f"The family {family.name!r} has no format {to!r}: it has {', '.join(kinds) or 'none'}.")
-    format = family.checkpoints[kind]
-    changes, more = format.complete(backbone.config)
-    config = _config(format, dataclasses.replace(backbone.config, **changes))
+    tokens = writer.format == "bilm" and getattr(backbone.config, "vocabulary_size", None)
+    format = "bilm_tokens" if tokens else writer.format
+    if format not in family.checkpoints:
+        formats = [name for name, other in _WRITERS.items() if other.format in family.checkpoints]
+        raise PresetError(f"The family {family.name!r} has no format {to!r}: it has {', '.join(formats) or 'none'}.")
+    layout = family.checkpoints[format]
+    changes, more = layout.complete(backbone.config)
+    config = _config(layout, dataclasses.replace(backbone.config, **changes))
     weights = weights_of(model)
-    if not getattr(model, "uses_pooler", True):
-        weights = {path: weight for path, weight in weights.items() if not path.startswith(format.optional)}
-    head = getattr(model, "head_kind", None)
-    if head is not None:
-        if head not in format.heads or to == "keras_hub":
+    if task is not None:
+        if task.head_kind not in layout.heads or to == "keras_hub":
             raise PresetError(
-                f"The format {to!r} has no place for the head of a {task_name(head)}. Save `task.backbone`."
+                f"The format {to!r} has no place for the head of a {task_name(task.head_kind)}. Save `task.backbone`."
             )
-        _check_head(model, backbone, to)
+        _check_head(task, to)
+        if not task.uses_pooler:
+            weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
+    tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
     files = writer.files(family)
     with atomic_directory(directory, marker=files[0], owns=set(files), overwrite=overwrite) as target:
-        writer.model(target, model, family, config, itertools.chain(tensors_of(format, weights, head), more.items()))
+        writer.model(target, model, family, config, itertools.chain(tensors, more.items()))
         if preprocessor is not None and writer.tokenizer is not None:
             writer.tokenizer(target, preprocessor, family)
-    if to == "tf1" and getattr(model, "labels", None):
+    if to == "tf1" and task is not None and task.labels:
         warnings.warn(
             "A TensorFlow 1 checkpoint has no place for the names of labels: pass `labels=` when you load it.",
             stacklevel=2,
         )
 
 
-def _check_head(model: keras.Model, backbone: keras.Model, to: str) -> None:
+def _check_head(task: HasHead, to: str) -> None:
     """Checks that the head's arguments are those that other libraries always use: their files cannot hold others."""
-    fixed: dict[str, tuple[object, object]] = {"pooling": (getattr(model, "pooling", "first"), "first")}
-    if to != "hf":
-        fixed["multi_label"] = (getattr(model, "multi_label", False), False)
-    if isinstance(model.head, MaskedLMHead):
-        names = ("activation", "layer_norm_epsilon")
-        fixed |= {name: (getattr(model.head, name), getattr(backbone.config, name)) for name in names}
-    if objective := getattr(model, "objective", None):
-        fixed["objective"] = (objective, family_of(backbone).objective)
-    for name, (found, expected) in fixed.items():
-        if found != expected:
+    given, model = task.get_config(), task.backbone.config
+    fixed = {"pooling": "first", "objective": task.family.objective, "multi_label": False}
+    fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
+    if to == "hf":
+        del fixed["multi_label"]
+    for name, expected in fixed.items():
+        if given.get(name) not in (None, expected):
             raise PresetError(
-                f"The format {to!r} cannot express `{name}={found!r}` of a {type(model).__name__}: there it is always "
-                f"{expected!r}. Save `task.backbone`."
+                f"The format {to!r} cannot express `{name}={given[name]!r}` of a {type(task).__name__}: there it is "
+                f"always {expected!r}. Save `task.backbone`."
             )
 
 
-def _config(format: Layout, config: Any) -> Arguments:
+def _config(layout: Layout, config: Any) -> Arguments:
     """The configuration to write, after a check that reading it gives back ours."""
     ours = dataclasses.asdict(config)
-    stored = format.config.write(ours, format.name)
-    untold = {name: ours[name] for name in format.config.untold}
-    again = dataclasses.asdict(type(config)(**{**format.config.read(stored, "the file"), **untold}))
+    stored = layout.config.write(ours, layout.name)
+    omitted = {name: ours[name] for name in layout.config.omitted}
+    again = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted}))
     if lost := sorted(name for name, value in ours.items() if again[name] != value):
         raise PresetError(
-            f"The format {format.name!r} cannot express `{lost[0]}={ours[lost[0]]!r}`: there it is {again[lost[0]]!r}."
+            f"The format {layout.name!r} cannot express `{lost[0]}={ours[lost[0]]!r}`: there it is {again[lost[0]]!r}."
         )
     return stored
 
 
 def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
-    head, names = getattr(model, "head_kind", None), names_in_transformers(family)
-    if head == "regression":
-        config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-    elif getattr(model, "multi_label", False):
-        config["problem_type"] = "multi_label_classification"
-    if head is not None:
-        layout: HuggingFaceLayout = family.checkpoints["hf"]
+    names, head = names_in_transformers(family), None
+    if isinstance(model, HasHead):
+        head, layout = model.head_kind, family.checkpoints["hf"]
         tensors = ((layout.with_base(name, names.base), array) for name, array in tensors)
+        classes = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
+        if classes:
+            config["id2label"] = {str(i): name for i, name in enumerate(classes)}
+            config["label2id"] = {name: i for i, name in enumerate(classes)}
+        if head == "regression" or model.multi_label:
+            config["problem_type"] = "regression" if head == "regression" else "multi_label_classification"
     config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
-    if classes := getattr(model, "class_names", None):
-        classes = list(model.labels or [f"LABEL_{i}" for i in range(len(classes))])
-        config["id2label"] = {str(i): name for i, name in enumerate(classes)}
-        config["label2id"] = {name: i for i, name in enumerate(classes)}
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
 
@@ -202,13 +195,13 @@ class _Writer:
     """How a format is written.
 
     Attributes:
-        kind: its key in `Family.checkpoints`.
+        format: its key in `Family.checkpoints`.
         files: names of the files in a directory of the format, for a family; the first one identifies the format.
         model: writes the weights and the configuration.
         tokenizer: writes the tokenizer; None if the format has none.
     """
 
-    kind: str
+    format: str
     files: Callable[[Family], Sequence[str]]
     model: Callable[[Path, keras.Model, Family, Arguments, Tensors], None]
     tokenizer: Callable[[Path, Preprocessor, Family], None] | None = None

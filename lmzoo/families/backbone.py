@@ -154,11 +154,11 @@ class Backbone(ReportsNotFinite):
         outputs = self(inputs) if outputs is None else outputs
         return gather(outputs["sequence_output"], positions)
 
-    def compiled_by_xla(self, answer: bool) -> None:
+    def set_compiled_by_xla(self, compiled: bool) -> None:
         """Tells the layers whether XLA compiles the model; if not, they may skip repeated words."""
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
-                layer.dedupe = not answer
+                layer.dedupe = not compiled
 
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).

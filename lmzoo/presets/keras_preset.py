@@ -6,8 +6,9 @@ import contextlib
 import datetime
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -16,7 +17,7 @@ from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.family import family_of
 from lmzoo.files.atomic import atomic_directory
-from lmzoo.files.manifest import write_manifest
+from lmzoo.files.manifest import verify_manifest, write_manifest
 from lmzoo.files.preset_files import (
     CONFIG_FILE,
     METADATA_FILE,
@@ -37,7 +38,7 @@ from lmzoo.version import __version__
 
 
 class KerasPreset:
-    """A preset of lmzoo: a directory in KerasHub's layout. It offers what `Checkpoint` does for other formats."""
+    """A preset of lmzoo, a directory in KerasHub's layout, as a `lmzoo.presets.source.Source`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -61,33 +62,30 @@ class KerasPreset:
             raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
         return found
 
-    def build(self, overrides: Arguments, load_weights: bool = True) -> keras.Model:
-        """Builds the backbone with random weights.
-
-        Args:
-            overrides: arguments of its constructor in place of the stored ones.
-            load_weights: whether the stored weights are going to be loaded.
-        """
+    def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
+        """See `Source.build`."""
         wanted = keras.config.dtype_policy()
         if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
             overrides = {**overrides, "dtype": wanted}
         return self.backbone_class.from_config({**self.config["config"], **overrides})
 
     def load(self, model: keras.Model) -> None:
-        """Loads the stored weights into a backbone, or into a task with its head.
-
-        Raises:
-            PresetError: if the files hold other weights.
-        """
+        """See `Source.load`."""
         path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
         _check_weight_count(backbone, path)
         backbone.load_weights(path)
         if isinstance(model, HasHead):
             _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 
+    def report(self, model: keras.Model) -> dict[str, str]:
+        """See `Source.report`."""
+        manifest = "matches" if verify_manifest(self.directory) else "none"
+        self.load(model)
+        return {"format": "lmzoo", "manifest": manifest, "tensors": f"{len(model.weights)}, all assigned"}
+
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or None; if its task is unknown, the name of the task's class."""
+        """See `Source.head`."""
         if not (stored := self._task):
             return None
         found = keras.saving.get_registered_object(stored.get("registered_name"))
@@ -98,7 +96,7 @@ class KerasPreset:
         return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
-        """Arguments of a task's constructor, if its head is stored, by itself or as a part of another; None if not."""
+        """See `Source.head_of`."""
         stored = self._task
         if stored.get("registered_name") == keras.saving.get_registered_name(cls):
             return dict(stored["config"])
@@ -108,12 +106,7 @@ class KerasPreset:
         return None
 
     def preprocessor(self) -> Preprocessor:
-        """The stored preprocessor with its vocabulary.
-
-        Raises:
-            MissingTokenizerError: if there is none.
-            PresetError: if its file describes something else.
-        """
+        """See `Source.preprocessor`."""
         file = self.directory / PREPROCESSOR_FILE
         if not file.exists():
             raise MissingTokenizerError(

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.config_table import Arguments
+from lmzoo.checkpoints.family_names import share_a_class
 from lmzoo.errors import PresetError
 from lmzoo.head_kinds import HasHead, task_name, task_of
 from lmzoo.layers.initializers import skip_initial_values
@@ -45,7 +46,7 @@ def _build(
 
 def load_task(
     preset: str | Path,
-    cls: type[keras.Model],
+    cls: type[HasHead],
     backbone_class: type[keras.Model],
     load_weights: bool,
     backbone_overrides: Arguments,
@@ -63,7 +64,7 @@ def load_task(
         preprocessor.sequence_length = sequence_length
     stored, config, name = source.head, source.head_of(cls), cls.__name__
     has_head = config is not None
-    if load_weights and stored is not None and stored in cls.refuses_heads and not _new_classes({}, task_kwargs):
+    if load_weights and stored and share_a_class(stored, cls.head_kind) and not _new_classes({}, task_kwargs):
         raise _refusal(stored, cls, preset)
     config = config or {}
     if "dropout" in backbone_overrides:
@@ -78,7 +79,7 @@ def load_task(
         config = {key: value for key, value in config.items() if key not in ("labels", "num_classes", "vocabulary")}
     elif load_weights and not has_head:
         known = task_of(stored)
-        if not cls.needs_labels:
+        if cls.pretrains:
             warning = f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
         elif stored is not None and (known is None or not known.pretrains):
             found = task_name(stored)

@@ -2,14 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
-from lmzoo.checkpoints.checkpoint import Checkpoint
+import keras
+
+from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.detect import find_checkpoint
+from lmzoo.head_kinds import HasHead
 from lmzoo.presets.catalog import open_preset
 from lmzoo.presets.keras_preset import KerasPreset
+from lmzoo.text import Preprocessor
 
-Source = KerasPreset | Checkpoint
+
+class Source(Protocol):
+    """A directory with a model, whose weights have not been read yet: a `KerasPreset` or a `Checkpoint`."""
+
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+
+    @property
+    def head(self) -> str | None:
+        """Kind of the stored head, or None; if its task is unknown, the name of the task's class."""
+
+    @property
+    def backbone_class(self) -> type[keras.Model]:
+        """The class of the stored backbone."""
+
+    def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
+        """Builds the backbone with random weights.
+
+        Args:
+            overrides: arguments of its constructor in place of the stored ones.
+            load_weights: whether the stored weights are going to be loaded.
+
+        Raises:
+            PresetError: if they do not belong to such a model.
+        """
+
+    def head_of(self, cls: type[HasHead]) -> Arguments | None:
+        """Arguments of a task's constructor, if its head is stored, by itself or as a part of another; None if not."""
+
+    def preprocessor(self) -> Preprocessor:
+        """The stored tokenizer and packing rule.
+
+        Raises:
+            PresetError: if files are missing, or describe what lmzoo does not support.
+        """
+
+    def load(self, model: keras.Model) -> object:
+        """Loads the stored weights into a backbone, or into a task with its head.
+
+        Raises:
+            PresetError: naming the first weight that is missing, left over, or of another shape.
+        """
+
+    def report(self, model: keras.Model) -> dict[str, str]:
+        """Checks all weights as `load` does, for a model of the same kind; returns names of parts -> what was found."""
 
 
 def open_source(preset: str | Path) -> Source:

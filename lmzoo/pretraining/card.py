@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.head_kinds import user_of
+from lmzoo.head_kinds import task_that_reads
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts
 from lmzoo.tasks import Task
@@ -52,7 +52,7 @@ def write_card(
     if importlib.util.find_spec("matplotlib") and _rows(log):
         plot_loss(log, folder / _PICTURE, facts["tokens"], name)
         picture = f"\n![Loss over tokens seen]({_PICTURE})\n"
-    user = user_of(task.head_kind) or type(task)
+    user = task_that_reads(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
     card = f"""# {name}
 

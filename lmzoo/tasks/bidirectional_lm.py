@@ -98,8 +98,7 @@ class BidirectionalLM(Task):
     """
 
     head_kind, pretrains = "bidirectional_lm", True
-    needs_labels = False
-    learns_from = "documents"
+    learns_from = "documents alone"
     independent_rows = False
     per_token = True
     _unroll_steps: int
@@ -286,12 +285,7 @@ class BidirectionalLM(Task):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "vocabulary": self.vocabulary.vocabulary,
-            "num_sampled": self.num_sampled,
-            "unroll_steps": self.unroll_steps,
-        }
+        return {**super().get_config(), "vocabulary": self.vocabulary.vocabulary}
 
 
 def _checked(vocabulary: WordTokenizer | Sequence[str] | None) -> WordTokenizer:

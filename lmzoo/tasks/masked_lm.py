@@ -8,14 +8,12 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family
-from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
+from lmzoo.tasks.base.examples import Batch, Examples, Texts
 from lmzoo.tasks.base.input_kinds import split_segments
-from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
+from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax
-from lmzoo.tasks.base.task import Task
-from lmzoo.text import EncodedTexts, Masking, Preprocessor
-from lmzoo.text.mask_tokens import find_masks, mask_positions, maskable
+from lmzoo.text import Masking, Preprocessor
+from lmzoo.text.mask_tokens import find_masks, maskable
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.span_metrics import TokenAccuracy
 
@@ -34,7 +32,7 @@ class MaskAnswer(TypedDict):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MaskedLM(Task):
+class MaskedLM(MaskedTokensTask):
     """Predicts the tokens behind masks (Devlin et al., 2019, section 3.1).
 
     Inputs are those of the backbone and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit`
@@ -58,8 +56,7 @@ class MaskedLM(Task):
     ```
     """
 
-    head_kind, reads_heads, pretrains = "masked_lm", ("pretraining",), True
-    needs_labels = False
+    head_kind, reads_heads = "masked_lm", ("pretraining",)
     uses_pooler = False
 
     def __init__(
@@ -72,42 +69,20 @@ class MaskedLM(Task):
         layer_norm_epsilon: float | None = None,
         name: str = "masked_lm",
     ) -> None:
-        masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
-        if preprocessor is not None:
-            preprocessor.tokenizer.check_has_mask()
-        head, inputs = masked.head(backbone), masked.inputs(backbone)
-        vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)
-        super().__init__(backbone, preprocessor, inputs, head(vectors), None, name)
-        self.masked, self.head = masked, head
-
-    @property
-    def masking(self) -> Masking:
-        """How `fit` corrupts text."""
-        return self.masked.masking
-
-    def default_loss(self) -> keras.losses.Loss:
-        """See `MaskedTokens.default_loss`."""
-        return self.masked.default_loss()
+        super().__init__(
+            backbone, preprocessor, masking, activation, layer_norm_epsilon, lambda logits, found: logits, name
+        )
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         """Accuracy on masked tokens."""
         return [TokenAccuracy()]
 
-    @classmethod
-    def supports(cls, family: Family) -> bool:
-        """See `MaskedTokens.supports`."""
-        return MaskedTokens.supports(family)
-
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Masked sequences: `(features, targets (b, M), weights (b, M))`."""
-        features, targets, weights = self.masked.mask(self.text_preprocessor, examples.encoded, indices, width, rng)
+        features, targets, weights = self.mask(examples.encoded, indices, width, rng)
         if examples.weights is not None:
             weights *= examples.weights[indices][:, None]
         return features, targets, weights
-
-    def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """`mask_positions` int32 (n, M), positions of the mask tokens, padded with 0."""
-        return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
 
     def fill(
         self, texts: Texts, top_k: int = 5, batch_size: int = 32, whole_words: bool = False
@@ -248,7 +223,3 @@ class MaskedLM(Task):
             log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
             nll -= float(log_probabilities[np.arange(len(part)), targets].sum())
         return float(np.exp(nll / len(flat)))
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), **self.masked.get_config()}

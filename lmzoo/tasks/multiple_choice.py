@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import numbers
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
@@ -17,8 +16,7 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import one_each
 from lmzoo.tasks.base.numpy_outputs import check_top_k
-from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.base.task_encoders import TextVector
+from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
@@ -40,7 +38,7 @@ class ChoiceAnswer(TypedDict):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MultipleChoice(Task):
+class MultipleChoice(TextVectorTask):
     """Scores the choices that may continue or answer a prompt (Devlin et al., 2019, section 4.4).
 
     Every choice is packed with its prompt as a pair, and the pair's vector becomes one score. Examples may differ in
@@ -93,9 +91,7 @@ class MultipleChoice(Task):
         scores = head(vector.of(backbone, {key: merge(x) for key, x in inputs.items()}))  # (B·C, 1)
         head.logits.bias.trainable = False  # softmax cancels it: its gradient is noise, but checkpoints hold it
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
-        super().__init__(backbone, preprocessor, inputs, logits, None, name)
-        self.uses_pooler, self.pooling = vector.uses_pooler, pooling
-        self.vector, self.head = vector, head
+        super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
 
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy over the choices of each example."""
@@ -243,10 +239,6 @@ class MultipleChoice(Task):
 
         text = [*strings("prompt"), *strings("choices", axes=2)]
         return pack, {"serving_default": signature(choose, text), "tokens": tokens_signature(self)}
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), **dataclasses.asdict(self.vector)}
 
 
 def _best(logits: np.ndarray, count: int) -> list[tuple[int, float]]:

@@ -11,18 +11,17 @@ from keras import ops
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, clean_documents, segment_pairs
 from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family, family_of
+from lmzoo.family import family_of
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Weights, as_array, as_weights
-from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
-from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array, as_weights
+from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
+from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
-from lmzoo.text.mask_tokens import mask_positions
 from lmzoo.training.span_metrics import TokenAccuracy
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class Pretrainer(Task):
+class Pretrainer(MaskedTokensTask):
     """Masked language model with, on pairs of segments, next-sentence or sentence-order prediction.
 
     Next-sentence prediction (`"nsp"`, Devlin et al., 2019) distinguishes the segment that follows from a segment of
@@ -70,9 +69,8 @@ class Pretrainer(Task):
     ```
     """
 
-    head_kind, pretrains = "pretraining", True
-    needs_labels = False
-    learns_from = "documents"
+    head_kind = "pretraining"
+    learns_from = "documents alone"
 
     def __init__(
         self,
@@ -87,36 +85,23 @@ class Pretrainer(Task):
     ) -> None:
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)
-        masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
-        if preprocessor is not None:
-            preprocessor.tokenizer.check_has_mask()
-        head, inputs = masked.head(backbone), masked.inputs(backbone)
-        found = backbone(backbone.input)
-        vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"], found)  # (B, M, H)
-        outputs = {"masked_lm": head(vectors)}  # (B, M, V)
-        if objective is not None:
+
+        def outputs(logits: Tensor, found: Features) -> Features:
+            if objective is None:
+                return {"masked_lm": logits}
             initializer, policy = TruncatedNormal(stddev=backbone.config.initializer_range), backbone.dtype_policy
             layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
-            outputs["sentence"] = ops.cast(layer(found["pooled_output"]), "float32")  # (B, 2)
-        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
+            return {"masked_lm": logits, "sentence": ops.cast(layer(found["pooled_output"]), "float32")}  # (B, 2)
+
+        super().__init__(backbone, preprocessor, masking, activation, layer_norm_epsilon, outputs, name)
         self.objective: str | None = objective
         self.head_kind = "masked_lm" if objective is None else self.head_kind  # the head holds nothing else
         self.uses_pooler = objective is not None
-        self.masked, self.head = masked, head
-
-    @property
-    def masking(self) -> Masking:
-        """How `fit` corrupts text."""
-        return self.masked.masking
-
-    @classmethod
-    def supports(cls, family: Family) -> bool:
-        """See `MaskedTokens.supports`."""
-        return MaskedTokens.supports(family)
 
     def default_loss(self) -> dict[str, keras.losses.Loss]:
         """The mean over masked tokens, and the mean over pairs."""
-        return {name: self.masked.default_loss() for name in self.output}
+        loss = super().default_loss
+        return {name: loss() for name in self.output}
 
     def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
         """The accuracy of each output."""
@@ -162,20 +147,12 @@ class Pretrainer(Task):
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Masked sequences: `(features, targets, weights)`, the last two as dicts like the output: (b, M), and (b,)."""
         encoded, weights = examples.encoded, examples.weights
-        features, tokens, chosen = self.masked.mask(self.text_preprocessor, encoded, indices, width, rng)
+        features, tokens, chosen = self.mask(encoded, indices, width, rng)
         weight = np.ones(len(indices), "float32") if weights is None else weights[indices].astype("float32")  # (b,)
         targets, of_targets = {"masked_lm": tokens}, {"masked_lm": chosen * weight[:, None]}
         if isinstance(encoded, SegmentPairs) and self.objective is not None:
             targets["sentence"], of_targets["sentence"] = encoded.labels[indices], weight
         return features, targets, of_targets
-
-    def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """`mask_positions` int32 (n, M), positions of the mask tokens, padded with 0."""
-        return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "objective": self.objective, **self.masked.get_config()}
 
 
 def _check_objective(backbone: Backbone, objective: str | None) -> None:

@@ -324,14 +324,3 @@ class QuestionAnswerer(Task):
             "serving_default": signature(answer, strings("question", "context")),
             "tokens": tokens_signature(self),
         }
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "doc_stride": self.doc_stride,
-            "max_question_length": self.max_question_length,
-            "max_answer_length": self.max_answer_length,
-            "n_best": self.n_best,
-            "null_score_threshold": self.null_score_threshold,
-        }

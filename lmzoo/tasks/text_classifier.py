@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,7 @@ from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax, sigmoid
-from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.base.task_encoders import TextVector
+from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
 from lmzoo.training import MicroF1
 
@@ -33,7 +31,7 @@ class ClassAnswer(TypedDict):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class TextClassifier(Task):
+class TextClassifier(TextVectorTask):
     """Assigns one of several classes to a text or a pair of texts (Devlin et al., 2019, section 4.1).
 
     The model's output is logits, float32 (B, num_classes). With `multi_label` a text has any number of classes, also
@@ -77,7 +75,7 @@ class TextClassifier(Task):
     ```
     """
 
-    head_kind, refuses_heads = "classification", ("regression",)
+    head_kind = "classification"
 
     def __init__(
         self,
@@ -96,10 +94,9 @@ class TextClassifier(Task):
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, num_classes)
         inputs = backbone.input
-        super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), labels, name)
-        self.multi_label = multi_label
-        self.uses_pooler, self.pooling = vector.uses_pooler, pooling
-        self.vector, self.head = vector, head
+        outputs = head(vector.of(backbone, inputs))  # (B, C)
+        super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector, head)
+        self.num_classes, self.multi_label = num_classes, multi_label
 
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy of the logits; with `multi_label` binary cross-entropy, its mean over classes."""
@@ -112,11 +109,6 @@ class TextClassifier(Task):
         if self.multi_label:
             return [MicroF1()]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return self.head.num_classes
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Labels as int32 (n,), with `multi_label` as float32 (n, C), each checked to be a class of this model."""
@@ -185,11 +177,6 @@ class TextClassifier(Task):
             return [[answer for answer in row if answer["score"] >= threshold] for row in ranked]
         return [classes[0] if top_k == 1 else classes for classes in ranked]
 
-    @property
-    def class_names(self) -> list[str]:
-        """Names of the classes; without names, their numbers as strings."""
-        return list(self.labels or map(str, range(self.num_classes)))
-
     verb = "classify"
     served_outputs = ("label", "score", "probabilities")
 
@@ -200,12 +187,3 @@ class TextClassifier(Task):
         threshold.
         """
         return class_answers(self(features, training=False), self.class_names, self.multi_label)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "multi_label": self.multi_label,
-            **dataclasses.asdict(self.vector),
-        }

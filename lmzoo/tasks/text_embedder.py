@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import keras
 import numpy as np
@@ -99,7 +99,6 @@ class TextEmbedder(Task):
     uses_pooler = False
     independent_rows = False
     _layer_models: LayerModels | None = None
-    learns_from = "pairs"
 
     def __init__(
         self,
@@ -133,7 +132,8 @@ class TextEmbedder(Task):
         outputs = unit_vectors(pooled) if normalize else ops.cast(pooled, "float32")
         super().__init__(backbone, preprocessor, inputs, outputs, None, name)
         self.objective: str = objective
-        self.needs_labels = objective == "cosine"
+        if objective == "contrastive":
+            self.learns_from = 'pairs alone (with `objective="cosine"` from pairs and their similarities)'
         self.temperature: float = float(temperature)
         self.pooling: str = pooling
         self.normalize: bool = normalize
@@ -165,16 +165,6 @@ class TextEmbedder(Task):
             self._layer_models = LayerModels(self.backbone, **compiled)
         return self._layer_models
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "pooling": self.pooling,
-            "normalize": self.normalize,
-            "objective": self.objective,
-            "temperature": self.temperature,
-        }
-
     # === Pairs ===
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
@@ -185,13 +175,6 @@ class TextEmbedder(Task):
         examples = Examples(pairs, self.encode_labels(y), as_weights(sample_weight))
         self.check_counts(len(pairs), examples.labels, examples.weights)
         return examples
-
-    def check_unlabelled(self, y: Labels | None) -> None:
-        """See `Task.check_unlabelled`; the error also names the objective that takes labels."""
-        try:
-            super().check_unlabelled(y)
-        except ValueError as error:
-            raise ValueError(f'{error} For pairs with similarities build it with `objective="cosine"`.') from None
 
     def _encode_pairs(self, x: Texts) -> EncodedPairs:
         words = self.text_preprocessor.tokenizer.takes_words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -11,8 +10,7 @@ import numpy as np
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.labels import encode_numbers
-from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.base.task_encoders import TextVector
+from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
 from lmzoo.training import PearsonCorrelation
 
@@ -23,7 +21,7 @@ _FIRST = 256  # elements of a dataset that are read ahead
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class TextRegressor(Task):
+class TextRegressor(TextVectorTask):
     """Gives a text or a pair of texts a number, such as the similarity of two sentences in STS-B (Cer et al., 2017).
 
     The model's output is that number, float32 (B, 1), in the units of the labels. Nothing is scaled, but the bias of a
@@ -54,7 +52,7 @@ class TextRegressor(Task):
     ```
     """
 
-    head_kind, refuses_heads = "regression", ("classification",)
+    head_kind = "regression"
 
     def __init__(
         self,
@@ -70,9 +68,8 @@ class TextRegressor(Task):
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1)
         inputs = backbone.input
-        super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), None, name)
-        self.uses_pooler, self.pooling = vector.uses_pooler, pooling
-        self.vector, self.head = vector, head
+        outputs = head(vector.of(backbone, inputs))  # (B, 1)
+        super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
 
     def default_loss(self) -> keras.losses.Loss:
         """Mean squared error."""
@@ -120,10 +117,6 @@ class TextRegressor(Task):
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The exported model's answers, in TensorFlow ops: `score`, float32 (B,)."""
         return {"score": self(features, training=False)[:, 0]}
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), **dataclasses.asdict(self.vector)}
 
 
 def _first_labels(dataset: Any) -> np.ndarray | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -98,7 +97,8 @@ class TokenClassifier(Task):
         inputs = backbone.input
         outputs = head(vectors.sequence(backbone, inputs))  # (B, T, C)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
-        self.head, self.vectors = head, vectors
+        self.head, self.num_classes = head, num_classes
+        self.dropout, self.encoder, self.encoder_dim = dropout, encoder, encoder_dim
 
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy of the logits, its mean over words."""
@@ -110,16 +110,6 @@ class TokenClassifier(Task):
         """Accuracy over words and, if the labels mark spans, precision, recall and F1 of the spans."""
         scores = ("precision", "recall", "f1") if marks_spans(self.labels) else ()
         return [TokenAccuracy(), *(SpanScore(self.labels or (), score) for score in scores)]
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return self.head.num_classes
-
-    @property
-    def class_names(self) -> list[str]:
-        """Names of the classes; without names, their numbers as strings."""
-        return list(self.labels or map(str, range(self.num_classes)))
 
     def encode_inputs(self, x: Any) -> EncodedInputs:
         """Strings or lists of words as packed sequences with the places of their words."""
@@ -343,10 +333,6 @@ class TokenClassifier(Task):
             return {**join(text, of_words, span), "truncated": truncated}
 
         return pack, {"serving_default": signature(tag, strings("text")), "tokens": tokens_signature(self)}
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "num_classes": self.num_classes, **dataclasses.asdict(self.vectors)}
 
 
 def _by_sequence(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 
 import lmzoo
 from lmzoo.families.bert import FAMILY
-from lmzoo.head_kinds import HasHead, task_name, task_of, user_of
+from lmzoo.head_kinds import HasHead, task_name, task_of, task_that_reads
 from lmzoo.models import MaskedLM, Pretrainer, Task, TextClassifier, TextRegressor
 from lmzoo.presets.source import open_source
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
@@ -18,7 +18,7 @@ class Length(Task):
     """A task from outside of the package."""
 
     head_kind = "length"
-    needs_labels = False
+    learns_from = "texts alone"
 
     def __init__(self, backbone, preprocessor=None, labels=None, name="length"):
         self_head = keras.layers.Dense(1, name="length_head")
@@ -42,7 +42,7 @@ def test_every_task_has_a_kind_of_its_own():
     tasks = [cls for cls in classes if issubclass(cls, Task) and cls is not Task]
     assert len(tasks) == 9
     assert [task_of(cls.head_kind) for cls in tasks] == tasks
-    assert {kind for cls in tasks for kind in (*cls.reads_heads, *cls.refuses_heads)} <= {c.head_kind for c in tasks}
+    assert {kind for cls in tasks for kind in cls.reads_heads} <= {c.head_kind for c in tasks}
 
 
 def test_a_kind_belongs_to_one_task():
@@ -69,9 +69,9 @@ def test_a_task_that_names_no_kind():
 
 
 def test_who_uses_a_head():
-    assert user_of("pretraining") is user_of("masked_lm") is MaskedLM
-    assert user_of("regression") is TextRegressor
-    assert (user_of(None), user_of("unknown"), task_name("unknown")) == (None, None, "unknown")
+    assert task_that_reads("pretraining") is task_that_reads("masked_lm") is MaskedLM
+    assert task_that_reads("regression") is TextRegressor
+    assert (task_that_reads(None), task_that_reads("unknown"), task_name("unknown")) == (None, None, "unknown")
 
 
 def test_a_pretrainer_without_objective_holds_a_head_of_masked_tokens():

@@ -33,7 +33,7 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 class SafetensorsFiles(TensorFile):
     """The tensors of a safetensors file, or of a directory with `model.safetensors` or its parts and their index.
 
-    The files that an index names must be in its directory; see `lmzoo.checkpoints.formats.sharded.file_beside` for the
+    The files that an index names must be in its directory; see `lmzoo.checkpoints.formats.sharded.file_in` for the
     links that are followed.
 
     Args:

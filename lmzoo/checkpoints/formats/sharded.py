@@ -41,7 +41,7 @@ def check_is_weights(path: Path) -> None:
         )
 
 
-def file_beside(directory: Path, name: str) -> Path:
+def file_in(directory: Path, name: str) -> Path:
     """The file with a name in a checkpoint's directory, which must really lie there.
 
     A symbolic link may lead to another file in the directory. One that leads out of it is refused, except in Hugging
@@ -102,7 +102,7 @@ def files_of_tensors(
     name = next((name for name in known_names if os.path.lexists(path / name)), None)
     if name is None:
         raise PresetError(f"{path} holds no weights: expected {' or '.join(known_names)}.")
-    file = file_beside(path, name)
+    file = file_in(path, name)
     if not name.endswith(".index.json"):
         return dict.fromkeys(names_in(file), file)
     mapped = _read_index(path, name)
@@ -124,4 +124,4 @@ def _read_index(directory: Path, name: str) -> dict[str, Path]:
         raise PresetError(f'{directory / name} must hold an object "weight_map": the name of a file for each tensor.')
     if not weight_map:
         raise PresetError(f"{directory / name} names no tensors.")
-    return {tensor: file_beside(directory, shard) for tensor, shard in weight_map.items()}
+    return {tensor: file_in(directory, shard) for tensor, shard in weight_map.items()}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmzoo.checkpoints.formats.sharded import check_is_weights, file_beside
+from lmzoo.checkpoints.formats.sharded import check_is_weights, file_in
 from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
@@ -65,7 +65,7 @@ class TensorFlowCheckpoint(TensorFile):
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
         index = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
-        self.path = file_beside(index.parent, index.name)
+        self.path = file_in(index.parent, index.name)
         check_is_weights(self.path)
         files = list(_data_files(self.path))
         common = self.path.with_suffix("").as_posix()
@@ -123,7 +123,7 @@ def _data_files(index: Path) -> Iterator[Path]:
     counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
     for count in sorted(counts) or ["00001"]:
         for number in range(int(count)):
-            file = file_beside(index.parent, f"{prefix}.data-{number:05}-of-{count}")
+            file = file_in(index.parent, f"{prefix}.data-{number:05}-of-{count}")
             check_is_weights(file)
             yield file
 

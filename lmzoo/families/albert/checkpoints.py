@@ -1,16 +1,16 @@
 """ALBERT's checkpoints: the names of its weights in the code of Google, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
-from lmzoo.checkpoints.google import google_config, google_format
+from lmzoo.checkpoints.google import google_config, google_layout
 from lmzoo.checkpoints.hugging_face import (
     EMBEDDINGS,
     ENCODER_DEFAULTS,
     ENCODER_KEYS,
     config_table,
-    hugging_face_format,
+    hugging_face_layout,
     under,
 )
-from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_format
+from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_layout
 
 _KEYS = {
     "embedding_size": "embedding_dim",
@@ -29,7 +29,7 @@ _BLOCK = {
     "output_layer_norm": "full_layer_layer_norm",
 }
 
-HUGGING_FACE = hugging_face_format(
+HUGGING_FACE = hugging_face_layout(
     config=config_table(
         {**ENCODER_KEYS, **_KEYS},
         ignored=(*_UNUSED, "classifier_dropout_prob"),
@@ -42,7 +42,7 @@ HUGGING_FACE = hugging_face_format(
             "num_hidden_groups": 1,
         },
         constants={"embedding_projection": True},
-        untold=("unroll",),
+        omitted=("unroll",),
     ),
     backbone=torch_modules(
         {
@@ -74,8 +74,8 @@ _GOOGLE_BLOCK = {
 }
 
 # The code has always computed the approximation for "gelu".
-GOOGLE = google_format(
-    google_config("gelu_tanh", _KEYS, _UNUSED, untold=("unroll",), embedding_projection=None),
+GOOGLE = google_layout(
+    google_config("gelu_tanh", _KEYS, _UNUSED, omitted=("unroll",), embedding_projection=None),
     {
         **{ours: "bert/" + theirs.replace(".", "/") for ours, theirs in EMBEDDINGS.items()},
         "embedding_projection": "bert/encoder/embedding_hidden_mapping_in",
@@ -87,13 +87,13 @@ GOOGLE = google_format(
     },
 )
 
-KERAS_HUB = keras_hub_format(
+KERAS_HUB = keras_hub_layout(
     {**SEPARATE_EMBEDDINGS, "embedding_projection": "dense", "pooler/dense": "dense_1"},
     block="encoder/group_{i}_block_0",
     keys=("num_segments", "embedding_dim"),
     # KerasHub numbers the blocks of all groups consecutively.
-    only={"num_groups": (1,), "num_inner_repetitions": (1,)},
-    untold=("unroll",),
+    allowed={"num_groups": (1,), "num_inner_repetitions": (1,)},
+    omitted=("unroll",),
     head_activation="gelu_tanh",
     activation="gelu_tanh",
     embedding_projection=True,

@@ -1,16 +1,16 @@
 """BERT's checkpoints: the names of its weights in the code of Google, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
-from lmzoo.checkpoints.google import google_config, google_format
+from lmzoo.checkpoints.google import google_config, google_layout
 from lmzoo.checkpoints.hugging_face import (
     BLOCK,
     EMBEDDINGS,
     WORD_TABLE,
     config_table,
-    hugging_face_format,
+    hugging_face_layout,
     under,
 )
-from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_format
+from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_layout
 
 _UNUSED = (
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
@@ -19,7 +19,7 @@ _UNUSED = (
 _MODULES = {**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK), "pooler/dense": "pooler.dense"}
 _TRANSFORM = "cls.predictions.transform"
 
-HUGGING_FACE = hugging_face_format(
+HUGGING_FACE = hugging_face_layout(
     config=config_table(ignored=_UNUSED),
     backbone=torch_modules(_MODULES),
     masked_lm=(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", "cls.predictions.bias"),
@@ -29,7 +29,7 @@ HUGGING_FACE = hugging_face_format(
 )
 
 # Google's names are Hugging Face's with other separators. "gelu" was the exact form when the models were released.
-GOOGLE = google_format(
+GOOGLE = google_layout(
     google_config(gelu="gelu", ignored=_UNUSED),
     {
         ours: "bert/" + theirs.replace("encoder.layer.", "encoder/layer_").replace(".", "/")
@@ -38,7 +38,7 @@ GOOGLE = google_format(
 )
 
 # KerasHub always computes the approximation, even if a model was trained with the exact form.
-KERAS_HUB = keras_hub_format(
+KERAS_HUB = keras_hub_layout(
     {**SEPARATE_EMBEDDINGS, "pooler/dense": "dense"},
     keys=("num_segments",),
     activation="gelu_tanh",

@@ -1,8 +1,8 @@
 """DistilBERT's checkpoints: the names of its weights in the code of Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
-from lmzoo.checkpoints.hugging_face import EMBEDDINGS, WORD_TABLE, config_table, hugging_face_format, under
-from lmzoo.checkpoints.keras_hub import JOINED_EMBEDDINGS, keras_hub_format
+from lmzoo.checkpoints.hugging_face import EMBEDDINGS, WORD_TABLE, config_table, hugging_face_layout, under
+from lmzoo.checkpoints.keras_hub import JOINED_EMBEDDINGS, keras_hub_layout
 
 _KEYS = {
     "vocab_size": "vocabulary_size",
@@ -26,7 +26,7 @@ _BLOCK = {
     "output_layer_norm": "output_layer_norm",
 }
 
-HUGGING_FACE = hugging_face_format(
+HUGGING_FACE = hugging_face_layout(
     config=config_table(
         _KEYS,
         ignored=("qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"),
@@ -39,4 +39,4 @@ HUGGING_FACE = hugging_face_format(
     copies={"vocab_projector.weight": WORD_TABLE},
 )
 
-KERAS_HUB = keras_hub_format(JOINED_EMBEDDINGS, dense_in_head=True)
+KERAS_HUB = keras_hub_layout(JOINED_EMBEDDINGS, dense_in_head=True)

@@ -19,7 +19,7 @@ _CHARACTERS = {
     "char_cnn.embedding.dim": "char_embedding_dim",
 }
 _DEFAULTS = {"lstm.n_layers": 1, "lstm.cell_clip": None, "lstm.proj_clip": None, "char_cnn.n_highway": 0}
-_UNTOLD = ("dropout", "freeze_bilm", "layer_norm")
+_OMITTED = ("dropout", "freeze_bilm", "layer_norm")
 _TRAINING = (
     "bidirectional", "dropout", "all_clip_norm_val", "n_epochs", "n_train_tokens", "batch_size", "n_tokens_vocab",
     "unroll_steps", "n_negative_samples_batch", "learning_rate", "sample_softmax", "share_embedding_softmax",
@@ -49,9 +49,9 @@ BILM = Layout(
     config=ConfigTable(
         keys={**_LSTM, **_CHARACTERS},
         defaults=_DEFAULTS,
-        only={"char_cnn.n_characters": (261, 262)},  # in training, in use
+        allowed={"char_cnn.n_characters": (261, 262)},  # in training, in use
         ignored=_TRAINING,
-        untold=_UNTOLD,
+        omitted=_OMITTED,
         written={"char_cnn.n_characters": 262},
     ),
     backbone={
@@ -70,7 +70,7 @@ BILM = Layout(
 # A model with a token vocabulary; its size is that of the table.
 BILM_OF_TOKENS = Layout(
     name="bilm-tf, token vocabulary",
-    config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, untold=(*_UNTOLD, "vocabulary_size")),
+    config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, omitted=(*_OMITTED, "vocabulary_size")),
     backbone={**_lstms(), "bilm/token_embedding/embeddings": Row("embedding", without_rows(1))},
     absent=("scalar_mix/",),
 )

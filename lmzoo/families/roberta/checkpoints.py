@@ -9,10 +9,10 @@ from lmzoo.checkpoints.hugging_face import (
     EMBEDDINGS,
     WORD_TABLE,
     config_table,
-    hugging_face_format,
+    hugging_face_layout,
     under,
 )
-from lmzoo.checkpoints.keras_hub import JOINED_EMBEDDINGS, keras_hub_format
+from lmzoo.checkpoints.keras_hub import JOINED_EMBEDDINGS, keras_hub_layout
 from lmzoo.families.encoder_config import EncoderConfig
 
 
@@ -23,9 +23,9 @@ def _with_segments(config: EncoderConfig) -> tuple[dict[str, object], dict[str, 
     return {"num_segments": 1}, {"embeddings.token_type_embeddings.weight": np.zeros((1, config.hidden_dim), "float32")}
 
 
-HUGGING_FACE = hugging_face_format(
+HUGGING_FACE = hugging_face_layout(
     # Hugging Face counts the table's two unused rows, too. Positions start after the id of padding.
-    config=config_table(shifts={"max_sequence_length": 2}, only={"pad_token_id": (1,)}),
+    config=config_table(shifts={"max_sequence_length": 2}, allowed={"pad_token_id": (1,)}),
     backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK)}),
     masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
     classifier={"classifier/dense": "classifier.dense", "classifier/logits": "classifier.out_proj"},
@@ -61,7 +61,7 @@ FAIRSEQ = Layout(
         defaults={"activation_fn": "gelu", "dropout": 0.1, "max_positions": 512},
         values={"activation": {"gelu": "gelu", "relu": "relu", "tanh": "tanh"}},
         training={"attention_dropout": "dropout"},
-        only={
+        allowed={
             "encoder_normalize_before": (False,),
             "pooler_activation_fn": ("tanh",),
             "spectral_norm_classification_head": (False,),
@@ -91,7 +91,7 @@ FAIRSEQ = Layout(
     ignored={"version": "the code's version"},
 )
 
-KERAS_HUB = keras_hub_format(
+KERAS_HUB = keras_hub_layout(
     JOINED_EMBEDDINGS,
     # KerasHub counts positions from 0.
     transforms={"embeddings/position_embedding/embeddings": without_rows(2)},

@@ -151,7 +151,7 @@ class CompiledTask(keras.Model):
         except Exception:
             self._compiles_itself = waits  # as if nobody had called it
             raise
-        self.backbone.compiled_by_xla(self.jit_compile)
+        self.backbone.set_compiled_by_xla(self.jit_compile)
         self.forget_compiled()
 
     def forget_compiled(self) -> None:

@@ -31,11 +31,15 @@ class EncodingTask(keras.Model):
     backbone: Backbone
     preprocessor: Preprocessor | None
 
-    needs_labels: bool = True
-    learns_from: ClassVar[str] = "texts"  # what `fit` takes if it takes no labels, for messages
+    learns_from: str = ""  # what `fit` takes if it takes no labels, for messages: "texts alone"
     independent_rows: ClassVar[bool] = True  # whether Keras may shuffle the sequences of token features
     per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
     labels_words: ClassVar[bool] = False  # whether an example has a label for each of its words
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether `fit` takes labels, and needs them."""
+        return not self.learns_from
 
     @property
     def text_preprocessor(self) -> Preprocessor:
@@ -100,7 +104,7 @@ class EncodingTask(keras.Model):
         """
         if y is not None and not self.needs_labels:
             raise ValueError(
-                f"{type(self).__name__} learns from {self.learns_from} alone: it takes no labels (`y`). "
+                f"{type(self).__name__} learns from {self.learns_from}: it takes no labels (`y`). "
                 "Pairs alone, in a `tf.data.Dataset` or as `validation_data`, are ((firsts, seconds),)."
             )
 

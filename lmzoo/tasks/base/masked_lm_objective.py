@@ -1,9 +1,10 @@
-"""The objective of masked language models: inputs and head, and the masking of training examples."""
+"""The base of tasks that mask tokens and predict them: inputs and head, and the masking of training examples."""
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import keras
@@ -13,88 +14,82 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers import MaskedLMHead
 from lmzoo.tasks.base.examples import FeatureArrays
-from lmzoo.tensor_types import Features
+from lmzoo.tasks.base.task import Task
+from lmzoo.tensor_types import Features, Tensor, Tensors
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
-from lmzoo.text.mask_tokens import maskable
+from lmzoo.text.mask_tokens import mask_positions, maskable
 
 
-@dataclass(frozen=True)
-class MaskedTokens:
-    """How a task masks tokens and predicts them.
+class MaskedTokensTask(Task):
+    """Masks tokens and predicts them, alone or together with another objective.
 
-    Attributes:
-        masking: how sequences are corrupted.
-        activation: of the head's layer.
-        layer_norm_epsilon: of the head's LayerNorm.
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        masking: how sequences are corrupted, also as a dict; by default as in the family's pre-training.
+        activation: of the head's layer; the backbone's by default.
+        layer_norm_epsilon: of the head's LayerNorm; the backbone's by default.
+        outputs: from logits (B, M, V) and the backbone's outputs to those of the task.
+        name: name of the model.
+
+    Raises:
+        ValueError: if the family or the tokenizer has no mask token, or the models do not see what comes after one.
     """
 
-    masking: Masking
-    activation: str
-    layer_norm_epsilon: float
+    pretrains, learns_from = True, "texts alone"
 
-    @staticmethod
-    def supports(family: Family) -> bool:
-        """Whether the family's tokenizer has a mask token, and its models see what comes after one."""
-        return family.mask_token is not None and not family.backbone.causal
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         backbone: Backbone,
-        masking: Masking | dict[str, Any] | None = None,
-        activation: str | None = None,
-        layer_norm_epsilon: float | None = None,
-    ) -> MaskedTokens:
-        """The defaults, from the family's pre-training and the backbone's configuration, for what is not given.
-
-        Raises:
-            ValueError: if the family has no mask token, or its models do not see what comes after one.
-        """
+        preprocessor: Preprocessor | None,
+        masking: Masking | dict[str, Any] | None,
+        activation: str | None,
+        layer_norm_epsilon: float | None,
+        outputs: Callable[[Tensor, Features], Tensors],
+        name: str,
+    ) -> None:
         family, config = family_of(backbone), backbone.config
-        if not cls.supports(family):
+        if not self.supports(family):
             reason = "it is causal" if backbone.causal else "its family has no mask token"
             raise ValueError(f"{type(backbone).__name__} cannot fill masks: {reason}.")
-        return cls(
-            Masking(**masking) if isinstance(masking, dict) else masking or family.masking,
-            activation or config.activation,
-            config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon,
-        )
-
-    def inputs(self, backbone: Backbone) -> Features:
-        """The backbone's symbolic inputs, and `mask_positions` int32 (B, M)."""
-        return {**backbone.input, "mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
-
-    def head(self, backbone: Backbone) -> MaskedLMHead:
-        """The layer from vectors (B, M, H) to logits (B, M, V)."""
-        return MaskedLMHead(
+        if preprocessor is not None:
+            preprocessor.tokenizer.check_has_mask()
+        activation = activation or config.activation
+        epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
+        head = MaskedLMHead(
             backbone.embeddings.token_embedding,
-            self.activation,
-            self.layer_norm_epsilon,
-            backbone.config.initializer_range,
+            activation,
+            epsilon,
+            config.initializer_range,
             dtype=backbone.dtype_policy,
             name="masked_lm_head",
         )
+        positions = keras.Input((None,), dtype="int32", name="mask_positions")
+        found = backbone(backbone.input)
+        logits = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, V)
+        inputs = {**backbone.input, "mask_positions": positions}
+        super().__init__(backbone, preprocessor, inputs, outputs(logits, found), None, name)
+        self.head, self.activation, self.layer_norm_epsilon = head, activation, epsilon
+        self.masking: Masking = Masking(**masking) if isinstance(masking, dict) else masking or family.masking
+
+    @classmethod
+    def supports(cls, family: Family) -> bool:
+        """Whether the family's tokenizer has a mask token, and its models see what comes after one."""
+        return family.mask_token is not None and not family.backbone.causal
+
+    def default_loss(self) -> Any:
+        """Cross-entropy, its mean over masked tokens; padding and slots without a mask do not count."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def mask(
-        self,
-        preprocessor: Preprocessor,
-        encoded: EncodedTexts,
-        indices: np.ndarray,
-        width: int,
-        rng: np.random.Generator,
+        self, encoded: EncodedTexts, indices: np.ndarray, width: int, rng: np.random.Generator
     ) -> tuple[FeatureArrays, np.ndarray, np.ndarray]:
-        """Masks sequences for training.
-
-        Args:
-            preprocessor: that of the task.
-            encoded: all sequences.
-            indices: int array (b,), those of the batch.
-            width: int, padded length.
-            rng: source of randomness.
+        """Masks sequences for training; see `Task.make_batch`.
 
         Returns:
             The task's inputs, targets int32 (b, M), and float32 (b, M), 1 where there is a token to predict.
         """
+        preprocessor = self.text_preprocessor
         features, lengths = preprocessor.features(encoded, indices, width), encoded.lengths_of(indices)
         tokenizer, ids = preprocessor.tokenizer, features["token_ids"]
         if self.masking.dynamic:
@@ -122,13 +117,13 @@ class MaskedTokens:
         corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
         return positions, chosen, corrupted
 
-    def default_loss(self) -> keras.losses.Loss:
-        """Cross-entropy, its mean over masked tokens; padding and slots without a mask do not count."""
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+    def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
+        """`mask_positions` int32 (n, M), positions of the mask tokens, padded with 0."""
+        return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
 
     def get_config(self) -> dict[str, Any]:
-        """The attributes, as arguments of a task's constructor."""
-        return asdict(self)
+        """The constructor's arguments."""
+        return {**super().get_config(), "masking": asdict(self.masking)}
 
 
 def _seeded_by(ids: np.ndarray) -> np.random.Generator:

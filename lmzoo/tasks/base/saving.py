@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 import warnings
@@ -143,13 +144,10 @@ class SavedTask(ReportsNotFinite):
             self.preprocessor.load_assets(directory)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "preprocessor": keras.saving.serialize_keras_object(self.preprocessor),
-            "labels": None if self.labels is None else list(self.labels),
-            "name": self.name,
-        }
+        """The constructor's arguments: the task's attributes of the same names."""
+        config = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        parts = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
+        return {**config, **parts, "labels": None if self.labels is None else list(self.labels)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:

@@ -70,7 +70,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         self.labels = None if labels is None else tuple(labels)
         self.dtype_policy = backbone.dtype_policy
         self._compiles_itself = True
-        backbone.compiled_by_xla(self.jit_compile)  # until `compile` says otherwise
+        backbone.set_compiled_by_xla(self.jit_compile)  # until `compile` says otherwise
 
     @classmethod
     def supports(cls, family: Family) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
+from lmzoo.tasks.base.task import Task
 from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text import Preprocessor
 
 
 @dataclass(frozen=True)
@@ -104,3 +107,27 @@ class TextVector(TokenVectors):
         """
         own = family_of(backbone).classifier
         return ClassificationHead(outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **own)
+
+
+class TextVectorTask(Task):
+    """A head on one vector for each text.
+
+    Args:
+        vector: how the vector is made.
+        head: the head.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Preprocessor | None,
+        inputs: Features,
+        outputs: Tensor,
+        labels: Sequence[str] | None,
+        name: str,
+        vector: TextVector,
+        head: ClassificationHead,
+    ) -> None:
+        super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
+        self.head, self.uses_pooler, self.dropout = head, vector.uses_pooler, vector.dropout
+        self.pooling, self.encoder, self.encoder_dim = vector.pooling, vector.encoder, vector.encoder_dim
