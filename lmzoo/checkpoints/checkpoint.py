@@ -86,10 +86,7 @@ class Checkpoint:
         return Preprocessor(tokenizer, family.packing, length)
 
     def plan(self, model: keras.Model) -> Plan:
-        """Plans and checks the loading, without reading a tensor.
-
-        Args:
-            model: a backbone, or the task whose head is stored.
+        """Plans and checks the loading of a backbone, or of the task whose head is stored, without reading a tensor.
 
         Raises:
             PresetError: naming the first tensor that is missing, left over, or of another shape.
@@ -151,14 +148,9 @@ def find_family(format: str, read: Callable[[Family], T]) -> T:
 
 
 def read_arguments(family: Family, format: str, stored: Mapping[str, object], file: Path, **others: Any) -> Arguments:
-    """Reads the arguments of a family's configuration class from a file's content.
+    """Reads the arguments of a family's configuration class from a file's content, `stored`.
 
-    Args:
-        family: the record of the family.
-        format: a key of `Family.checkpoints`.
-        stored: the file's content.
-        file: its path.
-        **others: arguments that other files give.
+    `others` are arguments that other files give.
 
     Raises:
         PresetError: naming the file, and the key whose value the family does not allow.

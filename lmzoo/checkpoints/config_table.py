@@ -48,11 +48,7 @@ class ConfigTable:
     written: Mapping[str, object] = field(default_factory=dict)
 
     def read(self, stored: Mapping[str, object], file: Path | str) -> Arguments:
-        """Reads the arguments of our configuration class.
-
-        Args:
-            stored: the file's content.
-            file: its path, for messages.
+        """Reads the arguments of our configuration class from a file's content, `stored`.
 
         Raises:
             PresetError: naming the key that is missing, unknown, or has a value that our models do not support.
@@ -97,11 +93,7 @@ class ConfigTable:
         return re.sub(r"`(\w+)`", lambda match: keys.get(match[1], match[0]), message)
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
-        """Returns the content of a file for arguments of our configuration class.
-
-        Args:
-            config: the arguments.
-            format: name of the format, for messages.
+        """Returns the content of a file for arguments of our configuration class; messages name the format.
 
         Raises:
             PresetError: naming the argument whose value the format cannot express.

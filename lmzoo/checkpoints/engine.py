@@ -204,11 +204,6 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
 
     Up to twice the size is left to `plan`, which names the tensor that is missing or has another shape.
 
-    Args:
-        layout: the family's.
-        tensors: the file.
-        config: an instance of the family's configuration class.
-
     Raises:
         PresetError: naming the argument that is too large.
     """
@@ -235,11 +230,7 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
 def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:
     """Finds the tensor of every weight, and the reason to ignore every other tensor.
 
-    Args:
-        layout: the family's.
-        tensors: the file.
-        weights: path -> variable, the backbone's and, if `head` is given, the head's.
-        head: kind of the head to load, or None for a backbone alone.
+    `weights` are the backbone's by path and, if `head` is given, those of a head of that kind.
 
     Raises:
         PresetError: naming the file and the first tensor that is missing, left over, or of another shape or dtype.
@@ -277,13 +268,7 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
 
 
 def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors to write into a file for some weights: pairs of a name and an array.
-
-    Args:
-        layout: the family's.
-        weights: path -> variable.
-        head: kind of the head whose weights are among them, or None.
-    """
+    """Yields names and arrays, what a file holds for weights by path; a `head` of that kind is among them."""
     rows, problem = _rows(layout, weights, head), None
     for name, paths in _sharing(layout, rows).items():
         arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]

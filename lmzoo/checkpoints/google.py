@@ -52,12 +52,8 @@ def google_config(
 ) -> ConfigTable:
     """The table of a family's `*_config.json`.
 
-    Args:
-        gelu: our name of the function that the family's code computes for "gelu".
-        keys: the family's own keys, in addition to those of every encoder.
-        ignored: see `ConfigTable`.
-        omitted: see `ConfigTable`.
-        **constants: see `ConfigTable`.
+    `gelu` is our name of the function that the family's code computes for "gelu", and `keys` are the family's own, in
+    addition to those of every encoder. The rest is as in `ConfigTable`.
     """
     encoder = {key: value for key, value in ENCODER_KEYS.items() if key != "layer_norm_eps"}
     return ConfigTable(

@@ -28,11 +28,7 @@ HEAD_IGNORED = {rf"{_HEAD}optimizer/.*": "the optimizer's state"}
 
 
 def head_tables(dense: bool) -> dict[str, Table]:
-    """The tables of a family's heads.
-
-    Args:
-        dense: whether the classification head has a dense layer before its last one.
-    """
+    """The tables of a family's heads; with `dense` the classification head has a dense layer before its last one."""
     classifier = {"dense": "dense", "logits": "dense_1"} if dense else {"logits": "dense"}
     inside = "masked_lm_head/_intermediate"
     return {
@@ -55,11 +51,8 @@ def head_tables(dense: bool) -> dict[str, Table]:
 def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> tuple[str | None, Arguments]:
     """The kind of head in a preset, and arguments for its task's constructor; (None, {}) for no or an unknown head.
 
-    Args:
-        directory: the preset's.
-        prefix: prefix of the names of the family's classes.
-        activation: activation in the head of the family's masked language model.
-        hidden_dim: the backbone's width.
+    `prefix` begins the names of the family's classes; `activation` is that of the head of its masked language model,
+    and `hidden_dim` the backbone's width.
 
     Raises:
         PresetError: for a head that computes something that ours do not.

@@ -18,10 +18,8 @@ from lmzoo.text import SpecialTokens, Tokenizer
 def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: SpecialTokens) -> tuple[Tokenizer, Path]:
     """Reads a tokenizer, and returns it with the folder of its vocabulary.
 
-    Args:
-        directory: the preset's.
-        stored: the content of tokenizer.json.
-        special: the family's special tokens, if they are not those of its tokenizer's class.
+    `stored` is the content of tokenizer.json, and `special` are the family's special tokens, if they are not those of
+    its tokenizer's class.
 
     Raises:
         PresetError: for an unknown class, settings that ours does not support, or a missing or damaged vocabulary.
@@ -45,16 +43,11 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
 
 
 def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) -> None:
-    """Writes a tokenizer's files into a preset of KerasHub's.
+    """Writes a tokenizer's files into a preset of KerasHub's, for its class `name`, such as "BertTokenizer".
 
     The settings and the vocabulary are written. KerasHub's code differs in some things that are not settings, and so
     gives other ids: it folds cases ("ß" becomes "ss", "…" three dots), measures a word's length in bytes, does not
     include the space before `<mask>` in it, splits the special tokens in ALBERT's texts, and keeps tokens such as "9,".
-
-    Args:
-        tokenizer: one of `lmzoo.text`.
-        directory: the preset's.
-        name: KerasHub's class, such as "BertTokenizer".
 
     Raises:
         PresetError: if the class is for other tokenizers, or cannot read the vocabulary.

@@ -30,10 +30,6 @@ def is_model_garden(checkpoint: TensorFile) -> bool:
 def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
     """The tensors under the original names, with heads and their columns as one axis; other tensors keep their names.
 
-    Args:
-        checkpoint: the checkpoint.
-        num_heads: the number of heads in the configuration.
-
     Raises:
         PresetError: naming the file and the tensor with another number of heads.
     """

@@ -60,13 +60,9 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
 
 
 def _uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
-    """Strings to which one of the model's rules applies only after the clean-up.
+    """Strings to which one of the model's rules, which replace `sources`, applies only after the clean-up.
 
     Their first character, such as a capital with an accent or a syllable, becomes the beginning of a rule's source.
-
-    Args:
-        sources: the strings that the model's rules replace.
-        characters: the clean-up.
     """
     before = defaultdict(list)
     for code, cleaned in characters.changes().items():

@@ -1,6 +1,7 @@
 """Reads and writes what Hugging Face's files say about a tokenizer in addition to its vocabulary.
 
-Our tokenizers have few settings. Whatever else would give other ids is an error that names it.
+Our tokenizers have few settings. Whatever else would give other ids is an error that names it. `pipeline` is the
+content of tokenizer.json, None if there is no such file.
 """
 
 from __future__ import annotations
@@ -29,11 +30,6 @@ def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject
     """Reads our constructor's arguments, as far as the files give them.
 
     tokenizer_config.json takes precedence over tokenizer.json, as in transformers, with a warning if the two differ.
-
-    Args:
-        directory: the checkpoint's.
-        format: the format of our class.
-        pipeline: the content of tokenizer.json, if there is one.
 
     Raises:
         PresetError: naming the file and the setting that ours does not support.
@@ -66,11 +62,7 @@ def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject
 
 
 def longest_sequence(directory: Path, positions: int) -> int:
-    """How many tokens a sequence may have: the tokenizer's `model_max_length`, and at most the model's positions.
-
-    Args:
-        directory: the checkpoint's.
-        positions: how many position embeddings the model has.
+    """How many tokens a sequence may have: the tokenizer's `model_max_length`, and at most `positions`, the model's.
 
     Raises:
         PresetError: if `model_max_length` is not a positive number.
@@ -87,11 +79,6 @@ def longest_sequence(directory: Path, positions: int) -> int:
 
 def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | None) -> None:
     """Compares the special and added tokens that the files name with the tokenizer's.
-
-    Args:
-        directory: the checkpoint's.
-        tokenizer: ours, already built.
-        pipeline: the content of tokenizer.json, if there is one.
 
     Raises:
         PresetError: naming the first token that ours does not have, or has with another id or in another role.
@@ -158,11 +145,7 @@ def _read(directory: Path, name: str) -> JsonObject:
 def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int, peer_class: str | None = None) -> None:
     """Writes tokenizer.json and tokenizer_config.json.
 
-    Args:
-        tokenizer: ours.
-        directory: where to write.
-        sequence_length: the maximum length of a sequence.
-        peer_class: name of the class in transformers, if it is not that of the first family with such a tokenizer.
+    `peer_class` is the class in transformers, by default that of the first family with such a tokenizer.
     """
     format, config = format_of(type(tokenizer)), tokenizer.get_config()
     tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}

@@ -66,14 +66,8 @@ def read_tokenizer(
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int, peer_class: str | None = None) -> None:
     """Writes a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
 
-    They are vocab.txt, vocab.json and merges.txt, or spiece.model, each with tokenizer.json and tokenizer_config.json;
-    for ELMo they are vocab.txt alone, or nothing if it reads characters.
-
-    Args:
-        tokenizer: one of `lmzoo.text`.
-        directory: where to write.
-        sequence_length: the maximum length of a sequence.
-        peer_class: name of the tokenizer's class in transformers, if it is not the usual one.
+    They are vocab.txt, vocab.json and merges.txt, or spiece.model, each with tokenizer.json and tokenizer_config.json
+    (see `write_settings`); for ELMo they are vocab.txt alone, or nothing if it reads characters.
 
     Example:
 

@@ -99,9 +99,7 @@ class TokenizerFormat(ABC, Generic[T]):
     def of_keras_hub(self, tokenizer: T, lowercase: Callable[[], bool]) -> Tokenizer:
         """Completes a tokenizer from a preset of KerasHub's with settings that its configuration does not hold.
 
-        Args:
-            tokenizer: the tokenizer, with its vocabulary.
-            lowercase: guesses whether to lower-case.
+        `lowercase` guesses whether to lower-case.
         """
         return tokenizer
 

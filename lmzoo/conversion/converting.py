@@ -39,9 +39,6 @@ def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite
 def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
     """Builds the model in a source, without reading the values of its weights.
 
-    Args:
-        opened: what `lmzoo.presets.source.open_source` returns.
-
     Returns:
         The task whose head is stored, or the backbone if there is no head that can be loaded; and the preprocessor, or
         None without tokenizer files.

@@ -75,10 +75,7 @@ def list_presets() -> dict[str, PresetInfo]:
 
 
 def resolve(preset: str | os.PathLike[str]) -> Path:
-    """Finds the directory of a preset's name, handle or path; downloads it if necessary, but does not check it.
-
-    Args:
-        preset: as for `open_preset`.
+    """Finds the directory of a preset as `open_preset` does, downloaded if necessary, but does not check it.
 
     Raises:
         PresetError: for an unknown name (similar ones are suggested), a missing directory, or a failed download.

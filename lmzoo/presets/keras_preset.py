@@ -163,13 +163,8 @@ def save_preset(
 ) -> None:
     """Writes a backbone or a task as a preset; see their `save_to_preset`.
 
-    Args:
-        model: what to save.
-        directory: where to write.
-        overwrite: whether an existing directory may be replaced.
-        preprocessor: the tokenizer and packing rule, if there is one.
-        add_files: called with the folder of the preset's files before it replaces `directory`, to write others there.
-        **metadata: additional entries of `metadata.json`, such as `languages` and `licence`.
+    `add_files` is called with the folder of the preset's files before it replaces `directory`, to write others there.
+    `metadata` are additional entries of `metadata.json`, such as `languages` and `licence`.
     """
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
         backbone = _backbone_of(model)

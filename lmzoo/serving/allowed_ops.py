@@ -46,9 +46,6 @@ _TEXT_OPS = frozenset(
 def ops_of(graph: GraphDef) -> set[str]:
     """Names of the ops in a graph and in its functions.
 
-    Args:
-        graph: the graph.
-
     Returns:
         The names, without those of the graph's own functions. An op with an attribute that servers do not know is
         listed as `op(attribute)`.
@@ -73,9 +70,6 @@ def ops_of(graph: GraphDef) -> set[str]:
 
 def check_ops(graph: GraphDef) -> None:
     """Checks that TensorFlow Serving 2.20 and later versions have every op of a graph.
-
-    Args:
-        graph: the graph.
 
     Raises:
         ValueError: naming the ops that they do not have.

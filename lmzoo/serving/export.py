@@ -61,20 +61,7 @@ def file_format(path: str | Path) -> str | None:
 
 
 def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> None:
-    """Writes `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`.
-
-    Args:
-        task: what to export.
-        path: directory of the SavedModel, such as `serving/sentiment/1`, or a file with a suffix in `FILES`.
-        verbose: whether to print where it was written.
-
-    Raises:
-        ImportError: if a package that writes the format is not installed.
-        NotFiniteError: if weights are NaN or infinite, since every answer would be.
-        ValueError: if the task has no preprocessor or nothing to serve, if it uses ops that the format's runtime does
-            not have, if `path` has the suffix of another format, or if it is a folder that holds versions.
-        RuntimeError: if another backend is in use and the process with TensorFlow, which exports for it, fails.
-    """
+    """Writes `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`."""
     on_tensorflow = keras.backend.backend() == "tensorflow"
     if problem := first_not_finite(task.weights):
         raise NotFiniteError(f"This {type(task).__name__} cannot be exported: {problem}. Train it again.")
@@ -242,12 +229,7 @@ def _write_with_tensorflow(task: ServedModel, target: Path) -> None:
 
 
 def class_answers(logits: tf.Tensor, names: list[str], multi_label: bool = False) -> dict[str, tf.Tensor]:
-    """The named answers of a classifier.
-
-    Args:
-        logits: float (B, C).
-        names: of the C classes.
-        multi_label: whether an example may have several labels.
+    """The named answers of a classifier, from logits (B, C) and the names of the classes.
 
     Returns:
         `label` string (B,), `score` float (B,), `probabilities` float (B, C). With `multi_label`, `label` and `score`

@@ -44,14 +44,7 @@ def describe_inputs(tensors: Mapping[str, TensorInfo]) -> dict[str, Json]:
 
 
 def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
-    """Turns `instances` into `inputs`.
-
-    Args:
-        instances: a list of objects, or of the values of the only input.
-        names: of the inputs.
-
-    Returns:
-        A list of values for each input.
+    """Turns `instances`, a list of objects or of the values of the only input, into a list of values for each input.
 
     Raises:
         RequestError: if the instances do not have the same inputs.
@@ -67,13 +60,9 @@ def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
 
 
 def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
-    """The tensor of an input.
+    """The tensor of the input `name`, of the dtype and shape in `spec`, from lists of strings or numbers.
 
-    Args:
-        name: of the input, for messages.
-        values: lists of strings or numbers. `{"b64": ...}` stands for bytes that are not UTF-8, and lone surrogates
-            become U+FFFD.
-        spec: dtype and shape.
+    `{"b64": ...}` stands for bytes that are not UTF-8, and lone surrogates become U+FFFD.
 
     Raises:
         RequestError: if dtype or shape are others.

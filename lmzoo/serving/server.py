@@ -70,12 +70,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
 
 
 def make_server(api: RestApi, idle_seconds: float = 10.0) -> uvicorn.Server:
-    """A uvicorn server that logs only errors.
-
-    Args:
-        api: the application.
-        idle_seconds: after how long idle connections are closed.
-    """
+    """A uvicorn server that logs only errors, and closes idle connections after `idle_seconds`."""
     return uvicorn.Server(
         uvicorn.Config(
             api,
@@ -101,11 +96,7 @@ def serve(api: RestApi, listener: socket.socket) -> None:
 
 @contextlib.contextmanager
 def running_server(api: RestApi, idle_seconds: float = 10.0) -> Iterator[str]:
-    """Answers requests in a thread while the body runs.
-
-    Args:
-        api: the application.
-        idle_seconds: after how long idle connections are closed.
+    """Answers requests in a thread while the body runs; idle connections are closed after `idle_seconds`.
 
     Yields:
         The server's URL, without a slash at its end.

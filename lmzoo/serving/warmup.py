@@ -30,13 +30,10 @@ def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
 
 
 def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dict[str, np.ndarray]]:
-    """Requests to a signature: a short text, one that is too long and is cut, and a batch of both.
+    """Requests to a signature of strings: a short text, one that is too long and is cut, and a batch of both.
 
-    The graph pads a batch to its longest sequence: the first two requests have the narrowest shape and the widest.
-
-    Args:
-        task: what is exported. If it fills masks, the texts hold one.
-        signature: one whose inputs are strings, (n,) or with more axes.
+    The graph pads a batch to its longest sequence: the first two requests have the narrowest shape and the widest. If
+    the task fills masks, the texts hold one.
 
     Yields:
         An array of strings for each input, in the order of their names.
@@ -54,13 +51,7 @@ def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dic
 
 
 def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
-    """Writes requests that TensorFlow Serving runs after loading a model and before it takes requests.
-
-    Args:
-        task: what was exported.
-        meta_graph: the SavedModel's.
-        folder: the SavedModel's.
-    """
+    """Writes requests that TensorFlow Serving runs after loading a model and before it takes requests."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 

@@ -97,11 +97,7 @@ def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
 
 
 def write_hdf5(path: str | Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Writes an HDF5 file, with one tensor in memory at a time.
-
-    Args:
-        path: the file to write.
-        tensors: pairs of a dataset's path and an array of floats or integers.
+    """Writes arrays of floats or integers by their datasets' paths, with one of them in memory at a time.
 
     Raises:
         PresetError: if two datasets have the same path, a path leads through a dataset, or HDF5 does not have a dtype.

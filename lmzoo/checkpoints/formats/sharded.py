@@ -47,10 +47,6 @@ def file_in(directory: Path, name: str) -> Path:
     A symbolic link may lead to another file in the directory. One that leads out of it is refused, except in Hugging
     Face's cache, where `snapshots/<revision>/` holds links into `blobs/` next to `snapshots/`.
 
-    Args:
-        directory: the checkpoint's.
-        name: the file's, as an index gives it.
-
     Raises:
         PresetError: if the name is a path, or the file is a link out of the directory.
     """
@@ -62,10 +58,6 @@ def file_in(directory: Path, name: str) -> Path:
 
 def check_inside(directory: Path, path: Path) -> None:
     """Refuses a symbolic link out of a checkpoint's directory, except in Hugging Face's cache.
-
-    Args:
-        directory: the checkpoint's.
-        path: a file in it or in one of its folders.
 
     Raises:
         PresetError: if the file really lies elsewhere.

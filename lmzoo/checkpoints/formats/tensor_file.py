@@ -80,8 +80,7 @@ class RenamedTensors(TensorFile):
 def damage_named(what: str) -> Iterator[None]:
     """Turns whatever error a library raises for a damaged file into a `PresetError`.
 
-    Args:
-        what: what cannot be read, such as "model.bin is not a whole file of PyTorch's".
+    `what` cannot be read then, such as "model.bin is not a whole file of PyTorch's".
 
     Raises:
         PresetError: for any exception, with the first line of its reason.

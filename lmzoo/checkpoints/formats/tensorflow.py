@@ -141,9 +141,7 @@ def _tensorflow(path: str | os.PathLike[str]) -> ModuleType:
 def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Iterable[tuple[str, np.ndarray]]) -> None:
     """Writes a checkpoint, for `tf.train.load_checkpoint` and TensorFlow 1's `Saver`.
 
-    Args:
-        prefix: common prefix of the files' paths; missing directories are created.
-        tensors: pairs of a name and an array. All of them are held in memory.
+    `prefix` is that of the files' paths; missing directories are created. All arrays are held in memory.
 
     Raises:
         PresetError: if TensorFlow is not installed, two tensors have the same name, or a name is empty.

@@ -56,10 +56,9 @@ class EncodingTask(keras.Model):
         return self.preprocessor
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
-        """Texts as packed sequences of token ids, or another kind of `lmzoo.text.Encoded`.
+        """Texts or pairs as packed sequences of token ids, or another kind of `lmzoo.text.Encoded`.
 
-        Args:
-            x: texts or pairs of texts; encoded texts are returned as they are.
+        Encoded texts are returned as they are.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
@@ -81,11 +80,6 @@ class EncodingTask(keras.Model):
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """The texts, labels and weights that `fit` got, encoded, and checked to be equally many.
-
-        Args:
-            x: as for `encode_inputs`.
-            y: labels, or None.
-            sample_weight: float array (n,), or None.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
@@ -136,13 +130,9 @@ class EncodingTask(keras.Model):
         )
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """A batch to train on or to evaluate.
+        """A batch to train on or to evaluate: the examples at `indices` (b,), padded to `width`.
 
-        Args:
-            examples: all examples.
-            indices: int array (b,), those of the batch.
-            width: int, padded length.
-            rng: for everything random.
+        `rng` is for everything random.
 
         Returns:
             `(features,)`, `(features, y)` or `(features, y, sample_weight)`.

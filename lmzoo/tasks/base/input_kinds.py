@@ -35,9 +35,7 @@ def is_word_stream(dataset: tf.data.Dataset) -> bool:
 def in_batches(dataset: tf.data.Dataset, labels_words: bool) -> bool:
     """Whether the elements of a `tf.data.Dataset` of strings are batches of texts, rather than one text each.
 
-    Args:
-        dataset: its first component holds strings.
-        labels_words: whether an example has a label for each of its words.
+    With `labels_words` an example has a label for each of its words.
     """
     spec, labels = dataset.element_spec, None
     if isinstance(spec, tuple) and len(spec) > 1:
@@ -62,11 +60,8 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
     """The first and the second texts of pairs; None instead of second texts for single texts.
 
     A tuple holds segments, a list holds examples: `(firsts, seconds)` and `[(first, second), ...]` are pairs, and
-    everything else is single texts.
-
-    Args:
-        x: texts.
-        words: whether a list inside a list is one text, split into words, rather than a pair.
+    everything else is single texts. With `words` a list inside a list is one text, split into words, rather than a
+    pair.
 
     Raises:
         TypeError: for a single string.

@@ -11,11 +11,7 @@ from lmzoo.tasks.base.examples import Labels
 
 
 def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tuple[int, list[str] | None]:
-    """The number of classes and their names, from either.
-
-    Args:
-        num_classes: int, or None to count the labels.
-        labels: names, or None for classes without names.
+    """The number of classes and their names, from either; without `labels` they have no names.
 
     Raises:
         TypeError: if `labels` have no order, or are not strings.
@@ -38,11 +34,7 @@ def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tupl
 
 
 def one_each(y: Labels, expected: str) -> np.ndarray:
-    """One label for each example as an array (n,).
-
-    Args:
-        y: n labels, or (n, 1).
-        expected: what they should be, for the message.
+    """One label for each example, (n,) or (n, 1), as an array (n,); messages say what is `expected`.
 
     Raises:
         ValueError: for labels of another shape.
@@ -60,11 +52,7 @@ def encode_classes(
 ) -> np.ndarray:
     """Classes, by number or by name, as int32 (n,), each of them checked.
 
-    Args:
-        y: n classes.
-        num_classes: int.
-        labels: names of the classes, or None.
-        place: from an index to where that class is, for messages.
+    `place` says for messages where the class with an index is.
 
     Raises:
         TypeError: if some are strings and others are not.
@@ -139,9 +127,6 @@ def _check_indicators(array: np.ndarray, num_classes: int) -> np.ndarray:
 
 def encode_numbers(y: Labels) -> np.ndarray:
     """Numbers as float32 (n,), each checked to be finite.
-
-    Args:
-        y: n numbers.
 
     Raises:
         TypeError: naming the first one that is not a number.

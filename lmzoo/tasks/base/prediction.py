@@ -26,15 +26,7 @@ if TYPE_CHECKING:
 def predict(
     task: EncodingTask, keras_predict: Callable[..., Tensors], x: Inputs, batch_size: int | None, **kwargs: Any
 ) -> Tensors:
-    """The model's outputs in the order of `x`; see `Task.predict`.
-
-    Args:
-        task: says how its examples become batches.
-        keras_predict: `keras.Model.predict` of the task.
-        x: texts, a `tf.data.Dataset` of them, or token features.
-        batch_size: int, 32 by default.
-        **kwargs: of `keras_predict`.
-    """
+    """The model's outputs in the order of `x`: see `Task.predict`, which passes Keras' own method."""
     size = batch_size or BATCH_SIZE
     if is_text_stream(x):
         # Outputs of open shapes are padded to the longest example, so all examples must be known.

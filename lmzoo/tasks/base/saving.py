@@ -116,7 +116,9 @@ class SavedTask(ReportsNotFinite):
         Raises:
             ImportError: if a package that writes the format is not installed.
             NotFiniteError: if weights are NaN or infinite.
-            ValueError: if the task has no preprocessor or serves nothing, or the file's format cannot hold it.
+            RuntimeError: if the process that exports for another backend fails.
+            ValueError: if the task has no preprocessor or serves nothing, if the path is a folder that holds versions
+                or has another suffix, or if the model uses ops that the format's runtime does not have.
         """
         export_task(self, path, verbose)
 

@@ -246,15 +246,9 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     def batches(
         self, x: Inputs, y: Labels | None, sample_weight: Weights | None, options: BatchOptions
     ) -> TrainingData:
-        """The data of `fit` and `evaluate`: `(x, y, sample_weight)` as Keras takes them.
+        """The data of `fit` and `evaluate`: `(x, y, sample_weight)` as Keras takes them, from what the user passed.
 
         By default texts become batches of examples of similar length, which hold labels and weights as well.
-
-        Args:
-            x: as the user passed it.
-            y: as the user passed it.
-            sample_weight: as the user passed it.
-            options: how to make the batches.
         """
         return make_batches(self, x, y, sample_weight, options)
 

@@ -40,15 +40,7 @@ class TokenVectors:
         return backbone.config.dropout if self.dropout is None else self.dropout
 
     def sequence(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """The vectors of the tokens of symbolic inputs.
-
-        Args:
-            backbone: `lmzoo.models.Backbone`.
-            inputs: the backbone's inputs, a dict of (B, T) or (B, T, W).
-
-        Returns:
-            Float (B, T, H), or (B, T, 2 encoder_dim) with an encoder.
-        """
+        """Vectors of the tokens of symbolic inputs: float (B, T, H), or (B, T, 2 encoder_dim) with an encoder."""
         sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
         if not self.encoder:
             return sequence
@@ -84,27 +76,14 @@ class TextVector(TokenVectors):
         return self.pooling == "first" and not self.encoder
 
     def of(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """The vectors of the texts of symbolic inputs.
-
-        Args:
-            backbone: `lmzoo.models.Backbone`.
-            inputs: the backbone's inputs, a dict of (B, T) or (B, T, W).
-
-        Returns:
-            Float (B, H), or (B, 2 encoder_dim) with an encoder.
-        """
+        """Vectors of the texts of symbolic inputs: float (B, H), or (B, 2 encoder_dim) with an encoder."""
         if self.uses_pooler:
             return backbone(inputs)["pooled_output"]  # (B, H)
         pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")
         return pooler(self.sequence(backbone, inputs), backbone.padding_mask(inputs))
 
     def head(self, backbone: Backbone, outputs: int) -> ClassificationHead:
-        """The family's layers on top of the vectors.
-
-        Args:
-            backbone: `lmzoo.models.Backbone`.
-            outputs: int, width of the output.
-        """
+        """The family's layers on top of the vectors, with `outputs` logits."""
         own = family_of(backbone).classifier
         return ClassificationHead(outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **own)
 
