@@ -73,17 +73,7 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
 def progress_over(
     items: Iterable[_Item], description: str, unit: str = "items", shown: bool = True
 ) -> Iterator[Iterator[_Item]]:
-    """Shows how many items a `with` block has iterated over.
-
-    Args:
-        items: anything to iterate over; if it has a length, the bar has an end.
-        description: see `progress_bar`.
-        unit: see `progress_bar`.
-        shown: see `progress_bar`.
-
-    Yields:
-        An iterator over the items.
-    """
+    """Yields an iterator over items, and shows how many a `with` block has iterated over; see `progress_bar`."""
     with progress_bar(description, len(items) if isinstance(items, Sized) else None, unit, shown) as advance:
 
         def counted() -> Iterator[_Item]:

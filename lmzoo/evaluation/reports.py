@@ -65,12 +65,7 @@ def compare_label_sets(
 ) -> Report:
     """Computes micro and macro F1, the share of examples whose labels are all right, and scores by class.
 
-    Macro F1 and undefined scores are as in `compare_classes`.
-
-    Args:
-        actual: for each of n examples the names of its classes.
-        predicted: the predicted names.
-        names: names of all classes.
+    Arguments, macro F1 and undefined scores are as in `compare_classes`, but an example has any number of classes.
     """
     from sklearn import metrics, preprocessing
 
@@ -87,12 +82,7 @@ def compare_label_sets(
 
 
 def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> Report:
-    """Computes Pearson's and Spearman's correlation: NaN if either side is constant, none for fewer than two examples.
-
-    Args:
-        actual: float (n,).
-        predicted: float (n,).
-    """
+    """Pearson's and Spearman's correlation of numbers (n,): NaN if either side is constant, none for n below 2."""
     from scipy import stats
 
     if len(predicted) < 2:
@@ -106,10 +96,7 @@ def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[fl
 def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> Report:
     """Computes accuracy over words, and precision, recall and F1 of spans, or of labels if these do not mark spans.
 
-    Args:
-        actual: for each of n texts the labels of its words.
-        predicted: the predicted labels; "" stands for no label.
-        labels: all labels of the model.
+    Each text has a list of its words' labels; a predicted "" stands for no label. `labels` are all those of the model.
     """
     from sklearn import metrics
 

@@ -93,11 +93,8 @@ def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
 def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
     """Finds the start and end of an answer in its context; None if the context has something else there.
 
-    White space within the answer (spaces, tabs, line breaks, U+202F) may differ in kind and in number.
-
-    Args:
-        context: str.
-        gold: an answer; None is returned if its start is unknown.
+    White space within the answer (spaces, tabs, line breaks, U+202F) may differ in kind and in number. None is also
+    returned if the answer's start is unknown.
     """
     text, start = gold.text.strip(_SPACES), gold.start
     if not text or start is None or not 0 <= start <= len(context):

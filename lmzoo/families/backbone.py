@@ -140,15 +140,9 @@ class Backbone(ReportsNotFinite):
         return inputs["padding_mask"]
 
     def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
-        """`sequence_output` at chosen positions.
+        """`sequence_output` at chosen positions, int (B, M): a float tensor (B, M, H).
 
-        Args:
-            inputs: the backbone's inputs, a dict.
-            positions: int tensor (B, M).
-            outputs: the backbone's outputs for the inputs, if it has been called already.
-
-        Returns:
-            Float tensor (B, M, H).
+        `outputs` are those of the backbone for the inputs, if it has been called already.
         """
         gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
         outputs = self(inputs) if outputs is None else outputs

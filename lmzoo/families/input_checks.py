@@ -28,13 +28,9 @@ def known_values(x: Tensor) -> np.ndarray | None:
 
 
 def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
-    """Checks one of a backbone's inputs; while a graph is built, only that it is a tensor.
+    """Checks one of a backbone's inputs, (B, T) or (B, T, W); while a graph is built, only that it is a tensor.
 
-    Args:
-        name: name of the input.
-        ids: int array or tensor (B, T), or (B, T, W).
-        size: int, number of ids: they are 0 to `size` - 1.
-        rank: int, smallest number of axes.
+    Ids are 0 to `size` - 1, in at least `rank` axes.
 
     Raises:
         TypeError: if it has no shape.
@@ -56,12 +52,7 @@ def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
 
 
 def check_like(name: str, value: Tensors, spec: Tensors) -> None:
-    """Checks that nested tensors have an expected structure and shapes.
-
-    Args:
-        name: name of the tensors.
-        value: the tensors.
-        spec: nested dicts and tuples of `keras.KerasTensor`.
+    """Checks that nested tensors have the structure and shapes of nested dicts and tuples of `keras.KerasTensor`.
 
     Raises:
         ValueError: with both structures of shapes.

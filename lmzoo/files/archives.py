@@ -28,9 +28,7 @@ _Member = tuple[str, int, Callable[[], IO[bytes]] | None]
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks an archive into an empty directory; after an error, some of its files may be there.
 
-    Args:
-        archive: a file whose name ends in .tar.gz or .tgz, or otherwise a zip file, such as a .keras file.
-        folder: the directory.
+    Its name ends in .tar.gz or .tgz, or it is a zip file, such as a .keras file.
 
     Raises:
         ValueError: if the archive is damaged; if it holds anything but files and directories, a path outside of the

@@ -40,9 +40,7 @@ class RemoteFile:
 def download(path: Path, file: RemoteFile) -> None:
     """Downloads a file, or the rest that an earlier attempt left, and verifies it.
 
-    Args:
-        path: the file to write. `<path>.etag` records which version of the file it is.
-        file: the file's address, and the expected size and digest.
+    `<path>.etag` records which version of the file it is.
 
     Raises:
         ValueError: if it is not the expected file (the download is then deleted), or the address is not allowed.

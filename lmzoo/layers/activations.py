@@ -46,14 +46,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def get_activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The function called `name`.
+    """The function called `name`, from a float tensor to one of the same shape.
 
-    Args:
-        name: one of `"gelu"` (exact, erf), `"gelu_tanh"` (Hendrycks & Gimpel, 2016, the tanh approximation), `"relu"`,
-            `"tanh"`.
-
-    Returns:
-        A function from a float tensor to one of the same shape.
+    Names are `"gelu"` (exact, erf), `"gelu_tanh"` (Hendrycks & Gimpel, 2016, the tanh approximation), `"relu"`,
+    `"tanh"`.
 
     Raises:
         ValueError: for any other name.

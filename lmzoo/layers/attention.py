@@ -58,18 +58,8 @@ def attention_by_length(
     """`jax.nn.dot_product_attention` by sequence lengths, which needs no bias tensor (JAX backend only).
 
     Lengths describe a mask only if all padding is on the right. Any other mask is recognised at run time, and handled
-    by the ordinary form, so the result is right for every mask.
-
-    Args:
-        query: float tensor (B, N, S, D), where S is at most T; exactly T if `causal`.
-        key: float tensor (B, N, T, D).
-        value: float tensor (B, N, T, D).
-        padding_mask: bool tensor (B, T), True at real tokens.
-        causal: whether each position sees only itself and earlier ones.
-        implementation: as in `jax.nn.dot_product_attention`.
-
-    Returns:
-        Float tensor (B, N, S, D).
+    by the ordinary form, so the result is right for every mask. Arguments are as for `attention_probabilities`, and the
+    values float (B, N, T, D); S is at most T, exactly T if `causal`. The result is float (B, N, S, D).
     """
     import jax
     import jax.numpy as jnp
@@ -271,15 +261,7 @@ class SelfAttention(keras.layers.Layer):
             raise ValueError(f"{new} positions from {first} on do not fit into a cache of {room}.")
 
     def empty_cache(self, batch: int, length: int) -> Cache:
-        """An empty cache for `call`.
-
-        Args:
-            batch: int, B.
-            length: int, T, the number of positions that it has room for.
-
-        Returns:
-            Keys and values, each float (B, N, T, D), zeros.
-        """
+        """A cache for `call`: keys and values, float (B, N, T, D), zeros, with room for T = `length` positions."""
         shape = batch, self.num_heads, length, self.hidden_dim // self.num_heads
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
@@ -315,9 +297,6 @@ def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]
     """Joins kernels once, rather than in every call, for functions traced in this context (TensorFlow only).
 
     These functions read copies of the current weights. Quantised layers are not joined.
-
-    Args:
-        layers: the attention layers whose projections are joined.
 
     Yields:
         The copies, `tf.Variable`s, which must be kept as long as the functions.

@@ -11,15 +11,7 @@ import numpy as np
 
 
 def not_finite(name: str, values: np.ndarray) -> str | None:
-    """What is wrong with a tensor, such as "'pooler/dense/kernel' is NaN or infinite in 3 of 441 values".
-
-    Args:
-        name: its name.
-        values: of any dtype.
-
-    Returns:
-        None if all values are finite.
-    """
+    """What is wrong with a tensor, such as "'pooler/dense/kernel' is NaN or infinite in 3 of 441 values"; else None."""
     with np.errstate(over="ignore", invalid="ignore"):
         if values.dtype.kind in "iub" or np.isfinite(values.sum()):  # a sum is cheaper, and finite only if all are
             return None
@@ -35,12 +27,7 @@ def first_not_finite(weights: Iterable[keras.Variable]) -> str | None:
 
 
 def warn_of_not_finite(place: object, problem: str | None) -> None:
-    """Warns of a tensor that is not finite.
-
-    Args:
-        place: the file or model that holds it.
-        problem: from `not_finite`; nothing happens if it is None.
-    """
+    """Warns of a tensor in a file or model, a place, if `not_finite` found a problem."""
     if problem is not None:
         warnings.warn(f"{place}: {problem}, so what is computed with it is meaningless.", stacklevel=3)
 

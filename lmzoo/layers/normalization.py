@@ -55,15 +55,9 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 def unit_vectors(x: Tensor) -> Tensor:
-    """Vectors divided by their lengths.
+    """Vectors (..., H) divided by their lengths, as float32; a vector of zeros stays zero.
 
     The gradients of `keras.ops.normalize` are NaN where a vector is zero.
-
-    Args:
-        x: float (..., H).
-
-    Returns:
-        Float32 (..., H); a vector of zeros stays zero.
     """
     x = ops.cast(x, "float32")
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)

@@ -20,28 +20,18 @@ _NEVER = -1e9  # a logit whose probability is 0 in float32
 def log_uniform(ranks: Tensor, vocabulary_size: int) -> Tensor:
     """ln((r + 2) / (r + 1)) / ln(V + 1): about the share of a text that is the word of rank r (Zipf's law).
 
-    Args:
-        ranks: int (n,), from 0 for the most frequent word.
-        vocabulary_size: int, V.
-
-    Returns:
-        Float32 (n,); over all V ranks they add up to 1.
+    Ranks, int (n,), are 0 for the most frequent word. The shares, float32 (n,), of all V ranks add up to 1.
     """
     return ops.log1p(1 / (ops.cast(ranks, "float32") + 1)) / math.log(vocabulary_size + 1)
 
 
 def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, Tensor]:
-    """Draws words from the log-uniform distribution, without replacement.
+    """Draws S words from the log-uniform distribution, without replacement; S is below V.
 
     Each word gets a time of arrival, exponentially distributed with its probability p as the rate, and the first words
     are taken. This is the same as drawing one word after the other, and again where a word was drawn already. If the
     next word would arrive at time t, each word was taken with probability 1 - exp(-p t). Terms divided by that add up,
     on average, to the sum over all words (Cohen and Kaplan, 2007, "Summarizing data using bottom-k sketches").
-
-    Args:
-        vocabulary_size: int, V.
-        count: int, S, below V.
-        seed: int or `keras.random.SeedGenerator`.
 
     Returns:
         Ranks, int32 (S,), in the order of arrival, and t, float32.
@@ -53,16 +43,7 @@ def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, 
 
 
 def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
-    """The logarithm of the probability that a word is drawn; see `draw_words`.
-
-    Args:
-        ranks: int (n,).
-        vocabulary_size: int, V.
-        time: the second result of `draw_words`.
-
-    Returns:
-        Float32 (n,).
-    """
+    """The logarithm of the probability that a word is drawn, float32 (n,), for the time that `draw_words` returned."""
     return ops.log(-ops.expm1(-log_uniform(ranks, vocabulary_size) * time))
 
 
@@ -130,16 +111,9 @@ class SampledSoftmax(keras.layers.Layer):
         return ops.reshape(ops.where(targets >= 0, results, 0.0), shape)
 
     def among(self, vectors: Tensor, targets: Tensor, sample: Tensor, time: Tensor) -> Tensor:
-        """Log-probabilities of the targets, each among itself and a sample of words.
+        """Log-probabilities, float32 (N,), of targets, int (N,), for vectors (N, P); see `draw_words` for the rest.
 
-        Args:
-            vectors: float (N, P).
-            targets: int (N,).
-            sample: int (S,), the words that `draw_words` drew.
-            time: its second result.
-
-        Returns:
-            Float32 (N,).
+        Each target is among itself and the sample of words.
         """
         counts = [log_expected_counts(ranks, self.vocabulary_size, time) for ranks in (targets, sample)]  # (N,), (S,)
         kernel = ops.cast(ops.take(self.kernel, targets, axis=0), vectors.dtype)  # (N, P)

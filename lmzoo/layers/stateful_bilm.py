@@ -60,9 +60,7 @@ class StreamedBiLM(keras.layers.Layer):
     def make_room(self, count: int, training: bool) -> bool:
         """Makes room for the state of `count` sequences; in larger batches the others always start from zeros.
 
-        Args:
-            count: int, number of sequences.
-            training: whether the room is for training.
+        There is one state for training, and one for everything else.
 
         Returns:
             Whether there was less room before. Functions that were compiled before do not use the new variables.

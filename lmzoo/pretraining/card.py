@@ -26,14 +26,8 @@ def write_card(
 ) -> None:
     """Writes README.md and, if matplotlib is installed, a plot of the loss next to it.
 
-    Args:
-        task: the model of the preset.
-        folder: where to write.
-        name: of the preset.
-        recipe: how the model was trained.
-        facts: the results of the training.
-        metadata: the preset's metadata, including its `description`.
-        log: log.csv of the run.
+    `facts` are the results of the training, `metadata` is that of the preset with its `description`, and `log` the
+    run's log.csv.
     """
     scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
     cores, devices = os.cpu_count(), ", ".join(keras.distribution.list_devices())
@@ -87,13 +81,9 @@ Written by `lmzoo pretrain`.
 
 
 def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
-    """Plots each loss of a log over the tokens seen; for a language model, the perplexity over a sample of words.
+    """Plots each loss of a run's log.csv; for a language model, the perplexity over a sample of words.
 
-    Args:
-        log: log.csv of a run.
-        target: path of the picture.
-        tokens: float, number of tokens in the whole training.
-        title: title of the plot.
+    The axis is that of the tokens seen, of which the whole training has `tokens`.
     """
     from matplotlib.figure import Figure  # optional; not `pyplot`, which would open a window's backend
 

@@ -32,12 +32,7 @@ _TESTED = 1024  # largest number of sequences to evaluate on
 
 
 def train_encoder(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> tuple[Task, Facts]:
-    """Trains a Transformer.
-
-    Args:
-        run: recipe and folder of the run.
-        train: documents to train on.
-        held: documents to evaluate on.
+    """Trains a Transformer on some documents, and evaluates it on held-out ones.
 
     Returns:
         The model, and the results for its model card.
@@ -139,18 +134,11 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
 
 
 def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
-    """Initial position embeddings: the sinusoids of Vaswani et al. (2017), scaled like the other embeddings.
+    """Initial position embeddings, float64 (positions, width): scaled sinusoids (Vaswani et al., 2017).
 
     With random position embeddings, a small model remains a bag of words for millions of tokens before it learns to
-    look at neighbours. With these it does not.
-
-    Args:
-        positions: int, number of positions.
-        width: int, even.
-        deviation: float, standard deviation of each embedding.
-
-    Returns:
-        float64 (positions, width).
+    look at neighbours. With these it does not. The width is even, and `deviation` the standard deviation of each
+    embedding.
     """
     rate = 10_000.0 ** (-2 * np.arange(width // 2) / width)
     angle = np.arange(positions)[:, None] * rate  # (T, H / 2)

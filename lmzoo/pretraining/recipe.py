@@ -169,11 +169,7 @@ class Recipe:
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Writes the recipe and the identity of its text to the folder of a run, which must not hold another run.
 
-        A folder without results yet takes any recipe.
-
-        Args:
-            folder: folder of the run.
-            text: identifies the text; values that JSON can hold.
+        A folder without results yet takes any recipe. `text` holds values that JSON can hold.
 
         Raises:
             ValueError: if the folder holds a run with another recipe or on other text, or recipe.json is damaged.

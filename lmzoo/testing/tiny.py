@@ -39,11 +39,7 @@ def tiny_preprocessor(family: Family) -> Preprocessor:
 def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
     """A backbone of the configuration `family.tiny`, without dropout; all weights are random, biases and scales, too.
 
-    It sets the random seed, so that all calls return the same weights.
-
-    Args:
-        family: the family's record.
-        **overrides: constructor arguments to change.
+    It sets the random seed, so that all calls return the same weights. `overrides` are constructor arguments to change.
     """
     keras.utils.set_random_seed(SEED)
     backbone = family.backbone(**{**dataclasses.asdict(family.tiny), "dropout": 0.0, **overrides})
@@ -52,13 +48,7 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
 
 def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
-    """A task on a tiny backbone; if it has classes they are `LABELS`, if it has a vocabulary all but three `WORDS`.
-
-    Args:
-        task_class: a subclass of `Task`.
-        family: the family's record.
-        **arguments: of the task's constructor.
-    """
+    """A task on a tiny backbone; if it has classes they are `LABELS`, if it has a vocabulary all but three `WORDS`."""
     if "num_classes" in inspect.signature(task_class).parameters and not {"num_classes", "labels"} & arguments.keys():
         arguments = {"labels": LABELS, **arguments}
     if "vocabulary" in inspect.signature(task_class).parameters:
@@ -117,10 +107,6 @@ def tiny_examples(task: Task, count: int = 7) -> tuple[list[Any], Any]:
     """Small inputs for a task, and their labels or None: what its `fit` takes.
 
     A task that is not one of lmzoo's gets texts, and class numbers below 3 if it needs labels.
-
-    Args:
-        task: the task.
-        count: int, how many examples.
     """
     texts = tiny_texts(count)
     for cls, make in _EXAMPLES.items():

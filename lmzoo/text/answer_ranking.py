@@ -26,15 +26,10 @@ def rank_answers(
 ) -> list[list[Answer]]:
     """The best answers of each example, best first, as in Google's BERT code for SQuAD.
 
-    In each window the `n_best` highest starts and ends, among all tokens of the sequence, are paired. A pair is kept if
-    it lies in the context, has at most `max_answer_length` tokens, and starts at a token that has the most context in
-    this window (`EncodedWindows.max_context`). Of several answers with the same text the highest is kept.
-
-    Args:
-        logits: float (w, T, 2), starts and ends.
-        encoded: the w windows.
-        n_best: int.
-        max_answer_length: int.
+    In each window the `n_best` highest starts and ends, among all tokens of the sequence, are paired: logits are float
+    (w, T, 2). A pair is kept if it lies in the context, has at most `max_answer_length` tokens, and starts at a token
+    that has the most context in this window (`EncodedWindows.max_context`). Of several answers with the same text the
+    highest is kept.
 
     Returns:
         For each example at most `n_best` answers; none if no pair is kept.

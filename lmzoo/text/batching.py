@@ -223,11 +223,8 @@ def keras_input(x: Any, start: int | None = None) -> Any:
     """Converts `Batches` to what Keras' trainers process fastest on the current backend.
 
     On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would infer them from the first two batches);
-    elsewhere the `PyDataset` itself. Anything else is returned as it is.
-
-    Args:
-        x: data for Keras.
-        start: int, for `Batches` the step at which to begin; the epochs then follow one another without end.
+    elsewhere the `PyDataset` itself. Anything else is returned as it is. With `start`, the step of `Batches` at which
+    to begin, the epochs follow one another without end.
     """
     if not isinstance(x, Batches):
         return x

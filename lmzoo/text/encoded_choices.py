@@ -38,10 +38,7 @@ class EncodedChoices(Encoded):
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """A table with a row for each example: the indices of its choices' sequences.
-
-        Args:
-            examples: int array (b,), or a slice; all by default.
+        """A table with a row for each of some examples, or for all: the indices of its choices' sequences.
 
         Returns:
             Int64 (b, C), where C is the largest number of choices of all examples; missing choices are the empty
@@ -56,11 +53,6 @@ def encode_choices(
     preprocessor: Preprocessor, prompts: Sequence[Text], choices: Sequence[Sequence[Text]]
 ) -> EncodedChoices:
     """Tokenises prompts and choices, and packs each choice with its prompt as a pair, without padding.
-
-    Args:
-        preprocessor: `lmzoo.text.Preprocessor`.
-        prompts: n strings.
-        choices: for each prompt at least one string, as `split_choices` checks.
 
     Raises:
         TypeError: naming the position of an entry that is not text.
@@ -95,11 +87,7 @@ def encode_choices(
 
 
 def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
-    """Splits examples into their prompts and their choices.
-
-    Args:
-        x: a list of examples `(prompt, choices)`, or a tuple of two columns: the prompts, and a list of choices for
-            each.
+    """Splits examples, `(prompt, choices)`, or a tuple of two columns, into their prompts and their choices.
 
     Raises:
         TypeError: for a single example, or naming an example whose choices are not a list.

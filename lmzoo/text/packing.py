@@ -34,17 +34,9 @@ class Packing:
 
 
 def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths after removing tokens from the end of the longer segment, the second on ties, until both fit.
+    """Lengths (n,) after removing tokens from the end of the longer segment, the second on ties, until both fit.
 
-    This is the closed form of the one-token-at-a-time loop of BERT's fine-tuning code.
-
-    Args:
-        len_a: int array (n,), lengths of the first segments.
-        len_b: int array (n,), lengths of the second segments.
-        budget: int, tokens for both together.
-
-    Returns:
-        Two int arrays (n,).
+    This is the closed form of the one-token-at-a-time loop of BERT's fine-tuning code; `budget` is for both together.
 
     Example:
 
@@ -77,18 +69,10 @@ class Encoded(ABC):
 
     @abstractmethod
     def select(self, indices: Indices) -> Self:
-        """The given examples, in the given order.
-
-        Args:
-            indices: int array (m,).
-        """
+        """The examples at int indices (m,), in the given order."""
 
     def cut_before(self, index: int) -> int:
-        """The last place up to `index` where these can be cut in two without cutting an example.
-
-        Args:
-            index: int, from 0 to the number of these.
-        """
+        """The last place up to `index` where these can be cut in two without cutting an example."""
         return index
 
     def __len__(self) -> int:
@@ -124,11 +108,7 @@ class EncodedTexts(Encoded):
         return np.diff(self.sequence_splits)
 
     def lengths_of(self, indices: np.ndarray) -> np.ndarray:
-        """Int64 (m,), tokens of some sequences; the others are not read.
-
-        Args:
-            indices: int array (m,), not negative.
-        """
+        """Int64 (m,), tokens of some sequences; the others are not read."""
         return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
 
     def select(self, indices: Indices) -> EncodedTexts:
@@ -140,12 +120,7 @@ class EncodedTexts(Encoded):
         return EncodedTexts(tokens, splits, self.second[indices])
 
     def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Some sequences, padded to one length.
-
-        Args:
-            indices: int array (b,).
-            length: int, the padded length.
-            pad_id: int, id at padding.
+        """Some sequences, at int indices (b,), padded to one length with `pad_id`.
 
         Returns:
             `token_ids` (b, length) or (b, length, W) and `padding_mask` (b, length), both int32.

@@ -135,12 +135,7 @@ class Preprocessor:
         return EncodedWords(**vars(encoded), texts=joined, words=words, first=np.array(first, "int32"))
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """The backbone's inputs for some sequences, padded.
-
-        Args:
-            encoded: packed sequences.
-            indices: int array (b,).
-            length: int, padded length.
+        """The backbone's inputs for packed sequences at int indices (b,), padded to `length`.
 
         Returns:
             Dict of int32 arrays (b, length): `token_ids`, `padding_mask` and, if the family has them, `segment_ids`.

@@ -22,9 +22,6 @@ def split_sentences(text: str) -> list[str]:
     "e.g.") or a common abbreviation ("Mr.", "vs.") does not end a sentence. This is a rule of thumb: it is good enough
     for segments of many sentences, where an occasional wrong end does no harm.
 
-    Args:
-        text: a paragraph.
-
     Example:
 
     ```python

@@ -47,9 +47,6 @@ def _continues(before: str, label: str) -> bool:
 def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
     """The spans that the labels of a text's words mark, as read by conlleval, and by seqeval by default.
 
-    Args:
-        labels: a label for each word.
-
     Returns:
         `(type, first, end)` for each span; it consists of the words `first` to `end - 1`.
 
@@ -106,13 +103,7 @@ class SpanTable(NamedTuple):
 
 
 def labels_of_span(type_: str, length: int, labels: Collection[str]) -> list[str]:
-    """The labels of a span's words in the scheme of `labels`, such as "B-PER", "I-PER", or "B-PER", "E-PER".
-
-    Args:
-        type_: the type of the span.
-        length: int, number of words of the span.
-        labels: names of all classes.
-    """
+    """The labels of a span of `length` words in the scheme of all `labels`: "B-PER", "I-PER", or "B-PER", "E-PER"."""
 
     def first_known(*marks: str) -> str:
         return next((label for mark in marks if (label := f"{mark}-{type_}") in labels), f"B-{type_}")
@@ -123,13 +114,10 @@ def labels_of_span(type_: str, length: int, labels: Collection[str]) -> list[str
 
 
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The labels that may follow each label in the scheme of `labels`.
+    """The labels that may follow each of the C labels in their scheme.
 
     "I-" and "E-" continue a span of their type that "B-" has begun; for a type without "B-" and "S-", they may also
     begin one. If there are labels with "E-", a span must end with one, or be an "S-".
-
-    Args:
-        labels: names of all C classes.
 
     Returns:
         Bool arrays: (C, C), whether the column's label may follow the row's; (C,), whether a text may begin with a
@@ -145,16 +133,9 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:
-    """The allowed sequence of labels with the highest sum of scores (Viterbi, 1967).
+    """The sequence of labels, int (W,), with the highest sum of log probabilities (W, C) (Viterbi, 1967).
 
-    Args:
-        scores: float (W, C), log probabilities of the labels of W words.
-        transitions: bool (C, C), see `allowed_transitions`.
-        at_start: bool (C,), see there.
-        at_end: bool (C,), see there.
-
-    Returns:
-        Int array (W,).
+    The other arguments are those of `allowed_transitions`.
     """
     if not len(scores):
         return np.zeros(0, "int64")

@@ -57,11 +57,7 @@ class EncodedWindows(Encoded):
         return self.begins[:, _CONTEXT], self.counts[:, _CONTEXT]
 
     def select(self, indices: Indices) -> EncodedWindows:
-        """The given windows, in the given order; all examples and contexts are kept.
-
-        Args:
-            indices: int array (m,).
-        """
+        """The windows at int indices (m,), in the given order; all examples and contexts are kept."""
         indices = np.asarray(indices, "int64")
         return replace(self, begins=self.begins[indices], counts=self.counts[indices], examples=self.examples[indices])
 
@@ -81,11 +77,7 @@ class EncodedWindows(Encoded):
         return int(np.argmax(self.examples == self.examples[index]))
 
     def packed(self, indices: Indices) -> EncodedTexts:
-        """Some windows as packed sequences, for `Preprocessor.features`.
-
-        Args:
-            indices: int array (b,).
-        """
+        """The windows at int indices (b,) as packed sequences, for `Preprocessor.features`."""
         chosen = self.select(indices)
         index = ranges(chosen.begins.ravel(), chosen.counts.ravel())
         splits = np.concatenate([[0], np.cumsum(chosen.lengths)])

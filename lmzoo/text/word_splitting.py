@@ -118,11 +118,7 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
 
 
 def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
-    """The words of a text with their offsets, as `split_words` returns them.
-
-    Args:
-        text: a string, or a list of words, whose offsets are those in the text that they form when joined by spaces.
-    """
+    """The words of a text, or of a list of words joined by spaces, with their offsets; see `split_words`."""
     if isinstance(text, str):
         return split_words(text)
     ends = np.cumsum([len(word) + 1 for word in text], dtype="int64") - 1

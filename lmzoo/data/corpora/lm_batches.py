@@ -29,9 +29,7 @@ Step = tuple[Pair, Pair]  # forward, backward
 def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
     """Pairs each word of a sentence, and the marker before the first, with the word that comes next.
 
-    Args:
-        sentence: a list of words.
-        backward: whether to read from the end to the beginning.
+    `backward` reads from the end to the beginning.
     """
     marked = [SENTENCE_START, *sentence, SENTENCE_END]
     return itertools.pairwise(marked[::-1] if backward else marked)

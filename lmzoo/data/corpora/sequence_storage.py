@@ -13,11 +13,7 @@ from lmzoo.text import Preprocessor
 
 
 def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
-    """Number of tokens that fit into a sequence in addition to the special ones.
-
-    Args:
-        preprocessor: determines how long a sequence is.
-        pair: whether it holds two segments.
+    """Number of tokens that fit into a sequence, or into a pair, in addition to the special ones.
 
     Raises:
         ValueError: if there is no room for one token, or for one of each segment.

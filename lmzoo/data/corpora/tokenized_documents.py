@@ -127,11 +127,7 @@ def check_documents(documents: object) -> None:
 
 
 def no_record(document: _Item, position: int) -> _Item:
-    """Returns the document if it is not a record.
-
-    Args:
-        document: a string or a list of sentences.
-        position: int, its position among the documents.
+    """Returns the document at a position, a string or a list of sentences, if it is not a record.
 
     Raises:
         TypeError: for a record, since the names of its fields would be read as sentences.

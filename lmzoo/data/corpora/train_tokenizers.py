@@ -73,13 +73,7 @@ def train_tokenizer(
 
 
 def report_size(found: int, asked: int, what: str) -> None:
-    """Warns if a vocabulary is smaller than requested.
-
-    Args:
-        found: its size.
-        asked: the requested size.
-        what: "tokens" or "words".
-    """
+    """Warns if a vocabulary has fewer "tokens" or "words" than asked for."""
     if found < asked:
         warn(
             f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "

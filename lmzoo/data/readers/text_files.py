@@ -49,12 +49,9 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
 
 
 def decompressed(file: io.BufferedReader) -> BinaryIO:
-    """Decompresses an open file as it is read, if it is compressed by gzip or xz.
+    """Decompresses a file, open at its beginning, as it is read, if it is compressed by gzip or xz.
 
     Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
-
-    Args:
-        file: a file object in binary mode, at its beginning.
     """
     head = file.peek(6)
     if head[:2] == b"\x1f\x8b":
@@ -74,11 +71,7 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Reads the objects of JSON lines, with the numbers of their lines.
-
-    Args:
-        lines: numbers and lines; blank lines are left out.
-        name: name of the file in messages.
+    """Reads the objects of JSON lines, given with their numbers; blank lines are left out.
 
     Raises:
         ValueError: naming a line that is not a JSON object.
@@ -110,12 +103,7 @@ def near_names(name: str, names: Sequence[str]) -> str:
 
 
 def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
-    """Checks that a label is not missing, and is allowed.
-
-    Args:
-        label: the label as it is in the file.
-        labels: the allowed labels, or None to allow any.
-        where: file and line.
+    """Checks that a label in a file is not missing, and is one of the allowed `labels`, if these are given.
 
     Raises:
         ValueError: if the label is missing or not allowed.

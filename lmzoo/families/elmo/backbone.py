@@ -138,12 +138,7 @@ class ElmoBackbone(Backbone):
     def marked_layers(
         self, inputs: Features, state: Tensors = None, training: bool = False
     ) -> tuple[Tensors, Tensor, Tensors]:
-        """The layers of the language model, sentence markers included.
-
-        Args:
-            inputs: as in `call_with_state`.
-            state: as in `call_with_state`.
-            training: whether dropout is applied.
+        """The layers of the language model, sentence markers included; arguments as for `call_with_state`.
 
         Returns:
             A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
@@ -156,13 +151,9 @@ class ElmoBackbone(Backbone):
         return self.bilm(words, _mask_of(inputs), state, training=training)
 
     def word_vectors(self, ids: Tensor) -> Tensor:
-        """The vectors of single words, which do not depend on their context and can be cached for a vocabulary.
+        """The vectors of single words, float (N, P), which do not depend on their context and can be cached.
 
-        Args:
-            ids: int32 (N, W), the words' characters; for a model with a vocabulary int32 (N,).
-
-        Returns:
-            Float (N, P).
+        `ids` are int32 (N, W), the words' characters; for a model with a vocabulary int32 (N,).
         """
         return self.bilm.encoder(ops.convert_to_tensor(ids))
 

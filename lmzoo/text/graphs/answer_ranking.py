@@ -32,12 +32,7 @@ class AnswerGraph:
         self._mark_edges = np.flatnonzero(np.diff(marks, prepend=False)).astype("int32")  # where marks begin and end
 
     def __call__(self, contexts: tf.Tensor, logits: tf.Tensor, windows: Windows) -> dict[str, tf.Tensor]:
-        """The best answers.
-
-        Args:
-            contexts: `tf.string` (n,).
-            logits: float32 (w, t, 2), starts and ends.
-            windows: the windows to which the logits belong.
+        """The best answers, from contexts (n,) and logits of starts and ends, float32 (w, t, 2), in their windows.
 
         Returns:
             `answer`, `tf.string` (n,), `start` and `end`, int32 (n,), in characters of the context, and `score`,

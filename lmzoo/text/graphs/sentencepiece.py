@@ -65,10 +65,7 @@ class SentencePieceGraph(tf.Module):
         return self.with_offsets(texts)[0]
 
     def parts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Texts cut before each special token, and cleaned.
-
-        Args:
-            texts: `tf.string` (n,).
+        """Texts, `tf.string` (n,), cut before each special token, and cleaned.
 
         Returns:
             `signs`, int64 (n, None): the special token that a part begins with, counted from 1, or 0 for a text's first

@@ -11,10 +11,9 @@ EDGE = 0x110000  # more than any code point
 
 
 def decode_with_edges(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Decodes texts, with an edge in front of each that separates it from the text before.
+    """Decodes texts, `tf.string` (n,), with an edge in front of each that separates it from the text before.
 
-    Args:
-        texts: `tf.string` (n,), in UTF-8; invalid bytes become U+FFFD.
+    Invalid bytes become U+FFFD.
 
     Returns:
         Code points, int32 (n, None), which begin with `EDGE`; and for each its index in the text, int32 (c,), -1 for

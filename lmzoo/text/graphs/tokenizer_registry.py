@@ -13,9 +13,6 @@ from lmzoo.text.tokenizers.tokenizer import Tokenizer
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     """A tokenizer as TensorFlow ops: its ids equal those of `tokenizer.tokenize` for every string.
 
-    Args:
-        tokenizer: a tokenizer with a vocabulary.
-
     Returns:
         A module: call it on a `tf.string` tensor (n,) for a `tf.RaggedTensor` (n, None) of int32 ids. It works eagerly
         and in a `tf.function`; the vocabulary becomes part of a SavedModel.

@@ -41,10 +41,7 @@ class CharacterMap(NamedTuple):
 def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0) -> CharacterMap:
     """The map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is cached.
 
-    Args:
-        lowercase: as for `WordPieceTokenizer`.
-        strip_accents: as for `WordPieceTokenizer`.
-        isolated: int, number of control characters, from U+0001 on, to keep as words of their own.
+    `isolated` control characters, from U+0001 on, are kept as words of their own.
 
     Example:
 

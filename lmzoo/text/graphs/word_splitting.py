@@ -19,10 +19,7 @@ from lmzoo.text.word_splitting import (
 
 
 def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """`lmzoo.text.word_splitting.split_words` as TensorFlow ops.
-
-    Args:
-        texts: `tf.string` (n,).
+    """`lmzoo.text.word_splitting.split_words` as TensorFlow ops, for `tf.string` (n,).
 
     Returns:
         The words, `tf.string` (n, None), and the characters where each begins and ends, int32 (n, None, 2).

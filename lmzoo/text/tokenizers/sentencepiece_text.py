@@ -85,13 +85,7 @@ def clean(text: str, characters: CharacterMap) -> str:
 
 
 def align(text: str, characters: CharacterMap, begin: int = 0) -> Aligned:
-    """As `clean`, with offsets.
-
-    Args:
-        text: the text to clean.
-        characters: see `character_map`.
-        begin: offset of the text's first character.
-    """
+    """As `clean`, with offsets, counted from `begin`."""
     after = list(map(characters.__getitem__, map(ord, text)))
     width = np.ones(len(text), "int64")  # characters of the original that `after[i]` replaces
     for match in _QUOTES.finditer(text):

@@ -202,9 +202,6 @@ class Tokenizer(ABC):
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """Tokens of each text with the characters of the original text that they came from.
 
-        Args:
-            texts: a list of strings.
-
         Returns:
             One list of `TokenSpan(id, token, start, end)` per text. Offsets count characters (code points) of the
             string as it was passed, before any normalisation.
@@ -212,9 +209,6 @@ class Tokenizer(ABC):
 
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[Token]], np.ndarray]:
         """As `tokenize_with_offsets`, but faster: no object is made for each token.
-
-        Args:
-            texts: a list of strings.
 
         Returns:
             One list of ids per text, and int64 (total, 2), the start and end of all tokens of all texts.
@@ -225,9 +219,6 @@ class Tokenizer(ABC):
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
         """Token ids of each word as it is tokenised after a space; every word has at least one.
-
-        Args:
-            words: strings, each a word.
 
         Returns:
             One list of ids per word; the unknown token for a word that normalisation removes.
@@ -267,12 +258,7 @@ class Tokenizer(ABC):
         return np.fromiter(tokens, "int32", count=count)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
-        """The backbone's inputs, apart from `segment_ids`: numpy arrays or TensorFlow tensors.
-
-        Args:
-            ids: int32 (b, t), padded token ids.
-            mask: int32 (b, t), 0 at padding.
-        """
+        """The backbone's inputs, apart from `segment_ids`, from padded ids (b, t) and their mask: arrays or tensors."""
         return {"token_ids": ids, "padding_mask": mask}
 
     # === Files ===

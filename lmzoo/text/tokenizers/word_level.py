@@ -53,9 +53,6 @@ class WordLevelTokenizer(Tokenizer):
     def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:
         """Words of each text with the characters that they came from.
 
-        Args:
-            texts: as for `tokenize`.
-
         Returns:
             One list of `TokenSpan(id, token, start, end)` per text; `id` is what `tokenize` returns, `token` the word.
             Offsets count characters of the string as it was passed, or of the words joined by spaces.
