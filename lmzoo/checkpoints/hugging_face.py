@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
@@ -91,11 +91,10 @@ class HuggingFaceLayout(Layout):
 
     Attributes:
         names: names of the family's classes, if they are not as here.
-        parts: modules of the backbone.
     """
 
     names: Names | None = None
-    parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
+    parts: ClassVar = ("embeddings", "encoder", "transformer", "pooler")  # modules of the backbone
 
     def with_base(self, name: str, base: str) -> str:
         """Turns a tensor's name in a backbone into its name in a model with a head."""
@@ -122,8 +121,6 @@ def hugging_face_layout(
     classifier: Mapping[str, str] | None = None,
     choice: Mapping[str, str] | None = None,
     sentence: str | None = None,
-    heads: Mapping[str, Table] | None = None,
-    parts: tuple[str, ...] = HuggingFaceLayout.parts,
     **fields: Any,
 ) -> HuggingFaceLayout:
     """A `HuggingFaceLayout`, completed by what all families in transformers have in common.
@@ -134,8 +131,6 @@ def hugging_face_layout(
         classifier: our layers of the classification head -> their modules, if there is more than `classifier`.
         choice: the same for multiple choice, if that head differs from the one for classification.
         sentence: the module of the head of next-sentence or sentence-order prediction, if the family has one.
-        heads: other heads of the family, by kind.
-        parts: see `HuggingFaceLayout`.
         **fields: other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
@@ -145,7 +140,6 @@ def hugging_face_layout(
         "multiple_choice": torch_modules(choice or classifier),
         "token_classification": torch_modules({"classifier/logits": "classifier"}),
         "question_answering": torch_modules({"span_head/logits": "qa_outputs"}),
-        **(heads or {}),
     }
     if masked_lm is not None:
         dense, layer_norm, bias = masked_lm
@@ -154,15 +148,13 @@ def hugging_face_layout(
         all_heads["masked_lm"] = masked
         all_heads["pretraining"] = {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})}
     aliases = {
-        rf"^\w+\.(?=({'|'.join(parts)})\.)": "",
+        rf"^\w+\.(?=({'|'.join(HuggingFaceLayout.parts)})\.)": "",
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
     }
     ignored = {r"(.*\.)?position_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
-    return HuggingFaceLayout(
-        name, heads=all_heads, aliases=aliases, ignored=ignored, optional=("pooler/",), parts=parts, **fields
-    )
+    return HuggingFaceLayout(name, heads=all_heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
 
 
 def find_hugging_face(directory: Path) -> Checkpoint | None:

@@ -70,7 +70,6 @@ def keras_hub_layout(
     omitted: tuple[str, ...] = (),
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
-    prefix: str = "",
     head_activation: str = KerasHubLayout.head_activation,
     **constants: object,
 ) -> KerasHubLayout:
@@ -84,7 +83,6 @@ def keras_hub_layout(
         omitted: see `ConfigTable`.
         transforms: path of a weight with another layout in the file -> the transform.
         dense_in_head: whether the classification head has a dense layer before its last one.
-        prefix: see `KerasHubLayout`.
         head_activation: see `KerasHubLayout`.
         **constants: our arguments that KerasHub's classes fix.
     """
@@ -98,7 +96,6 @@ def keras_hub_layout(
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(
         name="KerasHub",
-        prefix=prefix,
         head_activation=head_activation,
         config=ConfigTable(
             keys={key: key for key in (*_KEYS, *keys)},

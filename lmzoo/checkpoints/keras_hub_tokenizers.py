@@ -29,7 +29,10 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
     if name not in known or not isinstance(config, dict):
         raise PresetError(f"{file} holds a {name!r:.60} of KerasHub; supported are {', '.join(known)}.")
     cls: Any = known[name].tokenizer
-    tokenizer = cls(**format_of(cls).keras_hub.read(config, file), **special)
+    settings = format_of(cls).keras_hub.read(config, file)
+    stated = {role: token for role in cls.roles if (token := settings.pop(role, None)) is not None}
+    with naming(file):
+        tokenizer = cls(**settings, **{**special, **stated})
     for token in (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ())):
         if token not in tokenizer.special_tokens:
             raise PresetError(f"{file}: KerasHub never splits {token!r}, but a {cls.__name__} would split it.")

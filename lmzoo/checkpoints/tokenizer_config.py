@@ -42,7 +42,7 @@ def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject
         raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
     require(file, "", config, {**format.allowed, "split_special_tokens": (False,)})
     stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
-    found: Arguments = {}
+    found = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
         if key in config and (not isinstance(config[key], bool) and config[key] is not default):
             raise PresetError(f"{file}: `{key}` must be true or false, got {config[key]!r:.60}.")

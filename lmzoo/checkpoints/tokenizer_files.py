@@ -112,7 +112,7 @@ def _read_others(
     format, file, vocabulary = _find_vocabulary(directory, formats, pipeline, special)
     settings = read_settings(directory, format, pipeline)
     if format is formats[0]:
-        settings |= special
+        settings = {**special, **settings}
     with naming(file):
         tokenizer = format.tokenizer(**vocabulary, **settings)
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:

@@ -109,7 +109,8 @@ class TokenizerFormat(ABC, Generic[T]):
         Raises:
             PresetError: if that class cannot do the same.
         """
-        return self.keras_hub.write(tokenizer.get_config(), "KerasHub"), tokenizer
+        special = {role: getattr(tokenizer, role) for role in tokenizer.roles}
+        return self.keras_hub.write({**special, **tokenizer.get_config()}, "KerasHub"), tokenizer
 
 
 def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[object, ...]]) -> None:

@@ -30,16 +30,11 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
     settings: ClassVar = {"do_lower_case": ("lowercase", True), "strip_accents": ("strip_accents", None)}
     allowed: ClassVar = {"tokenize_chinese_chars": (True,), "do_basic_tokenize": (True,), "never_split": (None, [])}
     keras_hub = ConfigTable(
-        keys={"lowercase": "lowercase", "strip_accents": "strip_accents"},
-        defaults={"lowercase": False, "strip_accents": False},
-        allowed={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)},
+        keys={"lowercase": "lowercase", "strip_accents": "strip_accents", "oov_token": "unk_token"},
+        defaults={"lowercase": False, "strip_accents": False, "oov_token": None},
+        allowed={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",)},
         ignored=KERAS_HUB_IGNORED,
-        # KerasHub knows the other special tokens, and keeps them whole only if told to.
-        written={
-            "vocabulary": None,
-            "special_tokens": [WordPieceTokenizer.unk_token],
-            "special_tokens_in_strings": True,
-        },
+        written={"vocabulary": None, "special_tokens": None, "special_tokens_in_strings": True},
     )
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
@@ -54,12 +49,15 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         require(file, "normalizer.", normalizer, expected)
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
         model = {
-            "unk_token": (WordPieceTokenizer.unk_token,),
             "continuing_subword_prefix": (WordPieceTokenizer.continuation_prefix,),
             "max_input_chars_per_word": (WordPieceTokenizer.max_characters_per_word,),
         }
         require(file, "model.", pipeline["model"], model)
-        return {"lowercase": normalizer.get("lowercase", True), "strip_accents": normalizer.get("strip_accents")}
+        return {
+            "lowercase": normalizer.get("lowercase", True),
+            "strip_accents": normalizer.get("strip_accents"),
+            "unk_token": pipeline["model"].get("unk_token"),
+        }
 
     def pipeline(self, tokenizer: WordPieceTokenizer) -> tokenizers.Tokenizer:
         import tokenizers
@@ -71,6 +69,8 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
 
     def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         config, _ = super().to_keras_hub(tokenizer, name)
+        # KerasHub knows the other special tokens, and keeps them whole only if told to.
+        config["special_tokens"] = [tokenizer.unk_token]
         if config["strip_accents"] is None:
             config["strip_accents"] = config["lowercase"]
         if strange := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):

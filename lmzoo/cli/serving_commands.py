@@ -28,11 +28,11 @@ def export(
     with messages():
         from lmzoo.cli.task_commands import load_task
         from lmzoo.serving.export import file_format
+        from lmzoo.serving.model_versions import versions_in
 
         is_file = file_format(target) is not None
         if not is_file and not target.name.isdecimal():
-            versions = [int(path.name) for path in target.glob("*") if path.name.isdecimal()]
-            target = target / str(max(versions, default=0) + 1)
+            target = target / str(max(versions_in(target), default=0) + 1)
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
         _, task = load_task(model)

@@ -156,18 +156,14 @@ class MaskedLMHead(keras.layers.Layer):
 class SpanHead(keras.layers.Layer):
     """Where an answer starts and ends: one linear layer at every position (Devlin et al., 2019, section 4.2).
 
-    Args:
-        initializer_range: float, standard deviation of the truncated normal initialiser.
-
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2),
     starts and ends. At padding they are -1e9, so that a softmax over the positions does not depend on the amount
     of padding.
     """
 
-    def __init__(self, initializer_range: float = 0.02, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.initializer_range = initializer_range
-        initializer = TruncatedNormal(stddev=initializer_range)
+        initializer = TruncatedNormal(stddev=0.02)
         self.logits = keras.layers.Dense(2, kernel_initializer=initializer, dtype=self.dtype_policy, name="logits")
 
     def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
@@ -184,6 +180,3 @@ class SpanHead(keras.layers.Layer):
     def compute_output_spec(self, sequence: Tensor, padding_mask: Tensor) -> keras.KerasTensor:
         """Float32 logits, whatever the compute dtype."""
         return keras.KerasTensor((*sequence.shape[:-1], 2), "float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "initializer_range": self.initializer_range}

@@ -116,9 +116,9 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
     return directory
 
 
-def _shipped_root(package: Path = _PACKAGE) -> Path:
+def _shipped_root() -> Path:
     """The directory of shipped presets: inside the package in a wheel, at the top of the repository in a clone."""
-    inside, repository = package / "shipped", package.parents[1]
+    inside, repository = _PACKAGE / "shipped", _PACKAGE.parents[1]
     # Without the second condition an installed package would look at site-packages/presets, which is not ours.
     return repository / "presets" if not inside.is_dir() and (repository / "pyproject.toml").is_file() else inside
 

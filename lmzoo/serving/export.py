@@ -23,6 +23,7 @@ from lmzoo.layers.finite import first_not_finite
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.serving.allowed_ops import check_ops
 from lmzoo.serving.model_readme import write_readme
+from lmzoo.serving.model_versions import versions_in
 from lmzoo.serving.served_model import ServedModel, Signatures
 from lmzoo.serving.warmup import write_warmup
 
@@ -74,9 +75,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> No
         return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
-    if versions := [
-        int(file.parent.name) for file in Path(path).glob("*/saved_model.pb") if file.parent.name.isdecimal()
-    ]:
+    if versions := versions_in(Path(path)):
         raise ValueError(
             f"{path} holds versions of a model: export to the next one, {Path(path, str(max(versions) + 1))}."
         )

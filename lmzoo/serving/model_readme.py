@@ -59,7 +59,7 @@ def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
         signatures="".join(f"\n### {name}\n\n" + "\n".join(_table(s)) + "\n" for name, s in signatures.items()),
     )
     (folder / "README.md").write_text(text, "utf-8")
-    if names := getattr(task, "class_names", None):
+    if names := task.class_names:
         # A name that holds line breaks still takes one line.
         (folder / "labels.txt").write_text("".join(" ".join(n.splitlines()) + "\n" for n in names), "utf-8")
 

@@ -150,7 +150,7 @@ class ModelVersions:
             )
         if not self._folder.is_dir():
             raise FileNotFoundError(f"There is no folder {self._folder}.")
-        if not (found := self._found()):
+        if not (found := versions_in(self._folder)):
             raise FileNotFoundError(
                 f"{self._folder} holds no version of a model. Export one to {self._folder / '1'}: a version's name is "
                 "a number."
@@ -177,7 +177,7 @@ class ModelVersions:
         A version that cannot be loaded, because it is still being copied, for instance, is a warning. It is tried again
         when its files have changed.
         """
-        found = self._found()
+        found = versions_in(self._folder)
         loaded = {number: version for number, version in self.loaded.items() if number in found}
         for number, path in found.items():
             if number in loaded:
@@ -191,9 +191,11 @@ class ModelVersions:
                     warnings.warn(str(error), stacklevel=2)
         self.loaded = loaded or self.loaded
 
-    def _found(self) -> dict[int, Path]:
-        folders = [path.parent for path in self._folder.glob("*/saved_model.pb")]
-        return {int(folder.name): folder for folder in folders if folder.name.isdecimal()}
+
+def versions_in(folder: Path) -> dict[int, Path]:
+    """The versions of a model, SavedModels in folders that are named by whole numbers, by these numbers."""
+    found = [file.parent for file in folder.glob("*/saved_model.pb")]
+    return {int(version.name): version for version in found if version.name.isdecimal()}
 
 
 def _reason(error: Exception) -> str:

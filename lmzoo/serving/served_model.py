@@ -40,6 +40,10 @@ class ServedModel(Protocol):
     weights: list[keras.Variable]
 
     @property
+    def class_names(self) -> list[str]:
+        """Names of the classes, if there are any."""
+
+    @property
     def family(self) -> Family:
         """The record of the backbone's family."""
 

@@ -23,16 +23,24 @@ _BACKLOG = 1024  # clients that may wait to be accepted
 class _Protocol(H11Protocol):
     """HTTP/1.1 as uvicorn speaks it, and two things that it does not do.
 
-    Connections on which no complete request has arrived time out, too, and a malformed body gets at most one answer.
+    Connections on which no complete request has arrived time out, too: the time runs from its first byte, however many
+    follow. And a malformed body gets at most one answer.
     """
+
+    _first_byte = 0.0  # when that of the next request arrived; 0 before
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._await_request()
 
     def data_received(self, data: bytes) -> None:
+        self._first_byte = self._first_byte or self.loop.time()
         super().data_received(data)
         self._await_request()
+
+    def on_response_complete(self) -> None:
+        self._first_byte = 0.0
+        super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None:
@@ -44,9 +52,8 @@ class _Protocol(H11Protocol):
 
     def _await_request(self) -> None:
         if (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            end = (self._first_byte or self.loop.time()) + self.timeout_keep_alive
+            self.timeout_keep_alive_task = self.loop.call_at(end, self.timeout_keep_alive_handler)
 
 
 @contextlib.contextmanager

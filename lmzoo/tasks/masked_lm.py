@@ -8,12 +8,13 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, Texts
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
-from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax
 from lmzoo.text import Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
+from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.span_metrics import TokenAccuracy
 

@@ -13,13 +13,14 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
+from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import one_each
-from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
+from lmzoo.text.probabilities import softmax
 from lmzoo.text.validate_text import Text
 
 if TYPE_CHECKING:
@@ -243,5 +244,5 @@ class MultipleChoice(TextVectorTask):
 
 def _best(logits: np.ndarray, count: int) -> list[tuple[int, float]]:
     """Index and probability of the `count` most probable choices, best first."""
-    exp = np.exp(logits - logits.max())
-    return [(int(i), float(exp[i] / exp.sum())) for i in np.argsort(-logits, kind="stable")[:count]]
+    probabilities = softmax(logits)
+    return [(int(i), float(probabilities[i])) for i in np.argsort(-logits, kind="stable")[:count]]

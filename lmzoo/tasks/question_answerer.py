@@ -14,12 +14,13 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SpanHead
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
+from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, as_weights
 from lmzoo.tasks.base.input_kinds import split_segments
-from lmzoo.tasks.base.numpy_outputs import check_top_k
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
-from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, softmax, with_null
+from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
+from lmzoo.text.probabilities import softmax
 from lmzoo.text.validate_text import warn
 from lmzoo.text.windows import encode_windows
 from lmzoo.training.answer_losses import SpanAccuracy, SpanCrossentropy
@@ -246,7 +247,7 @@ class QuestionAnswerer(Task):
                 answers, scores = with_null(answers, null[i], self.null_score_threshold, self.n_best)
             else:
                 answers = answers or [Answer(null[i], 0, 0)]
-                scores = softmax([answer.score for answer in answers])
+                scores = softmax(np.array([answer.score for answer in answers])).tolist()
             results.append(
                 [
                     {"text": context[a.start : a.end], "start": a.start, "end": a.end, "score": score}

@@ -12,11 +12,12 @@ import numpy as np
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
+from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
-from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax, sigmoid
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
+from lmzoo.text.probabilities import sigmoid, softmax
 from lmzoo.training import MicroF1
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class TextClassifier(TextVectorTask):
         if not self.multi_label and threshold != 0.5:
             raise ValueError("`threshold` is for `multi_label`; the most probable classes are returned by `top_k`.")
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
-        scores = sigmoid(logits) if self.multi_label else np.exp(log_softmax(logits))
+        scores = sigmoid(logits) if self.multi_label else softmax(logits)
         names, count = self.class_names, None if self.multi_label else top_k
         ranked: list[list[ClassAnswer]] = [
             [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:count]]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lmzoo.text.probabilities import softmax
 from lmzoo.text.windows import EncodedWindows
 
 
@@ -103,13 +104,7 @@ def with_null(answers: list[Answer], null: float, threshold: float, n_best: int)
     above = sum(answer.score >= null for answer in answers)
     if above < n_best:  # the null answer is among the best, so it takes a place in the list
         answers = answers[: max(1, n_best - 1)]
-    probabilities = softmax([*(answer.score for answer in answers), null])
+    probabilities = softmax(np.array([*(answer.score for answer in answers), null])).tolist()
     place = sum(null - answer.score <= threshold for answer in answers)
     answers = [*answers[:place], Answer(null, 0, 0), *answers[place:]]
     return answers, [*probabilities[:place], probabilities[-1], *probabilities[place:-1]]
-
-
-def softmax(scores: list[float]) -> list[float]:
-    """Probabilities of the entries of a list, which may be empty."""
-    exp = np.exp(np.array(scores) - max(scores, default=0.0))
-    return (exp / exp.sum()).tolist()

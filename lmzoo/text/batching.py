@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _ENDLESS = -1  # `tf.data.INFINITE_CARDINALITY`
+_MULTIPLE = 8  # of which padded widths are multiples, except for the largest
 _SAMPLED = 1024  # examples whose content identifies a data set
 _WINDOW = 50  # batches whose examples are sorted by length together, after shuffling
 
 
-def fitted_buckets(lengths: np.ndarray, limit: int, most: int = 7, multiple: int = 8) -> list[int]:
+def fitted_buckets(lengths: np.ndarray, limit: int, most: int = 7, multiple: int = _MULTIPLE) -> list[int]:
     """At most `most` padded widths that need the least padding for sequences of these lengths.
 
     Every sequence is padded to the smallest width that holds it. Dynamic programming finds the best multiples of
@@ -72,15 +73,10 @@ def fitted_buckets(lengths: np.ndarray, limit: int, most: int = 7, multiple: int
     return [min(limit, u * multiple) for u in reversed(widths) if u > 0]
 
 
-def ladder_buckets(limit: int, multiple: int = 8) -> list[int]:
-    """Eight widths up to `limit`, the same for every call, so that repeated predictions share compiled code.
-
-    Args:
-        limit: int, the largest width.
-        multiple: int, all widths except the last are multiples of it.
-    """
+def ladder_buckets(limit: int) -> list[int]:
+    """Eight widths up to `limit`, the same for every call, so that repeated predictions share compiled code."""
     steps = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
-    return sorted({min(limit, max(multiple, -(-round(limit * s) // multiple) * multiple)) for s in steps} | {limit})
+    return sorted({min(limit, max(_MULTIPLE, -(-round(limit * s) // _MULTIPLE) * _MULTIPLE)) for s in steps} | {limit})
 
 
 class Batches(keras.utils.PyDataset):

@@ -14,10 +14,6 @@ from lmzoo.tensor_types import Tensor
 class SpanCrossentropy(keras.losses.Loss):
     """The mean cross-entropy of the positions of an answer's first and last token.
 
-    Args:
-        name: name of the loss.
-        **kwargs: of `keras.losses.Loss`.
-
     Call arguments: `y_true` int (B, 2), the two positions; `y_pred` float (B, T, 2), logits.
     """
 
@@ -34,10 +30,6 @@ class SpanCrossentropy(keras.losses.Loss):
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanAccuracy(keras.metrics.Mean):
     """The share of sequences in which the first and the last token of the answer are both the likeliest.
-
-    Args:
-        name: name of the metric.
-        **kwargs: of `keras.metrics.Mean`.
 
     `update_state` takes positions int (B, 2), logits float (B, T, 2) and weights (B,).
     """

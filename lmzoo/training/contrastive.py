@@ -102,10 +102,6 @@ class PairCosineError(keras.losses.Loss):
 
     https://arxiv.org/abs/1908.10084
 
-    Args:
-        reduction: as in `keras.losses.Loss`.
-        name: str.
-
     Call arguments: `y_true` float (2B,), each pair's label twice; `y_pred` float (2B, H), the vectors; `sample_weight`
     (2B,).
     """
@@ -129,10 +125,6 @@ class PairAccuracy(keras.metrics.Mean):
     """The share of texts whose partner is the nearest by cosine among the other sides of all pairs of the batch.
 
     It depends on the batch size: the more pairs, the harder.
-
-    Args:
-        name: str.
-        dtype: dtype of the result.
     """
 
     def __init__(self, name: str = "accuracy", dtype: str | keras.DTypePolicy | None = None) -> None:
@@ -147,12 +139,7 @@ class PairAccuracy(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairCorrelation(PearsonCorrelation):
-    """Pearson's correlation of the cosines of pairs and their labels, over all pairs.
-
-    Args:
-        name: str.
-        dtype: dtype of the result.
-    """
+    """Pearson's correlation of the cosines of pairs and their labels, over all pairs."""
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Adds a batch; see `PairCosineError`."""

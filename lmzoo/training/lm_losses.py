@@ -16,10 +16,6 @@ class UnrolledLoss(keras.losses.Loss):
 
     ELMo was trained with its gradient (bilm-tf). It is the mean loss of a word times the number of steps.
 
-    Args:
-        reduction: as in `keras.losses.Loss`.
-        name: str.
-
     Call arguments: `y_true` (B, T, 2), unused; `y_pred` float (B, T, 2), log-probabilities of the words, 0 where
     there is no word.
     """

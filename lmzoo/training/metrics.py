@@ -20,10 +20,6 @@ class PearsonCorrelation(keras.metrics.Metric):
 
     The result is NaN while all labels, or all predictions, are equal.
 
-    Args:
-        name: str.
-        dtype: dtype of the result.
-
     Example:
 
     ```python
@@ -80,10 +76,6 @@ class MicroF1(keras.metrics.F1Score):
 
     Keras' own metric takes probabilities. This one takes logits; a label is predicted if its probability is at least
     one half.
-
-    Args:
-        name: str.
-        dtype: dtype of the result.
 
     `update_state` takes labels (B, C), 0 or 1, logits float (B, C) and weights (B,).
 

@@ -260,7 +260,6 @@ class Adagrad(keras.optimizers.Adagrad):
     Args:
         learning_rate: float, or a schedule.
         initial_accumulator_value: float, `a` at the start.
-        epsilon: float, added to `a` under the root.
         global_clipnorm: float, largest norm of all gradients together, or None.
         **kwargs: of `keras.optimizers.Adagrad`.
 
@@ -277,12 +276,12 @@ class Adagrad(keras.optimizers.Adagrad):
         self,
         learning_rate: Rate = 0.2,
         initial_accumulator_value: float = 1.0,
-        epsilon: float = 0.0,
         global_clipnorm: float | None = 10.0,
         **kwargs: Any,
     ) -> None:
-        rate = _checked_rate(learning_rate)
-        super().__init__(rate, initial_accumulator_value, epsilon, global_clipnorm=global_clipnorm, **kwargs)
+        # bilm-tf adds no epsilon.
+        kwargs = {"epsilon": 0.0, **kwargs, "global_clipnorm": global_clipnorm}
+        super().__init__(_checked_rate(learning_rate), initial_accumulator_value, **kwargs)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clips the gradients and updates every variable once."""

@@ -21,10 +21,6 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     With weights (B, T), Keras' own metric divides what it counts in a batch by the width T, so that positions of wide
     batches count less. Here all positions of all batches count the same.
 
-    Args:
-        name: name of the metric.
-        **kwargs: of `keras.metrics.SparseCategoricalAccuracy`.
-
     `update_state` takes labels int (B, T), -100 where none counts, logits float (B, T, C) and weights (B,) or (B, T).
     """
 

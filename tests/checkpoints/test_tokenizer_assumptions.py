@@ -179,7 +179,7 @@ def keras_hub(directory: Path, name: str, **config: Any) -> None:
     ("name", "config", "message"),
     [
         ("BertTokenizer", {"split": False}, "`split` must be True, got False"),
-        ("BertTokenizer", {"oov_token": "<unk>"}, "`oov_token` must be '.UNK.'"),
+        ("BertTokenizer", {"oov_token": "<unk>"}, "lacks the special tokens <unk>"),
         ("BertTokenizer", {"reversed": True}, "the key 'reversed' .value True. is unknown"),
         ("BertTokenizer", {"special_tokens": ["film"]}, "KerasHub never splits 'film', but a WordPieceTokenizer would"),
         ("RobertaTokenizer", {"unsplittable_tokens": ["film"]}, "KerasHub never splits 'film'"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.family import families
 from lmzoo.text import (
@@ -290,3 +291,19 @@ def test_keras_hub(tokenizers: dict, root: Path, tmp_path: Path) -> None:
         lowercase = [True, False, None, True][number]  # ALBERT's is told by the vocabulary, which has no capitals
         assert found.get_config().get("lowercase") == lowercase
         assert found.get_config().get("strip_accents") == [True, False, None, None][number]
+
+
+def test_another_unknown_token(tmp_path: Path) -> None:
+    """It belongs to the tokenizer, whatever that of its class is."""
+    vocabulary = ["[PAD]", "<unk>", "[CLS]", "[SEP]", "[MASK]", "a", "film"]
+    tokenizer = WordPieceTokenizer(vocabulary, unk_token="<unk>")
+    (tmp_path / "hf").mkdir()
+    write_tokenizer(tokenizer, tmp_path / "hf", 61)
+    (tmp_path / "keras_hub").mkdir()
+    write_keras_hub_tokenizer(tokenizer, tmp_path / "keras_hub", "BertTokenizer")
+    config = json.loads((tmp_path / "keras_hub/tokenizer.json").read_text("utf-8"))["config"]
+    assert (config["oov_token"], config["special_tokens"]) == ("<unk>", ["<unk>"])
+    for name in ("hf", "keras_hub"):
+        found = read_tokenizer(tmp_path / name, WordPieceTokenizer)
+        assert found.get_config()["unk_token"] == "<unk>"
+        assert found.tokenize(["A strange film"]) == [[5, 1, 6]]

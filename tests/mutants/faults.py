@@ -317,8 +317,8 @@ FAULTS = (
     Fault(
         "the scores of several labels are a softmax instead of sigmoids",
         "tasks/text_classifier.py",
-        "scores = sigmoid(logits) if self.multi_label else np.exp(log_softmax(logits))",
-        "scores = np.exp(log_softmax(logits))",
+        "scores = sigmoid(logits) if self.multi_label else softmax(logits)",
+        "scores = softmax(logits)",
     ),
     Fault(
         "regression minimises absolute instead of squared errors",

@@ -102,17 +102,18 @@ def test_one_broken_preset_does_not_hide_the_others(shipped, broken):
         open_preset("bert_nano_en_uncased")
 
 
-def test_wheel_and_clone(tmp_path):
+def test_wheel_and_clone(tmp_path, monkeypatch):
     root = tmp_path / "site-packages"
     package = root / "lmzoo" / "presets"
     inside, beside = package / "shipped", root / "presets"
     (beside / "bert").mkdir(parents=True)
     package.mkdir(parents=True)
-    assert SHIPPED_ROOT(package) == inside  # somebody else's site-packages/presets is not ours
+    monkeypatch.setattr(catalog, "_PACKAGE", package)
+    assert SHIPPED_ROOT() == inside  # somebody else's site-packages/presets is not ours
     (root / "pyproject.toml").write_text("")
-    assert SHIPPED_ROOT(package) == beside
+    assert SHIPPED_ROOT() == beside
     inside.mkdir()
-    assert SHIPPED_ROOT(package) == inside
+    assert SHIPPED_ROOT() == inside
 
 
 def test_this_checkout(root):

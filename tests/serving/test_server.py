@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -289,6 +290,20 @@ def test_many_clients_at_once(echo: Path, url: str) -> None:
 def test_idle_connections_are_closed(api: RestApi, request_: bytes) -> None:
     with running_server(api, idle_seconds=0.01) as url:
         raw(url, request_)
+
+
+def test_a_request_that_trickles_in_is_given_up(api: RestApi) -> None:
+    """Each byte alone comes in time."""
+    with running_server(api, idle_seconds=0.1) as url:
+        connection = socket.create_connection(("localhost", int(url.rpartition(":")[2])), timeout=60)
+
+        def trickle() -> None:
+            for _ in range(100):
+                connection.sendall(b"G")
+                time.sleep(0.02)
+
+        with connection, pytest.raises(ConnectionError):
+            trickle()
 
 
 @pytest.mark.parametrize(

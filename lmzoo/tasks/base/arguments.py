@@ -29,3 +29,13 @@ def check_arguments(**arguments: object) -> None:
         least, advice = _COUNTS[name]
         if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
             raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r:.60}. {advice}")
+
+
+def check_top_k(top_k: int) -> None:
+    """Checks a number of answers to return.
+
+    Raises:
+        ValueError: if it is not a positive integer.
+    """
+    if not isinstance(top_k, numbers.Integral) or top_k < 1:
+        raise ValueError(f"`top_k` must be a positive integer, got {top_k!r}.")

@@ -12,6 +12,7 @@ from lmzoo.text.answer_ranking import is_mark
 from lmzoo.text.graphs.token_ops import ends_in_bytes
 from lmzoo.text.graphs.windows import Windows
 
+_CHUNK = 32  # windows that a model reads at a time
 _BLANKS = np.array([code for code in range(sys.maxunicode + 1) if chr(code).isspace()], "int32")
 
 
@@ -155,15 +156,15 @@ class _Contexts:
         return text, tf.cast(start - base, tf.int32), tf.cast(end - base, tf.int32)
 
 
-def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor], size: int = 32) -> tf.Tensor:
-    """A model's outputs (w, t, 2) for features (w, t, ...), computed for `size` windows at a time."""
+def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A model's outputs (w, t, 2) for features (w, t, ...), computed for some windows at a time."""
     count = tf.shape(next(iter(features.values())))[0]
 
     def add(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        rows = {name: x[begin : begin + size] for name, x in features.items()}
-        return begin + size, outputs.write(begin // size, model(rows, training=False))
+        rows = {name: x[begin : begin + _CHUNK] for name, x in features.items()}
+        return begin + _CHUNK, outputs.write(begin // _CHUNK, model(rows, training=False))
 
-    chunks = (count + size - 1) // size
+    chunks = (count + _CHUNK - 1) // _CHUNK
     outputs = tf.TensorArray(tf.float32, chunks, infer_shape=False, element_shape=[None, None, 2])
     _, outputs = tf.while_loop(lambda begin, _: begin < count, add, [0, outputs])
     return outputs.concat()

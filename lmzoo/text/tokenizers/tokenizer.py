@@ -100,13 +100,15 @@ class Tokenizer(ABC):
 
         Raises:
             TypeError: for an unknown argument.
-            ValueError: if a required unknown token is missing.
+            ValueError: for a token that is not a string; if a required unknown token is missing.
         """
         if unknown := tokens.keys() - {*self.roles, "other_tokens"}:
             raise TypeError(f"A {type(self).__name__} takes no argument `{min(unknown)}`.")
         if not tokens:
             return
         for role, token in tokens.items():
+            if role in self.roles and not isinstance(token, str | None):
+                raise ValueError(f"`{role}` must be a string, got {token!r:.60}.")
             setattr(self, role, token)
         self.other_tokens = tuple(self.other_tokens)
         if self.needs_unknown and self.unk_token is None:

@@ -1,8 +1,6 @@
-"""From logits to answers, in numpy."""
+"""From logits to probabilities, in numpy."""
 
 from __future__ import annotations
-
-import numbers
 
 import numpy as np
 
@@ -13,16 +11,11 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """The probabilities over the last axis."""
+    return np.exp(log_softmax(logits))
+
+
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Sigmoid, in the logits' shape."""
     return np.exp(-np.logaddexp(0, -logits))
-
-
-def check_top_k(top_k: int) -> None:
-    """Checks a number of answers to return.
-
-    Raises:
-        ValueError: if it is not a positive integer.
-    """
-    if not isinstance(top_k, numbers.Integral) or top_k < 1:
-        raise ValueError(f"`top_k` must be a positive integer, got {top_k!r}.")
