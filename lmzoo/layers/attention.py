@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import as_rows
@@ -119,7 +120,7 @@ def _transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention with an output projection (Vaswani et al., 2017).
 
     Args:
@@ -280,16 +281,6 @@ class SelfAttention(keras.layers.Layer):
     ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
         """The shape of the queries, and that of the cache if there is one."""
         return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "dropout": self.dropout.rate,
-            "initializer_range": self.initializer_range,
-            "mask": self.mask,
-        }
 
 
 @contextlib.contextmanager

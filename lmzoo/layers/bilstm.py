@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.rows import width_of
 from lmzoo.tensor_types import Shape, Tensor
@@ -17,7 +18,7 @@ _PAD_WORD = 261  # ELMo's character after a word's end: it must not affect the h
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class HashedWordEmbedding(keras.layers.Layer):
+class HashedWordEmbedding(ConfiguredLayer):
     """Trainable word vectors without a vocabulary: words with the same hash share a vector.
 
     Args:
@@ -52,12 +53,9 @@ class HashedWordEmbedding(keras.layers.Layer):
         """A vector for each word."""
         return (*ids_shape[:2], self.embedding_dim)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "buckets": self.buckets, "embedding_dim": self.embedding_dim}
-
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class BiLSTMEncoder(keras.layers.Layer):
+class BiLSTMEncoder(ConfiguredLayer):
     """LSTMs in both directions over a backbone's vectors and the task's own word vectors (Peters et al., 2018).
 
     Args:
@@ -74,7 +72,7 @@ class BiLSTMEncoder(keras.layers.Layer):
         self, units: int, embedding_dim: int = 100, buckets: int = 20_011, dropout: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.units = units
+        self.units, self.embedding_dim, self.buckets = units, embedding_dim, buckets
         policy = self.dtype_policy
         self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
@@ -86,7 +84,7 @@ class BiLSTMEncoder(keras.layers.Layer):
     def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Creates the table and the LSTMs."""
         self.word_embedding.build(ids_shape)
-        self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.word_embedding.embedding_dim))
+        self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim))
         self.built = True
 
     def call(self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
@@ -100,12 +98,3 @@ class BiLSTMEncoder(keras.layers.Layer):
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape) -> Shape:
         """The result's shape, which JAX cannot derive while W is unknown."""
         return (*sequence_shape[:-1], 2 * self.units)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "embedding_dim": self.word_embedding.embedding_dim,
-            "buckets": self.word_embedding.buckets,
-            "dropout": self.dropout.rate,
-        }

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import width_of
 from lmzoo.tensor_types import Shape, Tensor
 
@@ -64,7 +65,7 @@ class Highway(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class CharacterEncoder(keras.layers.Layer):
+class CharacterEncoder(ConfiguredLayer):
     """A vector for each word from its characters (Kim et al., 2016): convolutions, highway layers, a projection.
 
     https://arxiv.org/abs/1508.06615
@@ -177,16 +178,3 @@ class CharacterEncoder(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """A vector for each word."""
         return (input_shape[0], self.output_dim)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_characters": self.num_characters,
-            "embedding_dim": self.embedding_dim,
-            "filters": self.filters,
-            "output_dim": self.output_dim,
-            "num_highway": self.num_highway,
-            "activation": self.activation,
-            "max_characters": self.max_characters,
-            "padding": self.padding,
-        }

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
@@ -14,7 +15,7 @@ from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class TransformerEmbedding(keras.layers.Layer):
+class TransformerEmbedding(ConfiguredLayer):
     """LayerNorm(word + position + segment), then dropout: BERT's input layer (Devlin et al., 2019, figure 2).
 
     Args:
@@ -54,6 +55,7 @@ class TransformerEmbedding(keras.layers.Layer):
         self.initializer_range = initializer_range
         self.first_position = first_position
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.normalize = normalize
         # Reversible: a masked-LM head projects back through the same table.
         self.token_embedding = self._table(keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding")
         positions = max_sequence_length + first_position
@@ -125,17 +127,3 @@ class TransformerEmbedding(keras.layers.Layer):
     ) -> Shape:
         """A vector for each token."""
         return (*token_ids_shape, self.hidden_dim)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "max_sequence_length": self.max_sequence_length,
-            "num_segments": self.num_segments,
-            "dropout": self.dropout.rate,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "initializer_range": self.initializer_range,
-            "first_position": self.first_position,
-            "normalize": self.layer_norm is not None,
-        }

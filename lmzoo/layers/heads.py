@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
@@ -16,7 +17,7 @@ from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class ClassificationHead(keras.layers.Layer):
+class ClassificationHead(ConfiguredLayer):
     """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
 
     With an activation: dropout, dense (H, H), activation, dropout, linear layer (Liu et al., 2019). The dense layer
@@ -71,16 +72,6 @@ class ClassificationHead(keras.layers.Layer):
     def compute_output_spec(self, pooled: Tensor, training: bool = False) -> keras.KerasTensor:
         """Float32 logits, whatever the compute dtype."""
         return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "dropout": self.dropout.rate,
-            "initializer_range": self.initializer_range,
-            "activation": self.activation,
-            "input_dropout": self.input_dropout,
-        }
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import as_rows
 from lmzoo.layers.scan import scan
 from lmzoo.tensor_types import Shape, Tensor, Tensors
@@ -20,7 +21,7 @@ DIRECTIONS = ("forward", "backward")
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class BidirectionalLSTM(keras.layers.Layer):
+class BidirectionalLSTM(ConfiguredLayer):
     """An LSTM for each direction, with a clipped memory and a clipped projection of its output (Sak et al., 2014).
 
     https://arxiv.org/abs/1402.1128
@@ -93,15 +94,6 @@ class BidirectionalLSTM(keras.layers.Layer):
         memory = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
         return outputs, tuple(keras.KerasTensor(memory, self.memory_dtype) for _ in DIRECTIONS)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "memory_dim": self.memory_dim,
-            "output_dim": self.output_dim,
-            "cell_clip": self.cell_clip,
-            "projection_clip": self.projection_clip,
-        }
 
 
 def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Callable[..., tuple[Tensors, Tensors]]:

@@ -8,13 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class FirstTokenPooler(keras.layers.Layer):
+class FirstTokenPooler(ConfiguredLayer):
     """tanh(W·h₀ + b) for the first position's vector h₀: BERT's pooler (Devlin et al., 2019).
 
     Args:
@@ -48,13 +49,6 @@ class FirstTokenPooler(keras.layers.Layer):
     def compute_output_shape(self, sequence_shape: Shape) -> Shape:
         """A vector for each sequence."""
         return (sequence_shape[0], self.hidden_dim)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "initializer_range": self.initializer_range,
-        }
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import as_rows, width_of
 from lmzoo.tensor_types import Shape, Tensor
 
@@ -48,7 +49,7 @@ def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Te
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class SampledSoftmax(keras.layers.Layer):
+class SampledSoftmax(ConfiguredLayer):
     """Log-probabilities of words under a softmax; in training over a sample of the vocabulary.
 
     The whole batch shares a sample. The logarithms of the expected counts are subtracted from the logits, and a sampled
@@ -131,11 +132,3 @@ class SampledSoftmax(keras.layers.Layer):
     def compute_output_spec(self, vectors: Tensor, targets: Tensor, training: bool = False) -> keras.KerasTensor:
         """Float32, whatever the compute dtype."""
         return keras.KerasTensor(targets.shape, "float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "num_sampled": self.num_sampled,
-            "seed": self.seed,
-        }

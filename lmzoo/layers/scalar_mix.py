@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.tensor_types import Shape, Tensor
 
 # What each `layer_norm` adds to the variance; None for no normalisation.
@@ -15,7 +16,7 @@ EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class ScalarMix(keras.layers.Layer):
+class ScalarMix(ConfiguredLayer):
     """gamma * sum_k softmax(s)_k * layer_k: ELMo's task-specific combination (Peters et al., 2018, eq. 1).
 
     https://arxiv.org/abs/1802.05365
@@ -99,11 +100,3 @@ class ScalarMix(keras.layers.Layer):
     def compute_output_shape(self, layers_shape: Sequence[Shape], padding_mask_shape: Shape | None = None) -> Shape:
         """The shape of one layer."""
         return layers_shape[0]
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "layer_norm": self.layer_norm,
-            "l2_coefficient": self.l2_coefficient,
-            "parameters": self.parameters,
-        }

@@ -9,6 +9,7 @@ from keras import ops
 
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.attention import Cache, SelfAttention
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
@@ -18,7 +19,7 @@ from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(ConfiguredLayer):
     """Self-attention and a two-layer feed-forward network, each with a residual sum and LayerNorm.
 
     With `norm="post"`, the original order (Vaswani et al., 2017, section 3.1), for inputs `x`:
@@ -65,10 +66,10 @@ class TransformerBlock(keras.layers.Layer):
         super().__init__(**kwargs)
         if norm not in ("post", "pre"):
             raise ValueError(f'`norm` must be "post" or "pre", got {norm!r}.')
-        self.norm = norm
-        self.intermediate_dim = intermediate_dim
+        self.norm, self.mask = norm, mask
+        self.num_heads, self.hidden_dim, self.intermediate_dim = num_heads, hidden_dim, intermediate_dim
         self.activation = activation
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_norm_epsilon, self.initializer_range = layer_norm_epsilon, initializer_range
         policy = self.dtype_policy
 
         def dense(units: int, name: str) -> keras.layers.Dense:
@@ -156,17 +157,3 @@ class TransformerBlock(keras.layers.Layer):
     ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
         """See `SelfAttention.compute_output_shape`."""
         return self.attention.compute_output_shape(inputs_shape, padding_mask_shape, queries_shape, cache_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.attention.num_heads,
-            "hidden_dim": self.attention.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "activation": self.activation,
-            "dropout": self.dropout.rate,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "initializer_range": self.attention.initializer_range,
-            "mask": self.attention.mask,
-            "norm": self.norm,
-        }

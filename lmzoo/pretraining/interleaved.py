@@ -44,7 +44,6 @@ class Interleaved(Batches):
         return self.batches_from(0)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """See `Batches`."""
         rounds, first = divmod(step, len(self._turns))
         every = np.bincount(self._turns, minlength=len(self.parts))
         done = rounds * every + np.bincount(self._turns[:first], minlength=len(self.parts))

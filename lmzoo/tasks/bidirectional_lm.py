@@ -284,7 +284,6 @@ class BidirectionalLM(Task):
         return {name: ops.reshape(ids, (-1, *ids.shape[2:]))}
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {**super().get_config(), "vocabulary": self.vocabulary.vocabulary}
 
 

@@ -180,13 +180,11 @@ class LengthBatches(Batches):
         return self._batch(plan[index], epoch, index)
 
     def batches(self) -> Iterator[Tensors]:
-        """See `Batches.batches`."""
         epoch = self.epoch
         for number, indices in enumerate(self._plan(epoch)):
             yield self._batch(indices, epoch, number)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """See `Batches.batches_from`."""
         epoch, first = divmod(step, len(self))
         while True:
             for number, indices in enumerate(self._plan(epoch)[first:], first):

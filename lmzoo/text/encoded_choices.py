@@ -34,7 +34,6 @@ class EncodedChoices(Encoded):
         return self.texts.lengths[self.rows()].max(axis=1, initial=0)
 
     def select(self, indices: Indices) -> EncodedChoices:
-        """See `Encoded.select`."""
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:

@@ -112,7 +112,6 @@ class EncodedTexts(Encoded):
         return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
 
     def select(self, indices: Indices) -> EncodedTexts:
-        """See `Encoded.select`."""
         indices = np.asarray(indices, dtype="int64")
         lengths = self.lengths_of(indices)
         splits = np.concatenate([[0], np.cumsum(lengths)])

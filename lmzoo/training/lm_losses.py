@@ -74,5 +74,4 @@ class Perplexity(keras.metrics.Metric):
         return ops.exp(-self.total / ops.maximum(self.count, 1))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {**super().get_config(), "side": self.side}

@@ -101,6 +101,5 @@ class MicroF1(keras.metrics.F1Score):
         super().update_state(y_true, ops.cast(y_pred >= 0, self.dtype), sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         config = super().get_config()
         return {"name": config["name"], "dtype": config["dtype"]}

@@ -199,7 +199,6 @@ class AdamW(keras.optimizers.Optimizer):
         return change
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {
             **{k: v for k, v in super().get_config().items() if k != "weight_decay"},
             "weight_decay": self.decay,

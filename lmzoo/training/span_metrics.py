@@ -124,5 +124,4 @@ class SpanScore(keras.metrics.Metric):
         return {"precision": precision, "recall": recall, "f1": f1}[self.score]
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {**super().get_config(), "labels": self.labels, "score": self.score}

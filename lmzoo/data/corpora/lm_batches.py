@@ -244,5 +244,4 @@ class EncodedDocuments(Encoded):
         return np.array([len(steps) for steps in self.documents], "int64")
 
     def select(self, indices: np.ndarray | Sequence[int]) -> EncodedDocuments:
-        """See `Encoded`."""
         return EncodedDocuments([self.documents[index] for index in indices])

@@ -39,7 +39,6 @@ class SegmentPairs(EncodedTexts):
     labels: np.ndarray = field(default_factory=lambda: np.zeros(0, "int32"))
 
     def select(self, indices: np.ndarray | Sequence[int]) -> SegmentPairs:
-        """See `Encoded`."""
         texts = super().select(indices)
         fields = {f.name: getattr(texts, f.name) for f in dataclasses.fields(EncodedTexts)}
         return SegmentPairs(**fields, labels=self.labels[np.asarray(indices, "int64")])

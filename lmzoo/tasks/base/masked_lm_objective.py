@@ -122,7 +122,6 @@ class MaskedTokensTask(Task):
         return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
         return {**super().get_config(), "masking": asdict(self.masking)}
 
 

@@ -160,7 +160,6 @@ class SentencePieceTokenizer(Tokenizer):
     # === Text to tokens ===
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """See `Tokenizer.tokenize`."""
         self._require_vocabulary()
         split = [self._special.split(text) for text in clean_texts(texts)]  # special tokens at the odd indices
         plain = [clean(part, self._characters) for parts in split for part in parts[::2]]
@@ -197,7 +196,6 @@ class SentencePieceTokenizer(Tokenizer):
         return [list(map(TokenSpan, ids, map(self._tokens.__getitem__, ids), starts, ends)) for ids in found]
 
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
-        """See `Tokenizer.tokenize_with_spans`."""
         self._require_vocabulary()
         found, spans = [], [np.zeros((0, 2), "int64")]
         for text in clean_texts(texts):
@@ -242,7 +240,6 @@ class SentencePieceTokenizer(Tokenizer):
     # === Tokens to text ===
 
     def text_of(self, token: str) -> str:
-        """See `Tokenizer.text_of`."""
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
@@ -269,7 +266,6 @@ class SentencePieceTokenizer(Tokenizer):
         self._set_model(path.read_bytes(), str(path))
 
     def get_config(self) -> dict[str, Any]:
-        """See `Tokenizer.get_config`."""
         return {"lowercase": self.lowercase, "keep_accents": self.keep_accents, **super().get_config()}
 
 

@@ -302,7 +302,6 @@ class RustTokenizer(Tokenizer):
         return self._backend
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """See `Tokenizer.tokenize`."""
         encodings = self.backend.encode_batch_fast(clean_texts(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -325,7 +324,6 @@ class RustTokenizer(Tokenizer):
         ]
 
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
-        """See `Tokenizer.tokenize_with_spans`."""
         encodings = self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
         ids = [encoding.ids for encoding in encodings]
         pairs = itertools.chain.from_iterable(encoding.offsets for encoding in encodings)

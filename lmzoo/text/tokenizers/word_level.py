@@ -67,7 +67,6 @@ class WordLevelTokenizer(Tokenizer):
         return [[token] for token in self.tokenize([list(words)])[0]]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
-        """See `Tokenizer.tokenize_words_with_offsets`."""
         spans = self.tokenize_with_offsets([list(words)])[0]
         return [[span._replace(start=0, end=len(span.token))] for span in spans]
 

@@ -82,7 +82,6 @@ class WordPieceTokenizer(RustTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`."""
         tokens = [*cls(**special).special_tokens, *words]
         return cls([*tokens, *(f"filler{i}" for i in range(size - len(tokens)))], **special)
 
@@ -101,7 +100,6 @@ class WordPieceTokenizer(RustTokenizer):
         return " ".join(words)
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`."""
         return np.array([not token.startswith(self.continuation_prefix) for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
@@ -113,5 +111,4 @@ class WordPieceTokenizer(RustTokenizer):
         self._set_vocabulary(read_lines(Path(directory) / VOCABULARY_FILE))
 
     def get_config(self) -> dict[str, Any]:
-        """See `Tokenizer.get_config`."""
         return {"lowercase": self.lowercase, "strip_accents": self.strip_accents, **super().get_config()}
