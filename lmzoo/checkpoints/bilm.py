@@ -37,16 +37,9 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
 
 
 def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> keras.Model:
-    """Loads an ELMo from the files of bilm-tf or AllenNLP.
+    """Loads an ELMo, its mix untrained, from the files of bilm-tf or AllenNLP.
 
-    Args:
-        options_file: path of `*options.json`.
-        weight_file: path of `*weights.hdf5`.
-        dtype: dtype policy.
-        **overrides: fields of `ElmoConfig` to set instead.
-
-    Returns:
-        The `ElmoBackbone`, its mix untrained.
+    `overrides` are fields of `ElmoConfig` to set instead.
 
     Raises:
         ValueError: naming what a file lacks, what is left over, or what has another shape.

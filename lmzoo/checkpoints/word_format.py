@@ -16,12 +16,7 @@ def read_words(
 ) -> tuple[Tokenizer, Path]:
     """Reads a tokenizer, and returns it with its file.
 
-    Args:
-        directory: the checkpoint's.
-        cls: the family's tokenizer.
-        vocabulary_size: vocabulary size of a model that reads words; None if the model reads characters, or if it is
-            unknown.
-        max_characters: characters of a word, for a model that reads them.
+    A model that reads words has a `vocabulary_size`; it is None if the model reads characters, or if it is unknown.
 
     Raises:
         PresetError: naming the file and what is wrong.

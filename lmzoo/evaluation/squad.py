@@ -111,10 +111,6 @@ def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
 def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np.ndarray:
     """Finds the first answer of each example in its context, and checks the positions of the others.
 
-    Args:
-        contexts: n strings.
-        golds: the answers of each example.
-
     Returns:
         int64 (n, 2), start and end in characters of the context; zeros for an example without an answer.
 

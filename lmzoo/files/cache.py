@@ -30,9 +30,7 @@ def cache_directory() -> Path:
 def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
     """Returns a directory of the cache with these files; downloads them if they are not there yet, unpacks archives.
 
-    Args:
-        label: the beginning of the directory's name.
-        files: the files by the names that they get. Those called .zip, .tar.gz or .tgz are archives.
+    `label` begins the directory's name. Files called .zip, .tar.gz or .tgz are archives.
 
     Returns:
         The directory; if it holds nothing but one folder, as archives often do, that folder.

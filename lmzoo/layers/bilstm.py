@@ -19,11 +19,7 @@ _PAD_WORD = 261  # ELMo's character after a word's end: it must not affect the h
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class HashedWordEmbedding(ConfiguredLayer):
-    """Trainable word vectors without a vocabulary: words with the same hash share a vector.
-
-    Args:
-        buckets: int, number of vectors.
-        embedding_dim: int, E.
+    """Trainable word vectors, of width E, without a vocabulary: words with the same hash share a vector.
 
     Call argument: `ids` int32 (B, T), token ids, or (B, T, W), ELMo's characters. Returns float (B, T, E).
     """

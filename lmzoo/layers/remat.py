@@ -16,12 +16,8 @@ from lmzoo.tensor_types import Tensor
 def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """`function(*inputs)`; only the inputs are kept for the backward pass, which computes the rest again.
 
+    The function is a part of the layer's computation that returns one float tensor and changes no variables but seeds.
     With `keras.remat` alone the second computation would draw other dropout masks on TensorFlow, and fail on JAX.
-
-    Args:
-        layer: the layer whose variables and seeds the function uses; it changes no other variables.
-        function: part of the layer's computation; returns one float tensor.
-        *inputs: float tensors.
     """
     weights = layer.trainable_variables
     others, seeds = layer.non_trainable_variables, seeds_of(layer)

@@ -72,12 +72,7 @@ class Run:
     def fit(self, model: Task, x: Any, batches: int, shown: Throughput, **arguments: Any) -> None:
         """Trains for a number of batches, or for the rest of them if the run was stopped before.
 
-        Args:
-            model: a compiled model.
-            x: what `fit` takes.
-            batches: int, number of batches.
-            shown: the callback that shows progress.
-            **arguments: other arguments of `fit`.
+        `shown` shows the progress; `arguments` are others of `fit`.
 
         Raises:
             InterruptedError: after SIGTERM.

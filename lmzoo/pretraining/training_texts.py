@@ -95,10 +95,6 @@ def split_held_out(corpus: TextSource, validation: TextSource | None) -> tuple[T
 
     Without `validation`, one of every hundred documents is held out, or the last one if there are fewer than a hundred.
 
-    Args:
-        corpus: text to train on.
-        validation: text to evaluate on, or None for a part of the corpus.
-
     Raises:
         ValueError: if one of both has no words, or both have a file in common.
     """

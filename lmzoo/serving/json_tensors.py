@@ -19,12 +19,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class RequestError(ValueError):
-    """A request that cannot be answered.
-
-    Args:
-        message: what was wrong.
-        status: of the HTTP response.
-    """
+    """A request that cannot be answered; `status` is that of the HTTP response."""
 
     def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)

@@ -29,10 +29,7 @@ class Signature(Protocol):
 
 
 class ModelVersion:
-    """One version of a model, loaded and warmed up.
-
-    Args:
-        folder: of the SavedModel.
+    """One version of a model, a SavedModel, loaded and warmed up.
 
     Raises:
         ValueError: if it cannot be loaded.

@@ -43,14 +43,10 @@ def split_documents(documents: Iterable[Document], share: float) -> tuple[Sequen
 def features_of_steps(
     tokenizer: Tokenizer, vocabulary: WordTokenizer, steps: Sequence[Sequence[Step]], width: int, goes_on: bool
 ) -> FeatureArrays:
-    """The inputs of a `BidirectionalLM`.
+    """The inputs of a `BidirectionalLM`, padded to a width of t.
 
-    Args:
-        tokenizer: that of the words that are read.
-        vocabulary: the words that are predicted.
-        steps: for each sequence the words that are read, and those that come next.
-        width: int, t, padded length.
-        goes_on: whether the sequences continue those of the previous batch.
+    `steps` holds for each sequence the words that are read, and those that come next, which the vocabulary predicts;
+    with `goes_on` sequences continue those of the previous batch.
 
     Returns:
         `character_ids` int32 (b, t, 2, W), without columns at the end that no word needs, or `token_ids` (b, t, 2);

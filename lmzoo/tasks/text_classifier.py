@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
@@ -115,33 +113,6 @@ class TextClassifier(TextVectorTask):
         """Labels as int32 (n,), with `multi_label` as float32 (n, C), each checked to be a class of this model."""
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)
-
-    def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
-        """Weights of all classes by number, 1 for classes that are not given.
-
-        Raises:
-            TypeError: if it is not a dict.
-            ValueError: for a class that the model does not have; for a weight that is NaN, infinite or negative; with
-                `multi_label`.
-        """
-        if self.multi_label:
-            return super().encode_class_weight(class_weight)
-        if not isinstance(class_weight, dict):
-            raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
-        try:
-            given = {
-                int(encode_classes([name], self.num_classes, self.labels)[0]): weight
-                for name, weight in class_weight.items()
-            }
-        except ValueError as error:
-            raise ValueError(f"In `class_weight`: {error}") from None
-        for name, weight in class_weight.items():
-            if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
-                raise ValueError(
-                    f"In `class_weight`: the weight of {name!r} must be a finite number of at least 0, got "
-                    f"{weight!r:.60}."
-                )
-        return {**dict.fromkeys(range(self.num_classes), 1.0), **given}  # TensorFlow's datasets need all of them
 
     def classify(
         self, texts: Texts, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5

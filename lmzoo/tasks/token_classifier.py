@@ -76,7 +76,7 @@ class TokenClassifier(Task):
     ```
     """
 
-    per_token = labels_words = True
+    per_token = True
     head_kind = "token_classification"
     uses_pooler = False
 

@@ -98,13 +98,9 @@ class LayerMix(NamedTuple):
 
 
 class LayerModels:
-    """Models from a backbone's inputs to some of its layers, each compiled once.
+    """Models from a backbone's inputs to some of its layers, each compiled once, as `compiled` says.
 
     They are not attributes of the task itself, where Keras would save them as parts of it.
-
-    Args:
-        backbone: `lmzoo.models.Backbone`.
-        **compiled: arguments of `keras.Model.compile`.
     """
 
     def __init__(self, backbone: Backbone, **compiled: Any) -> None:

@@ -235,10 +235,8 @@ def stream(
 ) -> tf.data.Dataset:
     """A `tf.data.Dataset` of open shapes over the batches that each call of `passes` yields.
 
-    Args:
-        passes: begins a pass: returns an iterator over batches of equal structure and dtypes.
-        cardinality: number of batches of a pass, or one of `tf.data`'s negative constants.
-        like: begins a pass over similar batches that yields the first one sooner.
+    Batches have equal structure and dtypes. `cardinality` is their number, or one of `tf.data`'s negative constants.
+    `like` begins a pass over similar batches that yields the first one sooner.
     """
     import tensorflow as tf
 

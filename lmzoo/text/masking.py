@@ -139,10 +139,8 @@ def _pick_words(
 def _draw_lengths(apart: np.ndarray, longest: int, rng: np.random.Generator) -> np.ndarray:
     """Number of words to choose together, beginning at each word: k with a probability proportional to 1/k.
 
-    Args:
-        apart: bool (words,), whether a word does not directly follow the one before; then they are not chosen together.
-        longest: int, the largest k.
-        rng: source of randomness.
+    `apart`, bool (words,), says whether a word does not directly follow the one before: they are not chosen together.
+    `longest` is the largest k.
 
     Returns:
         int64 (words,), at most the number of words before the next one that is apart.

@@ -109,8 +109,7 @@ class Preprocessor:
     def encode_words(self, texts: Sequence[str | Sequence[str]]) -> EncodedWords:
         """Tokenises texts word by word and packs them, without padding.
 
-        Args:
-            texts: n texts, each a list of words or a string, which is split by `lmzoo.text.word_splitting.split_words`.
+        A text is a list of words, or a string, which is split by `lmzoo.text.word_splitting.split_words`.
 
         Returns:
             n packed sequences that know their words. What does not fit is cut off at the end.

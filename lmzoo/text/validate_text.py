@@ -116,9 +116,8 @@ def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
 def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) -> list[list[Any]]:
     """`clean_texts` for several arguments of one call, such as the two sides of pairs, with one warning for all.
 
-    Args:
-        columns: batches of texts by their names, for messages.
-        words: whether a text may also be a list, tuple or array of words.
+    `columns` are batches of texts by their names, for messages. With `words` a text may also be a list, tuple or array
+    of words.
 
     Returns:
         One list per batch: a string for each text, or a list of strings if it is split into words.

@@ -150,14 +150,8 @@ def encode_windows(
 
     A window begins `doc_stride` tokens after the one before it, or as many as fit into a window if that is less; the
     last one ends with the context (Google's BERT code). An empty context has one window. Equal texts are tokenised
-    once.
-
-    Args:
-        preprocessor: tokenizer, packing and `sequence_length`.
-        questions: n strings, or lists of words if the tokenizer `takes_words`.
-        contexts: n of the same.
-        doc_stride: int.
-        max_question_length: int, longer questions are cut to so many tokens, with one warning per call.
+    once. A text may be a list of words if the tokenizer `takes_words`. Questions longer than `max_question_length`
+    tokens are cut, with one warning per call.
 
     Raises:
         TypeError: naming the position of an entry that is not text.

@@ -100,9 +100,6 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
 
     Scripts that do not separate words by spaces are not split: pass words instead of text for them.
 
-    Args:
-        text: a string.
-
     Returns:
         `(word, start, end)` for each word, where `text[start:end] == word`.
 

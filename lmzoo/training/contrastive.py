@@ -16,10 +16,7 @@ from lmzoo.training.metrics import PearsonCorrelation
 
 
 def pair_cosines(vectors: Tensor) -> Tensor:
-    """The cosines of all first texts with all second texts.
-
-    Args:
-        vectors: float (2B, H), of any length.
+    """The cosines of all first texts with all second texts, for vectors (2B, H) of any length.
 
     Returns:
         Float32 (B, B), with row i for the first text of pair i; the pairs are on the diagonal.

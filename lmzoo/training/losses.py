@@ -8,10 +8,7 @@ import keras
 
 
 def loss_of_logits(loss: Any) -> Any:
-    """Chooses the loss to compile a model with, given that its outputs are logits.
-
-    Args:
-        loss: as `keras.Model.compile` takes it, also a dict of losses.
+    """Chooses the loss, or a dict of losses, to compile a model with, given that its outputs are logits.
 
     Returns:
         For the name of a cross-entropy, the loss that takes logits; any other loss unchanged.

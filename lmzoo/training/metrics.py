@@ -40,13 +40,7 @@ class PearsonCorrelation(keras.metrics.Metric):
             setattr(self, state, self.add_variable((), "zeros", name=state))
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Adds a batch.
-
-        Args:
-            y_true: (B,) or (B, 1).
-            y_pred: (B,) or (B, 1).
-            sample_weight: (B,), (B, 1) or None.
-        """
+        """Adds a batch: labels, predictions and weights, each (B,) or (B, 1)."""
         x, y = (ops.reshape(ops.cast(values, self.dtype), (-1,)) for values in (y_true, y_pred))  # (B,)
         weights = ops.ones_like(x) if sample_weight is None else ops.cast(sample_weight, self.dtype)
         weights = ops.reshape(weights, (-1,))  # (B,)

@@ -191,10 +191,7 @@ class AdamW(keras.optimizers.Optimizer):
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
         """The update that is subtracted from a variable; a subclass may scale it.
 
-        Args:
-            change: float tensor of the variable's shape, already multiplied by the learning rate.
-            variable: the variable.
-            index: int, its position among the variables that the optimizer was built with.
+        `change` is already multiplied by the learning rate; `index` is the variable's among those of `build`.
         """
         return change
 

@@ -86,14 +86,9 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     # === Called by the `fit` of a task ===
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
-        """Restores the newest state in the folder, if there is one.
+        """Restores the newest state in the folder, if there is one, of a model whose optimizer is built.
 
-        Args:
-            model: a model whose optimizer is built.
-            data: the batches; their seed becomes that of the run.
-            epochs: int, the epoch to stop at.
-            steps: int, steps per epoch.
-            done: int, steps that count as done if there is no state.
+        The seed of `data`, the batches, becomes that of the run. `done` steps count as done if there is no state.
 
         Returns:
             How many steps are done, and whether the optimizer's schedule was restored for the same number of epochs.
@@ -153,9 +148,6 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     def end_by_signal(self, number: int) -> None:
         """Ends a `fit` that a signal stopped, after its state was saved.
-
-        Args:
-            number: int, the signal's.
 
         Raises:
             KeyboardInterrupt: after SIGINT. Other signals are only reported in a warning.

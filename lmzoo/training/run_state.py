@@ -60,10 +60,7 @@ class RunStates:
     def write(self, step: int, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
         """Writes the state after `step` steps; removes states that are too old, and those of later steps.
 
-        Args:
-            step: int, at least 0.
-            arrays: pairs of a name and an array; see `lmzoo.checkpoints.formats.safetensors.write_safetensors`.
-            position: a JSON object.
+        Arrays are those of `write_safetensors`, and the position is a JSON object.
 
         Raises:
             OSError: if it cannot be written; the earlier states stay.

@@ -76,13 +76,8 @@ def files_of_tensors(
 ) -> dict[str, Path]:
     """Opens a checkpoint in one file, or in several with an index, and finds the file of each tensor.
 
-    Args:
-        path: a file, or a directory that holds one of `known_names`.
-        known_names: names to look for in a directory; the first one found counts. `*.index.json` is an index.
-        names_in: opens a file and returns the names of its tensors.
-
-    Returns:
-        The file of each tensor.
+    `path` is a file, or a directory, in which the first one found of `known_names` counts; `*.index.json` is an index.
+    `names_in` opens a file and returns the names of its tensors.
 
     Raises:
         PresetError: if the directory holds none of the names; an index is malformed, or names files elsewhere; or a

@@ -130,9 +130,6 @@ class DocumentStreams(Batches):
     def count(self, verbose: bool = True) -> None:
         """Sets `length`, the number of batches, and `num_words`, which includes ends of sentences, by reading once.
 
-        Args:
-            verbose: whether to show progress.
-
         Raises:
             TypeError: see `sentences_of`.
             ValueError: if there are no words, or not enough for one batch.

@@ -23,9 +23,6 @@ from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterToke
 class BiLM(keras.layers.Layer):
     """A bidirectional language model without its softmax: words, then `num_layers` LSTMs in each direction.
 
-    Args:
-        config: the model's configuration.
-
     Call arguments: `inputs`, sentences without markers: characters int32 (B, T-2, W), ids int32 (B, T-2) or word
     vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see `ElmoBackbone.call_with_state`. Returns a
     tuple of num_layers + 1 float (B, T, 2P), the layers with the markers, zero at padding; their mask, bool (B, T); the

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -21,6 +23,7 @@ from lmzoo.tasks.base.examples import (
     as_weights,
 )
 from lmzoo.tasks.base.input_kinds import check_preprocessor, split_segments
+from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.tensor_types import Features
 from lmzoo.text import Encoded, Preprocessor
 
@@ -30,16 +33,23 @@ class EncodingTask(keras.Model):
 
     backbone: Backbone
     preprocessor: Preprocessor | None
+    labels: tuple[str, ...] | None
+    num_classes: int
+    multi_label: bool
 
     learns_from: str = ""  # what `fit` takes if it takes no labels, for messages: "texts alone"
     independent_rows: ClassVar[bool] = True  # whether Keras may shuffle the sequences of token features
     per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
-    labels_words: ClassVar[bool] = False  # whether an example has a label for each of its words
 
     @property
     def needs_labels(self) -> bool:
         """Whether `fit` takes labels, and needs them."""
         return not self.learns_from
+
+    @property
+    def labels_words(self) -> bool:
+        """Whether an example has a label for each of its words."""
+        return self.per_token and self.num_classes > 0
 
     @property
     def text_preprocessor(self) -> Preprocessor:
@@ -119,15 +129,33 @@ class EncodingTask(keras.Model):
         return as_array(y)
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
-        """Weights of classes, each by its number.
+        """Weights of all classes by number, 1 for classes that are not given.
 
         Raises:
-            ValueError: if examples do not have exactly one class.
+            TypeError: if it is not a dict.
+            ValueError: if examples do not have exactly one class; for a class that the model does not have; for a
+                weight that is NaN, infinite or negative.
         """
-        raise ValueError(
-            f"`class_weight` needs exactly one class per text, which {type(self).__name__} does not have: pass "
-            "`sample_weight`."
-        )
+        if self.labels_words or self.multi_label or not self.num_classes:
+            raise ValueError(
+                f"`class_weight` needs exactly one class per text, which {type(self).__name__} does not have: pass "
+                "`sample_weight`."
+            )
+        if not isinstance(class_weight, dict):
+            raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
+        weights = dict.fromkeys(range(self.num_classes), 1.0)  # TensorFlow's datasets need all of them
+        for name, weight in class_weight.items():
+            try:
+                number = int(encode_classes([name], self.num_classes, self.labels)[0])
+            except ValueError as error:
+                raise ValueError(f"In `class_weight`: {error}") from None
+            if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
+                raise ValueError(
+                    f"In `class_weight`: the weight of {name!r} must be a finite number of at least 0, got "
+                    f"{weight!r:.60}."
+                )
+            weights[number] = float(weight)
+        return weights
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """A batch to train on or to evaluate: the examples at `indices` (b,), padded to `width`.

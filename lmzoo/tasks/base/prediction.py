@@ -55,17 +55,11 @@ def predict_encoded(
     per_token: bool | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """The model's outputs for encoded examples, in their order: an array, or several as the model names them.
+    """The model's outputs for encoded examples, at least one, in order: an array, or several as the model names them.
 
     Repeated calls share the widths and sizes of their batches. Outputs for each token are zero beyond a batch's width.
-
-    Args:
-        task: its `features`, `extra_features` and `per_token` say how.
-        keras_predict: `keras.Model.predict` of the task, or of another model with the same inputs.
-        encoded: n examples, at least one.
-        batch_size: int.
-        per_token: whether the outputs' second axis is that of the tokens; by default as the task says.
-        **kwargs: of `keras_predict`.
+    `keras_predict` is that of the task, or of another model with the same inputs, whose outputs may be `per_token`,
+    too.
     """
     buckets = ladder_buckets(max(task.text_preprocessor.sequence_length, int(encoded.lengths.max())))
     with expected_retracing():

@@ -38,14 +38,9 @@ class SavedTask(ReportsNotFinite):
     output_name: ClassVar[str] = "logits"  # of the outputs of `predict`, in files for other runtimes
 
     def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
-        """Writes a `.keras` file with weights, vocabulary, labels and optimizer state.
+        """Writes a `.keras` file with weights, vocabulary, labels and optimizer state; see `keras.Model.save`.
 
         If writing fails, as on a full disk, an existing file stays as it was.
-
-        Args:
-            filepath: path that ends in `.keras`.
-            overwrite: whether an existing file may be replaced.
-            **kwargs: of `keras.Model.save`.
 
         Raises:
             ValueError: if the path does not end in `.keras`.

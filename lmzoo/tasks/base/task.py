@@ -38,9 +38,9 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     * training: `default_loss`, `default_metrics` and `default_optimizer`; `uses_pooler` or `unused_variables`, weights
       that its loss does not reach;
     * examples: `encode_labels`; for other inputs than texts and pairs also `encode_inputs`, `encode_examples`,
-      `features` and `make_batch`; `needs_labels` and `learns_from`; `batches` and `split_validation` if batches are not
-      made of independent examples;
-    * outputs: `per_token`, `labels_words`, `independent_rows`;
+      `features` and `make_batch`; `learns_from` if there are no labels; `batches` and `split_validation` if batches
+      are not made of independent examples;
+    * outputs: `per_token`, `independent_rows`;
     * answers: a method of its own, whose name is `verb`; `serve`, `served_outputs` and, for other strings than `text`
       and `text_pair`, `signatures`.
 
@@ -230,12 +230,9 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             return super().evaluate(keras_input(x), y, batch_size=batch_size, sample_weight=sample_weight, **kwargs)
 
     def predict(self, x: Inputs, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """The model's outputs (logits) in the order of `x`; see `keras.Model.predict`.
+        """The model's outputs (logits) in the order of `x`, texts or token features; see `keras.Model.predict`.
 
-        Args:
-            x: texts, a `tf.data.Dataset` of them, or token features.
-            batch_size: int, 32 by default.
-            **kwargs: of `keras.Model.predict`.
+        The default batch size is 32.
         """
         check_arguments(batch_size=batch_size, **kwargs)
         self.compile_by_default()

@@ -100,9 +100,8 @@ class AnswerGraph:
     def _choose(self, ranked: tf.RaggedTensor, null: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Whether the best answer is given, rather than none, bool (n,); and the probability of that, float64 (n,).
 
-        Args:
-            ranked: float64 (n, None), at most `n_best` scores of different answers, falling.
-            null: float64 (n,), the score of no answer.
+        `ranked`, float64 (n, None), are at most `n_best` scores of different answers, falling; `null`, float64 (n,),
+        is the score of no answer.
         """
         scores = ranked.to_tensor(-np.inf, shape=[None, self._n_best])  # (n, n_best)
         null = null[:, None]
@@ -136,10 +135,7 @@ class _Contexts:
     def cut(self, example: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Cuts parts out of texts, without whitespace around them and with all combining marks of their letters.
 
-        Args:
-            example: int64 (a,), indices of the texts.
-            start: int32 (a,), in characters of the text.
-            end: int32 (a,).
+        `example` are indices of texts, int64 (a,); `start` and `end` are counted in characters, int32 (a,).
 
         Returns:
             The parts, `tf.string` (a,), and where they start and end.

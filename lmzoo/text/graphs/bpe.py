@@ -163,10 +163,8 @@ class BytePairGraph(tf.Module):
     def _merge(self, ids: tf.Tensor, word: tf.Tensor, ranks: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Merges the pair of the lowest rank in every word, everywhere it occurs.
 
-        Args:
-            ids: int32 (s,), symbols of all words.
-            word: int32 (s,), the index of each symbol's word, rising.
-            ranks: int32 (s,), the rank of each symbol's pair with the next one.
+        All arguments are int32 (s,): symbols of all words, the index of each symbol's word, rising, and the rank of
+        each symbol's pair with the next one.
         """
         best = tf.gather(tf.math.segment_min(ranks, word), word)  # (s,)
         left = tf.where((ranks == best) & (ranks < _NEVER))[:, 0]  # (h,)

@@ -21,12 +21,7 @@ class SpanGraph:
         self._table = SpanTable.of(labels)
 
     def __call__(self, texts: tf.Tensor, logits: tf.RaggedTensor, places: tf.RaggedTensor) -> dict[str, tf.Tensor]:
-        """The spans of texts.
-
-        Args:
-            texts: `tf.string` (n,).
-            logits: float (n, None, C), for each word.
-            places: int32 (n, None, 2), where words begin and end in their texts.
+        """The spans of texts, `tf.string` (n,), from logits (n, None, C) of their words, and where these begin and end.
 
         Returns:
             `text` and `label`, `tf.string` (n, S), `score`, float32 (n, S), `start` and `end`, int32 (n, S), where S is

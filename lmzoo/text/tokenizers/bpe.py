@@ -136,9 +136,6 @@ class BytePairTokenizer(RustTokenizer):
         self._require_vocabulary()
         return [" ".join(pair) for pair in self._pairs]
 
-    def _tokenize_after_space(self, words: Sequence[str]) -> list[list[int]]:
-        return self.tokenize([f" {word}" for word in words])
-
     def text_of(self, token: str) -> str:
         """See `Tokenizer.text_of`; bytes that are not a whole character become U+FFFD."""
         return as_bytes(token).decode(errors="replace")

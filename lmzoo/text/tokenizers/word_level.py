@@ -36,9 +36,7 @@ class WordLevelTokenizer(Tokenizer):
     def tokenize(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[Token]]:
         """Tokens of each text, as `token_to_id` returns them.
 
-        Args:
-            texts: a list of strings, which `lmzoo.text.word_splitting.split_words` splits, or of lists of words, which
-                are used as they are.
+        A text is a string, which `lmzoo.text.word_splitting.split_words` splits, or a list of words.
 
         Returns:
             One list per text; empty for an empty text.
