@@ -17,18 +17,7 @@ _DEPTHS = ("num_layers", "num_inner_repetitions")
 class EncoderConfig:
     """Shape and constants of a Transformer; the only source of validation, defaults and `get_config`.
 
-    Attributes:
-        vocabulary_size: number of token ids, V.
-        num_layers: number of blocks, L, at most `MOST_LAYERS`.
-        num_heads: attention heads of a block; divides `hidden_dim`.
-        hidden_dim: width of the hidden states, H.
-        intermediate_dim: width of the feed-forward networks' hidden layer, I.
-        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
-        max_sequence_length: rows of the position table: the longest input in tokens.
-        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initialiser, at least 0.
+    The fields are the arguments that `BertBackbone` documents. There are at most `MOST_LAYERS` layers.
     """
 
     # Row of the position table that the first token gets. If it is not 0, padding gets the row before it.

@@ -75,7 +75,7 @@ class ClassificationHead(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MaskedLMHead(keras.layers.Layer):
+class MaskedLMHead(ConfiguredLayer):
     """Vocabulary logits: dense, activation, LayerNorm, the transposed word table, a bias (Devlin et al., 2019).
 
     Args:
@@ -129,13 +129,7 @@ class MaskedLMHead(keras.layers.Layer):
         return keras.KerasTensor((*vectors.shape[:-1], self.token_embedding.input_dim), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "token_embedding": keras.layers.serialize(self.token_embedding),
-            "activation": self.activation,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "initializer_range": self.initializer_range,
-        }
+        return {**super().get_config(), "token_embedding": keras.layers.serialize(self.token_embedding)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> MaskedLMHead:

@@ -48,14 +48,7 @@ class MultipleChoice(TextVectorTask):
     The inputs are those of the backbone with an axis for the choices, (B, C, T), for ELMo (B, C, T, W). The output is
     logits, float32 (B, C), -30,000 for a choice that is all padding, whose softmax is 0.
 
-    Args:
-        backbone: `lmzoo.models.Backbone`.
-        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        dropout: float, rate on the pooled vector in training; the backbone's by default.
-        pooling: `"first"` or `"mean"`, see `lmzoo.models.TextClassifier`.
-        encoder: `"bilstm"` or None, see `lmzoo.models.TextClassifier`.
-        encoder_dim: int, width of each direction of the encoder.
-        name: name of the model.
+    The constructor's arguments are those of `lmzoo.models.TextClassifier`, but for the classes.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.

@@ -45,10 +45,7 @@ class Pretrainer(MaskedTokensTask):
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         objective: `"nsp"`, `"sop"`, or None for masked tokens alone; by default that of the family.
-        masking: see `MaskedLM`.
-        activation: see `MaskedLM`.
-        layer_norm_epsilon: see `MaskedLM`.
-        name: name of the model.
+        masking, activation, layer_norm_epsilon, name: see `MaskedLM`.
 
     Raises:
         ValueError: for an unknown `objective`; for one that the backbone cannot learn, because it has no pooler or no

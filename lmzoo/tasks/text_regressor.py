@@ -28,14 +28,7 @@ class TextRegressor(TextVectorTask):
     new head starts at the mean of the first labels that `fit` sees. With labels far from zero, learning the bias would
     turn the vectors of all texts into one direction.
 
-    Args:
-        backbone: `lmzoo.models.Backbone`.
-        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        dropout: float, rate on the pooled vector in training; the backbone's by default.
-        pooling: `"first"` or `"mean"`, see `lmzoo.models.TextClassifier`.
-        encoder: `"bilstm"` or None, see `lmzoo.models.TextClassifier`.
-        encoder_dim: int, width of each direction of the encoder.
-        name: name of the model.
+    The constructor's arguments are those of `lmzoo.models.TextClassifier`, but for the classes.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.

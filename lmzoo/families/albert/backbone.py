@@ -12,6 +12,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.remat import seeds_of
 from lmzoo.layers.scan import scan
@@ -53,7 +54,7 @@ class AlbertConfig(EncoderConfig):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class SharedBlocks(keras.layers.Layer):
+class SharedBlocks(ConfiguredLayer):
     """Blocks that are applied repeatedly with the same weights (Lan et al., 2020, section 3.1).
 
     The repetitions of a group are one loop in compiled code, so compile time does not grow with their number.
@@ -131,13 +132,7 @@ class SharedBlocks(keras.layers.Layer):
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "blocks": [keras.layers.serialize(block) for block in self.blocks],
-            "num_groups": self.num_groups,
-            "repetitions": self.repetitions,
-            "unroll": self.unroll,
-        }
+        return {**super().get_config(), "blocks": [keras.layers.serialize(block) for block in self.blocks]}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> SharedBlocks:
