@@ -29,11 +29,6 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
 
     Macro F1 is the mean over the classes that occur in labels or predictions; undefined scores are 0.
 
-    Args:
-        actual: for each of n examples the name of its class.
-        predicted: the predicted names.
-        names: names of all classes.
-
     Example:
 
     ```python

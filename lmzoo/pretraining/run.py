@@ -97,12 +97,7 @@ class Run:
 
 
 class _Ending(ResumableCheckpoint):
-    """A checkpoint that ends the training after a number of batches, even in the middle of an epoch.
-
-    Args:
-        run: where states are saved, and who is told about them.
-        last: int, total number of batches.
-    """
+    """A checkpoint that ends the training after `last` batches in all, even in the middle of an epoch."""
 
     def __init__(self, run: Run, last: int) -> None:
         super().__init__(run.work / "states", minutes=MINUTES)

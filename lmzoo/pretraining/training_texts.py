@@ -72,13 +72,7 @@ class TextSource:
 
 
 class TrainingDocuments:
-    """The documents of a text, or some of them.
-
-    Args:
-        text: the source of the documents.
-        every: int, one of so many documents is held out; None to take all.
-        held: whether to take the documents that are held out, or the others.
-    """
+    """The documents of a text, or the one of `every` that is held out (`held`), or the others."""
 
     def __init__(self, text: TextSource, every: int | None = None, held: bool = False) -> None:
         self.text, self.every, self.held = text, every, held

@@ -14,12 +14,7 @@ TOLERANCE = 1e-5  # between results in float32 that must be equal
 
 
 def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarray]) -> None:
-    """Checks that a signature of strings answered as the task's verb does.
-
-    Args:
-        task: the task that was exported.
-        x: the examples, as the verb takes them.
-        found: the outputs of the signature, each with a row for each example.
+    """Checks that a signature of strings answered for the examples `x` as the task's verb does.
 
     Raises:
         AssertionError: if a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or

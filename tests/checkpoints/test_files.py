@@ -176,7 +176,7 @@ def test_links_in_a_circle(tmp_path):
         SafetensorsFiles(tmp_path)
 
 
-def test_file_beside_needs_no_file(tmp_path):
+def test_file_in_needs_no_file(tmp_path):
     assert file_in(tmp_path, "model.bin") == tmp_path / "model.bin"
 
 

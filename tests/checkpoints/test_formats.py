@@ -80,8 +80,8 @@ def test_backbone_round_trip(name, to, backbone_of, tmp_path):
         clear_first_row(backbone.bilm.encoder.embedding)
     save_checkpoint(backbone, tmp_path / "it", to=to)
     again = Backbone.from_preset(tmp_path / "it")
-    untold = {"dropout": again.config.dropout} if to == "bilm" else {}
-    assert again.config == type(backbone.config)(**{**vars(backbone.config), **untold})
+    omitted = {"dropout": again.config.dropout} if to == "bilm" else {}
+    assert again.config == type(backbone.config)(**{**vars(backbone.config), **omitted})
     assert_same(again, backbone, leaving_out=("scalar_mix",) if to == "bilm" else ())
 
 

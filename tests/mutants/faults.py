@@ -231,8 +231,8 @@ FAULTS = (
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
-        "elif reason := _reason(format, canonical, head):",
-        'elif reason := _reason(format, canonical, head) or "no part of the model":',
+        "elif reason := _reason(layout, canonical, head):",
+        'elif reason := _reason(layout, canonical, head) or "no part of the model":',
     ),
     Fault(
         "the weights in one tensor are taken in the model's order, whatever the table says",

@@ -14,12 +14,7 @@ HeadsAxis = Callable[[str], int | None]
 
 
 class JoinedHeads(RenamedTensors):
-    """The tensors of another file, their names kept, with heads and their columns as one axis.
-
-    Args:
-        file: the other file.
-        num_heads: the number of heads in the configuration.
-        axis_of: which tensors have heads, and on which axis.
+    """The tensors of another file, their names kept, with heads and their columns as one axis: that of `axis_of`.
 
     Raises:
         PresetError: naming the file and the tensor with another number of heads.

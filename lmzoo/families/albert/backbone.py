@@ -57,13 +57,9 @@ class AlbertConfig(EncoderConfig):
 class SharedBlocks(ConfiguredLayer):
     """Blocks that are applied repeatedly with the same weights (Lan et al., 2020, section 3.1).
 
-    The repetitions of a group are one loop in compiled code, so compile time does not grow with their number.
-
-    Args:
-        blocks: the blocks of all groups, group by group.
-        num_groups: int, number of groups, of equal size.
-        repetitions: int, how often each group is applied.
-        unroll: whether to unroll the loop.
+    `blocks` holds those of all groups, which are of equal size, group by group; each group is applied `repetitions`
+    times. This is one loop in compiled code, unless `unroll`, so compile time does not grow with the number of
+    repetitions.
 
     Call arguments: `x` float (B, T, H), `padding_mask` bool (B, T). Returns a list of tensors (B, T, H), one for each
     application of a block: `repetitions` times the number of blocks.

@@ -17,14 +17,10 @@ _BLANKS = np.array([code for code in range(sys.maxunicode + 1) if chr(code).issp
 
 
 class AnswerGraph:
-    """Finds the best answer to each question.
+    """Finds the best answer to each question: `lmzoo.text.answer_ranking` as TensorFlow ops.
 
-    Shapes: n examples, w windows, t positions, a possible answers.
-
-    Args:
-        n_best: int, number of starts and ends of a window, and then of answers of an example, that are considered.
-        max_answer_length: int, tokens.
-        null_score_threshold: float, or None if every question has an answer.
+    `null_score_threshold` is None if every question has an answer. Shapes: n examples, w windows, t positions, a
+    possible answers.
     """
 
     def __init__(self, n_best: int, max_answer_length: int, null_score_threshold: float | None) -> None:

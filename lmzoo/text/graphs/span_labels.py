@@ -11,11 +11,7 @@ from lmzoo.text.span_labels import SpanTable
 
 
 class SpanGraph:
-    """`TokenClassifier.tag` from the logits of words on.
-
-    Args:
-        labels: names of the classes; if they do not mark spans, every word is a span.
-    """
+    """`TokenClassifier.tag` from the logits of words on; if labels do not mark spans, every word is a span."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._table = SpanTable.of(labels)

@@ -37,11 +37,6 @@ class Windows(NamedTuple):
 class WindowGraph(PackingGraph):
     """`lmzoo.text.windows.encode_windows` as TensorFlow ops.
 
-    Args:
-        preprocessor: tokenizer, packing and `sequence_length`.
-        doc_stride: tokens from one window to the next.
-        max_question_length: tokens to which questions are cut.
-
     Raises:
         ValueError: if the longest question leaves no room for a context.
     """
