@@ -118,7 +118,7 @@ class BytePairTokenizer(RustTokenizer):
             raise ValueError(f"`size` is {size}, but the special tokens and the 256 bytes alone need {size - room}.")
         # Every merge adds one byte to the beginning of a word, so that no merge gets in the way of another.
         merges: dict[str, tuple[str, str]] = {}
-        chains = [list(itertools.accumulate(f"{_SPACE}{_alphabet(word)}")) for word in words]
+        chains = [list(itertools.accumulate([_SPACE, *(BYTE_TOKENS[b] for b in word.encode())])) for word in words]
         while chains:
             chains = [[token for token in chain if len(token) > 1 and token not in merges] for chain in chains]
             chains.sort(key=len)  # the cheapest word first
@@ -165,11 +165,6 @@ class BytePairTokenizer(RustTokenizer):
         lines = read_lines(Path(directory) / MERGES_FILE)
         header = len(lines) > 0 and lines[0].startswith("#version:")
         self._set_vocabulary(vocabulary, lines[header:], first_line=1 + header)
-
-
-def _alphabet(text: str) -> str:
-    """A text in the alphabet in which tokens are written."""
-    return "".join(BYTE_TOKENS[byte] for byte in text.encode())
 
 
 def as_bytes(token: str) -> bytes:
