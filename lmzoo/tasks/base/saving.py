@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import tempfile
 import warnings
@@ -15,6 +14,7 @@ import keras
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.archives import unpack
 from lmzoo.files.atomic import atomic_file
+from lmzoo.layers.configured import constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_task
@@ -142,7 +142,7 @@ class SavedTask(ReportsNotFinite):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments: the task's attributes of the same names."""
-        config = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        config = {name: getattr(self, name) for name in constructor_arguments(type(self))}
         parts = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
         return {**config, **parts, "labels": None if self.labels is None else list(self.labels)}
 
