@@ -13,9 +13,7 @@ from lmzoo.text.batching import Batches, LengthBatches
 class Interleaved(Batches):
     """An endless sequence of batches of several parts, with those of each part evenly spread.
 
-    Args:
-        parts: the sources of batches; each has its own epochs.
-        counts: how many of `sum(counts)` batches are from each part.
+    Of `sum(counts)` batches so many are from each part, which has its own epochs.
     """
 
     def __init__(self, parts: Sequence[LengthBatches], counts: Sequence[int]) -> None:

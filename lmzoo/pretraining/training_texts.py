@@ -19,11 +19,8 @@ _HEAD = 1 << 16  # bytes at the beginning of a file that are compared, in additi
 class TextSource:
     """Documents in files or in memory, which can be iterated over several times.
 
-    Args:
-        source: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
-            sentences.
-        field: see `lmzoo.data.corpora.read_documents`.
-        split: see `lmzoo.data.corpora.read_documents`.
+    `source` is files, folders or patterns, or documents, each a list of sentences; for `field` and `split` see
+    `lmzoo.data.corpora.read_documents`.
 
     Raises:
         TypeError: for a source that can be iterated over only once, or not at all.

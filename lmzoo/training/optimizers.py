@@ -125,7 +125,8 @@ class AdamW(keras.optimizers.Optimizer):
             trainable_variables is None
             or list(map(id, trainable_variables)) == list(map(id, self._trainable_variables))
         )
-        if not (whole and tf.inside_function() and self._is_large()) or tf.distribute.has_strategy():
+        large = sum(math.prod(v.shape) for v in self._trainable_variables) >= _WORTH_COMPILING
+        if not (whole and large and tf.inside_function()) or tf.distribute.has_strategy():
             self._update(grads, trainable_variables)
             return
         if self._compiled is None:
@@ -159,9 +160,6 @@ class AdamW(keras.optimizers.Optimizer):
         return weights, [
             count if v is self._iterations else value for v, value in zip(self.variables, state, strict=True)
         ]
-
-    def _is_large(self) -> bool:
-        return sum(math.prod(v.shape) for v in self._trainable_variables) >= _WORTH_COMPILING
 
     def _update(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         if not self.built:

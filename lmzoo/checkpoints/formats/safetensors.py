@@ -116,10 +116,8 @@ def write_safetensors(
 ) -> None:
     """Writes a safetensors file, with one tensor in memory at a time.
 
-    Args:
-        path: the file to write.
-        tensors: pairs of a name and an array of floats (bfloat16 too), integers or booleans.
-        metadata: other entries of the header; None for `{"format": "pt"}`, which transformers requires.
+    Arrays are of floats (bfloat16 too), integers or booleans. The header's other entries are `metadata`, by default
+    `{"format": "pt"}`, which transformers requires.
 
     Raises:
         PresetError: if two tensors have the same name, or the format does not have a dtype.

@@ -78,11 +78,8 @@ def encode_classes(
 def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
     """Any number of classes for each example as float32 (n, C), 1 where an example has the class and 0 elsewhere.
 
-    Args:
-        y: for each example a list, tuple or set of classes, by number or by name, which may be empty; or an array (n,
-            C) of 0 and 1.
-        num_classes: int, C.
-        labels: names of the classes, or None.
+    `y` holds for each example a list, tuple or set of classes, by number or by name, which may be empty; or it is an
+    array (n, C) of 0 and 1.
 
     Raises:
         TypeError: naming the position of an entry that is not a collection of classes.

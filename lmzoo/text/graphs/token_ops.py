@@ -44,8 +44,7 @@ def ends_in_bytes(codes: tf.Tensor) -> tf.Tensor:
 class SpecialTokenGraph(tf.Module):
     """Finds special tokens in code points.
 
-    Args:
-        tokens: the special tokens. None repeats its own first character or that of another, so they cannot overlap.
+    None of them repeats its own first character or that of another, so they cannot overlap.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:
