@@ -15,6 +15,7 @@ from lmzoo.families.elmo.layers import BiLM
 from lmzoo.layers.bilstm import HashedWordEmbedding
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.testing.tiny import tiny_backbone
@@ -116,7 +117,7 @@ CASES = {
 
 def test_every_layer_is_a_case():
     ours = {cls for cls in subclasses(keras.layers.Layer) if cls.__module__.startswith("lmzoo.")}
-    assert {cls for cls in ours if not issubclass(cls, keras.Model)} == set(CASES)
+    assert {cls for cls in ours if not issubclass(cls, keras.Model)} - {ConfiguredLayer} == set(CASES)
 
 
 def declares(cls):
