@@ -1,4 +1,4 @@
-"""The process that loads malicious artifacts, and where they are laid out."""
+"""The process that saves and loads artifacts, and where malicious ones are laid out."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.faults.ground import Ground
 from tests.faults.watched_process import WatchedProcess
 
 
-@pytest.fixture(scope="module")
-def loading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedProcess]:
-    """A process that loads artifacts under an audit hook."""
-    found = WatchedProcess(tmp_path_factory.mktemp("loading"))
+@pytest.fixture(scope="session")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedProcess]:
+    """A process that saves and loads artifacts; it takes seconds to start."""
+    found = WatchedProcess(tmp_path_factory.mktemp("watched"))
     yield found
     found.end()
 
 
 @pytest.fixture
-def ground(loading: WatchedProcess, tmp_path: Path) -> Iterator[Ground]:
+def ground(process: WatchedProcess, tmp_path: Path) -> Iterator[Ground]:
     folder = tmp_path / "ground"
     folder.mkdir()
-    made = Ground(loading, folder)
+    made = Ground(process, folder)
     yield made
     print(f"{made.attempts} loads")

