@@ -16,12 +16,13 @@ from typing import Any
 _NEVER = (
     "os.exec", "os.fork", "os.forkpty", "os.kill", "os.posix_spawn", "os.spawn", "os.startfile", "os.system",
     "subprocess.Popen", "pty.spawn", "webbrowser.open", "socket.bind", "socket.connect", "urllib.Request",
-    "sqlite3.connect", "pickle.find_class", "ctypes.dlsym", "code.__new__", "function.__new__", "ftplib.connect",
+    "sqlite3.connect", "pickle.find_class", "ftplib.connect",
 )  # fmt: skip
-_CHANGES = (
-    "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
-    "shutil.copyfile", "shutil.move", "shutil.rmtree",
-)  # fmt: skip
+# From the event to its argument that names what changes.
+_CHANGES = {
+    "os.mkdir": 0, "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.link": 1, "os.symlink": 1, "os.truncate": 0,
+    "os.chmod": 0, "os.chown": 0, "shutil.copyfile": 1, "shutil.move": 1, "shutil.rmtree": 0,
+}  # fmt: skip
 _INSTALLED = tuple(
     os.path.realpath(path)
     for path in (Path(__file__).parents[2], sys.prefix, sysconfig.get_path("stdlib"), *site.getsitepackages())
@@ -30,11 +31,13 @@ _events: list[str] | None = None
 _found: list[str] = []
 
 
-def _is_temporary(path: Any) -> bool:
-    """Whether a path is where the process may write: its own temporary directory."""
-    return isinstance(path, int) or os.path.realpath(os.fsdecode(path)).startswith(
-        os.path.realpath(tempfile.gettempdir()) + os.sep
-    )
+def _is_temporary(path: Any, folder: int = -1) -> bool:
+    """Whether a path is where the process may write: in its own temporary directory."""
+    if isinstance(path, int):
+        return True
+    within = f"/proc/self/fd/{folder}" if folder >= 0 else "."
+    real = os.path.realpath(os.path.join(within, os.fsdecode(path)))
+    return real.startswith(os.path.realpath(tempfile.gettempdir()) + os.sep)
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -43,7 +46,8 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _NEVER:
         _events.append(f"{event}{arguments!r:.200}")
     elif event in _CHANGES:
-        if not _is_temporary(arguments[-1 if event in ("os.rename", "os.link", "shutil.move") else 0]):
+        folder = arguments[-1] if event.startswith("os.") and event != "os.truncate" else -1
+        if not _is_temporary(arguments[_CHANGES[event]], folder):
             _events.append(f"{event}{arguments!r:.200}")
     elif event == "open":
         path, mode, flags = arguments
