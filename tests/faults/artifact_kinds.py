@@ -324,6 +324,7 @@ def data_kind(path: str, text: str, read: Callable[[Path], object]) -> ArtifactK
 
 _SQUAD = {"data": [{"paragraphs": [{"context": t, "qas": [{"id": str(i), "question": "the film", "answers": [
     {"text": t.split()[1], "answer_start": len(t.split()[0]) + 1}]}]} for i, t in enumerate(TEXTS)]}]}  # fmt: skip
+_TSV = "text\tlabel\n" + "".join(f"{text} äöü\t{i % 3}\n" for i, text in enumerate(TEXTS))
 _ROWS = "text,label\n" + "".join(f'"{text}, äöü",{i % 3}\n' for i, text in enumerate(TEXTS))
 _JSONL = "".join(json.dumps({"text": text, "label": i % 3}) + "\n" for i, text in enumerate(TEXTS))
 _CHOICES = "".join(
@@ -365,10 +366,14 @@ KINDS: dict[str, ArtifactKind] = {
     "sentence pieces": vocabulary_kind(SentencePieceTokenizer.of_words(["film", "good"], 23), "AlbertTokenizer"),
     "csv": data_kind("data.csv", _ROWS, _table),
     "csv.gz": data_kind("data.csv.gz", _ROWS, _table),
-    "tsv": data_kind("data.tsv", _ROWS.replace(",", "\t").replace('"', ""), functools.partial(read_table, text=0)),
+    "tsv": data_kind("data.tsv", _TSV, _table),
     "jsonl": data_kind("data.jsonl", _JSONL, _table),
     "conll": data_kind("data.conll", _CONLL, read_conll),
     "squad": data_kind("data.json", json.dumps(_SQUAD), read_squad),
-    "choices": data_kind("choices.jsonl", _CHOICES, read_choices),
+    "choices": data_kind(
+        "choices.jsonl",
+        _CHOICES,
+        functools.partial(read_choices, prompt="prompt", start=None, choices="choices"),
+    ),
     "documents": data_kind("data.txt", "\n\n".join(TEXTS), lambda path: list(read_documents(path))),
 }
