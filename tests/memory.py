@@ -18,7 +18,8 @@ def memory_grows_less_than(limit: int) -> Iterator[None]:
 
 def start_peak() -> None:
     """Forgets the peak so far."""
-    Path("/proc/self/clear_refs").write_text("5")
+    with Path("/proc/self/clear_refs").open("r+b", buffering=0) as file:  # which is there: nothing is made
+        file.write(b"5")
 
 
 def peak_memory() -> int:
