@@ -71,33 +71,6 @@ def test_each_block_of_the_index_counts(tmp_path):
         assert right_or_refused(prefix, tensors)
 
 
-def altered(content: bytes, numbers: np.random.Generator) -> bytes:
-    kind = numbers.integers(3)
-    if kind == 0:
-        return content[: numbers.integers(len(content))]
-    changed = bytearray(content)
-    for place in numbers.integers(len(content), size=1 if kind == 1 else 5):
-        changed[place] = numbers.integers(256)
-    return bytes(changed)
-
-
-def test_altered_at_random(written):
-    prefix, tensors = written
-    numbers = np.random.default_rng(29)
-    files = [Path(f"{prefix}.index"), Path(f"{prefix}.data-00000-of-00001")]
-    whole = [file.read_bytes() for file in files]
-    refused = 0
-    right_or_refused(prefix, tensors)
-    with memory_grows_less_than(10 << 20):
-        for _ in range(300):
-            which = numbers.integers(2)
-            files[which].write_bytes(altered(whole[which], numbers))
-            refused += right_or_refused(prefix, tensors)
-            files[which].write_bytes(whole[which])
-    assert refused > 250
-    assert not right_or_refused(prefix, tensors)
-
-
 def test_index_of_another_checkpoint(written, tmp_path):
     """It says that there is more than there is, or other than there is."""
     prefix, tensors = written

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -284,20 +280,3 @@ def test_no_corpus(corpus, tmp_path):
     path.write_text(json.dumps({**stored, "tokenizer": {**stored["tokenizer"], "name": "lmzoo>Preprocessor"}}))
     with pytest.raises(ValueError, match="does not name a tokenizer of lmzoo"):
         _ = TokenCorpus(corpus.folder).tokenizer
-
-
-@pytest.mark.slow
-def test_killed_processes_change_nothing(root, tmp_path):
-    """The run after them continues, to the same files."""
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("killing_corpus.py"), tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(root), "TOKENIZERS_PARALLELISM": "false"},
-    )
-    assert done.returncode == 0, done.stderr
-    *written, whole = map(int, done.stdout.split())
-    assert len(written) == 9
-    assert 0 < written[0] < written[-1] < whole

@@ -37,3 +37,22 @@ def export_with_cli(model: Task, target: Path) -> str:
 def times_of(folder: Path) -> dict[str, int]:
     """When each file was last changed."""
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def write_echo(folder: Path) -> Path:
+    """Writes version 1 of a model that says what it was told, and returns its folder."""
+    import tensorflow as tf
+
+    def of_text(text):
+        return {"text": text, "bytes": tf.strings.length(text)}
+
+    def of_ids(ids):
+        with tf.control_dependencies([tf.debugging.assert_less(ids, 7)]):
+            return {"ids": tf.identity(ids)}
+
+    signatures = {
+        "serving_default": tf.function(of_text, [tf.TensorSpec([None], tf.string, "text")]),
+        "tokens": tf.function(of_ids, [tf.TensorSpec([None, None], tf.int32, "ids")]),
+    }
+    tf.saved_model.save(tf.Module(), str(folder / "1"), signatures)
+    return folder

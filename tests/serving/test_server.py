@@ -26,6 +26,7 @@ pytestmark = pytest.mark.tf_only
 
 from lmzoo.serving.rest_api import RestApi  # noqa: E402
 from lmzoo.serving.server import listening, running_server  # noqa: E402
+from tests.serving.artifacts import write_echo  # noqa: E402
 
 PREDICT = "/v1/models/echo:predict"
 SCRIPT = "import lmzoo_script; lmzoo_script.main()"
@@ -33,22 +34,7 @@ SCRIPT = "import lmzoo_script; lmzoo_script.main()"
 
 @pytest.fixture(scope="session")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that says what it was told."""
-
-    def of_text(text):
-        return {"text": text, "bytes": tf.strings.length(text)}
-
-    def of_ids(ids):
-        with tf.control_dependencies([tf.debugging.assert_less(ids, 7)]):
-            return {"ids": tf.identity(ids)}
-
-    folder = tmp_path_factory.mktemp("served") / "echo"
-    signatures = {
-        "serving_default": tf.function(of_text, [tf.TensorSpec([None], tf.string, "text")]),
-        "tokens": tf.function(of_ids, [tf.TensorSpec([None, None], tf.int32, "ids")]),
-    }
-    tf.saved_model.save(tf.Module(), str(folder / "1"), signatures)
-    return folder
+    return write_echo(tmp_path_factory.mktemp("served") / "echo")
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import unicodedata
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -119,3 +120,10 @@ def varied_texts(
         functools.partial(phrase, words=words),
     ]
     return [*FIXED, *(rng.choice([*common, *kinds])(rng) for _ in range(count))]
+
+
+def has_marks_in_order(text: str) -> bool:
+    """Whether decomposition has no marks to sort, also not where characters between them are left out."""
+    kept = [c for c in text if unicodedata.category(c)[0] != "C"]
+    apart = "".join(unicodedata.normalize("NFD", c) for c in kept)
+    return apart == unicodedata.normalize("NFD", "".join(kept))

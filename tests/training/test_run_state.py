@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -87,18 +85,3 @@ def test_a_failure_leaves_the_others(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert snapshots.newest().position == {"done": 2}
-
-
-def test_fifty_kills_leave_the_old_state_or_the_new_one(root):
-    script = Path(__file__).with_name("killing.py")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", script, root / "lmzoo", "50"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    rounds, interrupted = map(int, done.stdout.split())
-    assert rounds == 50
-    assert interrupted > 10, "hardly one was killed while it wrote"

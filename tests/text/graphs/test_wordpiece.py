@@ -19,7 +19,14 @@ pytest.importorskip("tensorflow_text")
 from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
-from tests.text.varied import EVERY_CODE_POINT, SAYINGS, sizes, symbol, varied_texts  # noqa: E402
+from tests.text.varied import (  # noqa: E402
+    EVERY_CODE_POINT,
+    SAYINGS,
+    has_marks_in_order,
+    sizes,
+    symbol,
+    varied_texts,
+)
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
 OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
@@ -54,13 +61,6 @@ def texts(request: pytest.FixtureRequest) -> list[str | bytes]:
 def words_of(tokenizer: WordPieceTokenizer, text: str) -> list[str]:
     normal = tokenizer.backend.normalizer.normalize_str(text)
     return [word for word, _ in tokenizer.backend.pre_tokenizer.pre_tokenize_str(normal)]
-
-
-def has_marks_in_order(text: str) -> bool:
-    """Whether decomposition has no marks to sort, also not where characters between them are left out."""
-    kept = [c for c in text if unicodedata.category(c)[0] != "C"]
-    apart = "".join(unicodedata.normalize("NFD", c) for c in kept)
-    return apart == unicodedata.normalize("NFD", "".join(kept))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,379 @@
+"""Everything that the library writes or reads: how each is saved and loaded, and what it holds.
+
+A kind's `load` returns all that a file says, as arrays and texts by name, so that any two can be compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import lmzoo
+from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
+from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from lmzoo.data.corpora import TokenCorpus, read_documents, write_corpus
+from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
+from lmzoo.family import families
+from lmzoo.files.archives import unpack
+from lmzoo.models import Backbone, Task, TextClassifier
+from lmzoo.presets.source import open_source
+from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_texts
+from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from lmzoo.training import ResumableCheckpoint
+from lmzoo.training.run_state import RunStates
+
+Content = dict[str, Any]
+Tensors = list[tuple[str, np.ndarray]]
+TEXTS = tiny_texts(5)
+
+
+@dataclass(frozen=True)
+class ArtifactKind:
+    """A kind of file or folder.
+
+    Attributes:
+        path: its name in the folder that it is written to.
+        save: writes a version of it, 0 or 1, into a folder.
+        load: reads it from there.
+        vouched: whether lmzoo notices every change: by a checksum of its own or of the format.
+        forks: whether it can be written after `os.fork`, which TensorFlow's threads do not survive.
+        resumes: whether saving continues what an earlier attempt has begun, rather than replacing it.
+        needs: the backend that it needs, or "" for any.
+    """
+
+    path: str
+    save: Callable[[Path, int], None]
+    load: Callable[[Path], Content]
+    vouched: bool = False
+    forks: bool = True
+    resumes: bool = False
+    needs: str = ""
+
+
+# === Models ===
+
+
+def preprocessor_of(name: str) -> Preprocessor:
+    return tiny_preprocessor(families()[name])
+
+
+@functools.cache
+def model(kind: str, version: int) -> Any:
+    """A tiny classifier, or a backbone of a family; the versions differ in their weights."""
+    keras.config.disable_traceback_filtering()
+    family = families()["elmo" if kind == "elmo" else "bert"]
+    small = {} if kind == "elmo" else {"num_layers": 1}
+    backbone, preprocessor = tiny_backbone(family, **small), tiny_preprocessor(family)
+    classes = ["bad", "fine", "good"]
+    made = TextClassifier(backbone, preprocessor, labels=classes) if kind == "classifier" else backbone
+    for _ in range(1 + version):
+        randomize(made)
+    return made
+
+
+def content_of(made: Any) -> Content:
+    """Weights, configuration and, for a task, what its tokenizer makes of some texts."""
+    content: Content = {f"weight {i}": keras.ops.convert_to_numpy(v) for i, v in enumerate(made.weights)}
+    content["configuration"] = json.dumps(_without_names(made.get_config()), sort_keys=True)
+    if (preprocessor := getattr(made, "preprocessor", None)) is not None:
+        content |= preprocessor(TEXTS)
+    return content
+
+
+def _without_names(config: Any) -> Any:
+    if isinstance(config, dict):
+        return {key: _without_names(value) for key, value in config.items() if key != "name"}
+    return [_without_names(value) for value in config] if isinstance(config, (list, tuple)) else config
+
+
+def save_keras(folder: Path, version: int) -> None:
+    model("classifier", version).save(folder / "model.keras")
+
+
+def save_preset(folder: Path, version: int) -> None:
+    model("classifier", version).save_to_preset(folder / "preset")
+
+
+def save_preset_without_manifest(folder: Path, version: int) -> None:
+    save_preset(folder, version)
+    (folder / "preset/manifest.json").unlink()
+
+
+def load_classifier(folder: Path) -> Content:
+    return content_of(TextClassifier.from_preset(folder / "preset"))
+
+
+def checkpoint_kind(to: str, family: str, **flags: Any) -> ArtifactKind:
+    """A backbone in the files of another library, with its tokenizer."""
+
+    def save(folder: Path, version: int) -> None:
+        lmzoo.save_checkpoint(model(family, version), folder / to, to, preprocessor=preprocessor_of(family))
+
+    def load(folder: Path) -> Content:
+        read = {} if family == "elmo" else open_source(folder / to).preprocessor()(TEXTS)
+        return content_of(Backbone.from_preset(folder / to)) | read
+
+    return ArtifactKind(to, save, load, **flags)
+
+
+# === Exports ===
+
+
+def export_kind(path: str, load: Callable[[Path], Content]) -> ArtifactKind:
+    """A model for other runtimes."""
+
+    def save(folder: Path, version: int) -> None:
+        model("classifier", version).export(folder / path, verbose=False)
+
+    return ArtifactKind(path, save, load, forks=False, needs="tensorflow")
+
+
+def load_saved_model(folder: Path) -> Content:
+    from lmzoo.serving.model_versions import ModelVersion
+
+    answer = ModelVersion(folder / "served/1").predict({"inputs": TEXTS})["outputs"]
+    return {name: np.asarray(value) for name, value in answer.items()}
+
+
+def _features() -> Content:
+    return {name: np.asarray(array, "int32") for name, array in preprocessor_of("bert")(TEXTS).items()}
+
+
+def load_onnx(folder: Path) -> Content:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, _features())
+    return {"logits": logits}
+
+
+def load_litert(folder: Path) -> Content:
+    import tensorflow as tf
+
+    runner = tf.lite.Interpreter(str(folder / "model.tflite")).get_signature_runner()
+    return dict(runner(**_features()))
+
+
+# === Files of tensors ===
+
+
+def tensors(version: int) -> Tensors:
+    numbers = np.random.default_rng(version + 43)
+    shapes = [(), (7,), (3, 0), (5, 11), (2, 3, 13), (97, 31)]
+    return [(f"encoder/layer_{n}/kernel", numbers.random(shape).astype("float32")) for n, shape in enumerate(shapes)]
+
+
+def tensor_kind(
+    path: str,
+    write: Callable[[Path, Tensors], object],
+    read: Callable[[Path], TensorFile],
+    **flags: Any,
+) -> ArtifactKind:
+    """A file of tensors, without a model."""
+
+    def load(folder: Path) -> Content:
+        file = read(folder / path)
+        with contextlib.closing(file) if isinstance(file, Hdf5File) else contextlib.nullcontext():
+            return {name: file.read(name) for name in file.names()}
+
+    return ArtifactKind(path, lambda folder, version: void(write(folder / path, tensors(version))), load, **flags)
+
+
+def void(_: object) -> None:
+    """Nothing."""
+
+
+def write_sharded(folder: Path, all_tensors: Tensors) -> None:
+    """As transformers writes large models."""
+    folder.mkdir(exist_ok=True)
+    index = {}
+    for part in range(2):
+        name = f"model-0000{part + 1}-of-00002.safetensors"
+        write_safetensors(folder / name, all_tensors[part::2])
+        index |= dict.fromkeys((tensor for tensor, _ in all_tensors[part::2]), name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+
+
+def write_tensorflow(prefix: Path, all_tensors: Tensors) -> None:
+    from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
+
+    prefix.parent.mkdir(exist_ok=True)
+    write_tensorflow_checkpoint(prefix, iter(all_tensors))
+
+
+def read_tensorflow(prefix: Path) -> TensorFile:
+    from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
+
+    return TensorFlowCheckpoint(prefix)
+
+
+def write_torch(path: Path, all_tensors: Tensors, new: bool) -> None:
+    import torch
+
+    state = {name: torch.tensor(array) for name, array in all_tensors}
+    torch.save(state, path, _use_new_zipfile_serialization=new)
+
+
+def read_torch(path: Path) -> TensorFile:
+    from lmzoo.checkpoints.formats.torch import TorchFile
+
+    return TorchFile(path)
+
+
+# === Training states and corpora ===
+
+
+def save_state(folder: Path, version: int) -> None:
+    RunStates(folder / "run").write(version + 1, iter(tensors(version)), {"done": version + 1})
+
+
+def load_state(folder: Path) -> Content:
+    state = RunStates(folder / "run").newest()
+    assert state is not None
+    read = {name: state.tensors.read(name) for name in state.tensors.names()}
+    return {**read, "position": json.dumps(state.position)}
+
+
+def train(folder: Path, version: int) -> None:
+    """A run of six steps, each saved; the run continues where one before it has ended. Version 0 is its beginning."""
+    backbone = tiny_backbone(families()["bert"], num_layers=1, dropout=0.1)
+    task = TextClassifier(backbone, preprocessor_of("bert"), num_classes=2)
+    task.compile(run_eagerly=keras.backend.backend() == "tensorflow")
+    callback = ResumableCheckpoint(folder / "training", every=1, keep=2)
+    texts = tiny_texts(12)
+    task.fit(
+        texts, [i % 2 for i in range(12)], epochs=2 if version else 1, batch_size=4, verbose=0, callbacks=[callback]
+    )
+
+
+def load_training(folder: Path) -> Content:
+    state = RunStates(folder / "training").newest()
+    assert state is not None
+    return {name: state.tensors.read(name) for name in state.tensors.names()}
+
+
+DOCUMENTS = [[f"{text} {i}" for text in tiny_texts(3)] for i in range(60)]
+
+
+def save_corpus(folder: Path, version: int) -> None:
+    documents = DOCUMENTS[: 60 if version else 59]
+    write_corpus(documents, preprocessor_of("bert").tokenizer, folder / "corpus", shard_tokens=100, verbose=False)
+
+
+def load_corpus(folder: Path) -> Content:
+    corpus = TokenCorpus(folder / "corpus")
+    content: Content = {"words": json.dumps(corpus.tokenizer.tokenize(TEXTS))}
+    for number, shard in enumerate(corpus.shards):
+        content[f"tokens {number}"] = np.array(shard.token_ids)
+        content[f"sentences {number}"] = np.array(shard.sentence_splits)
+        content[f"documents {number}"] = np.array(shard.document_splits)
+    return content
+
+
+# === Vocabularies, archives and data ===
+
+
+def vocabulary_kind(tokenizer: Tokenizer, peer: str) -> ArtifactKind:
+    def save(folder: Path, version: int) -> None:
+        (folder / "tokenizer").mkdir(exist_ok=True)
+        write_tokenizer(tokenizer, folder / "tokenizer", 61, peer)
+
+    def load(folder: Path) -> Content:
+        found = read_tokenizer(folder / "tokenizer", type(tokenizer))
+        return {"ids": json.dumps(found.tokenize(TEXTS)), "configuration": json.dumps(found.get_config())}
+
+    return ArtifactKind("tokenizer", save, load)
+
+
+def archive_kind(suffix: str) -> ArtifactKind:
+    def save(folder: Path, version: int) -> None:
+        with tempfile.TemporaryDirectory() as content:
+            save_preset(Path(content), version)
+            kind = "zip" if suffix == "zip" else "gztar"
+            shutil.make_archive(str(folder / "archive"), kind, Path(content, "preset"))
+
+    def load(folder: Path) -> Content:
+        with tempfile.TemporaryDirectory() as content:
+            unpack(folder / f"archive.{suffix}", Path(content))
+            files = sorted(path for path in Path(content).rglob("*") if path.is_file())
+            return {path.relative_to(content).as_posix(): np.frombuffer(path.read_bytes(), "uint8") for path in files}
+
+    return ArtifactKind(f"archive.{suffix}", save, load, vouched=True)
+
+
+def data_kind(path: str, text: str, read: Callable[[Path], object]) -> ArtifactKind:
+    def save(folder: Path, version: int) -> None:
+        data = text.encode()
+        (folder / path).write_bytes(gzip.compress(data, mtime=0) if path.endswith(".gz") else data)
+
+    return ArtifactKind(path, save, lambda folder: {"content": repr(read(folder / path))})
+
+
+_SQUAD = {"data": [{"paragraphs": [{"context": t, "qas": [{"id": str(i), "question": "the film", "answers": [
+    {"text": t.split()[1], "answer_start": len(t.split()[0]) + 1}]}]} for i, t in enumerate(TEXTS)]}]}  # fmt: skip
+_TSV = "text\tlabel\n" + "".join(f"{text} äöü\t{i % 3}\n" for i, text in enumerate(TEXTS))
+_ROWS = "text,label\n" + "".join(f'"{text}, äöü",{i % 3}\n' for i, text in enumerate(TEXTS))
+_JSONL = "".join(json.dumps({"text": text, "label": i % 3}) + "\n" for i, text in enumerate(TEXTS))
+_CHOICES = "".join(
+    json.dumps({"prompt": t, "choices": ["good", "bad"], "label": i % 2}) + "\n" for i, t in enumerate(TEXTS)
+)
+_CONLL = "\n".join("".join(f"{word}\t{'O' if len(word) % 2 else 'B-PER'}\n" for word in t.split()) for t in TEXTS)
+
+
+def _table(path: Path) -> object:
+    return read_table(path, label="label")
+
+
+KINDS: dict[str, ArtifactKind] = {
+    "keras": ArtifactKind("model.keras", save_keras, lambda f: content_of(Task.load(f / "model.keras")), vouched=True),
+    "preset": ArtifactKind("preset", save_preset, load_classifier, vouched=True),
+    "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
+    "hf": checkpoint_kind("hf", "bert"),
+    "tf1": checkpoint_kind("tf1", "bert", forks=False, needs="tensorflow"),
+    "keras_hub": checkpoint_kind("keras_hub", "bert"),
+    "bilm": checkpoint_kind("bilm", "elmo"),
+    "saved model": export_kind("served/1", load_saved_model),
+    "onnx": export_kind("model.onnx", load_onnx),
+    "litert": export_kind("model.tflite", load_litert),
+    "state": ArtifactKind("run", save_state, load_state, vouched=True),
+    "training": ArtifactKind("training", train, load_training, vouched=True, resumes=True),
+    "corpus": ArtifactKind("corpus", save_corpus, load_corpus, vouched=True, resumes=True),
+    "safetensors": tensor_kind("model.safetensors", write_safetensors, SafetensorsFiles),
+    "sharded safetensors": tensor_kind("sharded", write_sharded, SafetensorsFiles),
+    "hdf5": tensor_kind("weights.hdf5", write_hdf5, Hdf5File),
+    "tensorflow": tensor_kind(
+        "checkpoint/model.ckpt", write_tensorflow, read_tensorflow, vouched=True, forks=False, needs="tensorflow"
+    ),
+    "torch": tensor_kind("model.bin", functools.partial(write_torch, new=True), read_torch, vouched=True),
+    "old torch": tensor_kind("old.bin", functools.partial(write_torch, new=False), read_torch),
+    "zip": archive_kind("zip"),
+    "tar.gz": archive_kind("tar.gz"),
+    "word pieces": vocabulary_kind(WordPieceTokenizer.of_words(["film", "good"], 23), "BertTokenizer"),
+    "byte pairs": vocabulary_kind(BytePairTokenizer.of_words(["film", "good"], 271), "RobertaTokenizer"),
+    "sentence pieces": vocabulary_kind(SentencePieceTokenizer.of_words(["film", "good"], 23), "AlbertTokenizer"),
+    "csv": data_kind("data.csv", _ROWS, _table),
+    "csv.gz": data_kind("data.csv.gz", _ROWS, _table),
+    "tsv": data_kind("data.tsv", _TSV, _table),
+    "jsonl": data_kind("data.jsonl", _JSONL, _table),
+    "conll": data_kind("data.conll", _CONLL, read_conll),
+    "squad": data_kind("data.json", json.dumps(_SQUAD), read_squad),
+    "choices": data_kind(
+        "choices.jsonl",
+        _CHOICES,
+        functools.partial(read_choices, prompt="prompt", start=None, choices="choices"),
+    ),
+    "documents": data_kind("data.txt", "\n\n".join(TEXTS), lambda path: list(read_documents(path))),
+}

@@ -1,0 +1,78 @@
+"""Damaged files: a load gives the same numbers as before, or an error of lmzoo's that names the file.
+
+Where nothing vouches for the bytes (`ArtifactKind.vouched`), it may give other numbers: docs/trust.md says where.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import keras
+import pytest
+
+from tests.faults.artifact_kinds import KINDS
+from tests.faults.mutations import mutate
+from tests.faults.watched_process import Outcome, WatchedProcess
+
+SECONDS, MEGABYTES = 20, 120  # for files of kilobytes, on a busy machine
+COUNT = 40  # mutations of each kind, 1,200 in all
+SLOW = {"saved model": 30, "onnx": 0, "litert": 0}  # lmzoo does not read the last two
+# Mutations of each kind in `make test`: one of each container, and what is read in no time.
+SHORT = {
+    "keras": 6, "preset": 6, "hf": 6, "bilm": 4, "state": 9, "corpus": 9, "safetensors": 9, "sharded safetensors": 9,
+    "hdf5": 9, "torch": 9, "old torch": 9, "tensorflow": 9, "zip": 9, "tar.gz": 9, "word pieces": 6, "byte pairs": 6,
+    "sentence pieces": 6, "csv": 6, "csv.gz": 6, "jsonl": 6, "conll": 6, "squad": 6, "choices": 6, "documents": 6,
+}  # fmt: skip
+
+
+def problem(name: str, outcome: Outcome) -> str:
+    """What is wrong with what became of a load; "" if nothing."""
+    kind = KINDS[name]
+    if outcome.ended == "done":
+        return "" if outcome.value or not kind.vouched else "other numbers"
+    if outcome.ended != "error":
+        return outcome.ended
+    if not outcome.ours:
+        return "a foreign exception"
+    names = set(Path(kind.path).parts) | {Path(kind.path).stem}
+    return "" if any(part in outcome.message for part in names) else "an error that does not name the file"
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *SHORT.items(),
+        *(pytest.param(name, SLOW.get(name, COUNT), marks=pytest.mark.slow) for name in KINDS if SLOW.get(name, 1)),
+    ],
+)
+def test_damaged_files(name: str, count: int, process: WatchedProcess) -> None:
+    kind, folder = KINDS[name], process.folder / f"{name} {count} loads"
+    if kind.needs not in ("", keras.backend.backend()):
+        pytest.skip(f"needs {kind.needs}")
+    (folder / "whole").mkdir(parents=True)
+    assert process.ask("save", kind=name, folder=str(folder / "whole"), version=0).ended == "done"
+    draw, found, problems, known = random.Random(f"{name} {count}"), Counter[str](), [], 0
+    for _ in range(count):
+        if known != process.number:
+            outcome = process.ask("remember", kind=name, folder=str(folder / "whole"), version=0)
+            assert outcome.ended == "done", outcome
+            assert process.ask("load", kind=name, folder=str(folder / "whole")).value == [0]
+            known = process.number
+        shutil.rmtree(folder / "damaged", ignore_errors=True)
+        shutil.copytree(folder / "whole", folder / "damaged")
+        mutation = mutate(folder / "damaged" / kind.path, draw)
+        outcome = process.ask("load", seconds=SECONDS, kind=name, folder=str(folder / "damaged"))
+        found["error" if outcome.ended == "error" else "same" if outcome.value else "other numbers"] += 1
+        wrong = problem(name, outcome)
+        if not wrong and outcome.megabytes > MEGABYTES:
+            wrong = f"{outcome.megabytes:.0f} MB"
+        if wrong:
+            problems.append(
+                f"{wrong} after {mutation}: {outcome.error}: {outcome.message[:300]}\n{outcome.trace[-600:]}"
+            )
+    print(name, count, dict(found))
+    assert not problems, "\n".join(problems)
+    assert list((process.folder / "temporary").iterdir()) == []

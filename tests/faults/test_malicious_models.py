@@ -1,0 +1,253 @@
+"""`.keras` files, presets and checkpoints that were made to do something else than to be loaded."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import marshal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from tests.faults.ground import Ground
+from tests.faults.keras_files import (
+    DAMAGES,
+    PLACES,
+    WEIGHTS,
+    attacks,
+    bomb,
+    edit,
+    first_dataset,
+    members_of,
+    replaced,
+    write,
+)
+
+KERNEL = "classifier/logits/kernel"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_code_in_a_keras_file(place: str, ground: Ground) -> None:
+    file = ground.copy("keras")
+    members = members_of(file)
+    for attack in attacks(ground.folder / "RAN").values():
+        config = replaced(json.loads(members["config.json"]), PLACES[place], attack)
+        write(file, {**members, "config.json": json.dumps(config).encode()})
+        ground.refused("with_lmzoo", file)
+        ground.refused("with_keras", file)
+
+
+def test_the_attacks_would_work(tmp_path: Path) -> None:
+    """Built by somebody who trusts them, they do what they are made for: what is refused above is not harmless."""
+    code = attacks(tmp_path / "RAN")["lambda"]["config"]["function"]["config"]["code"]
+    eval(marshal.loads(base64.b64decode(code))).close()
+    assert (tmp_path / "RAN").exists()
+
+
+@pytest.mark.parametrize("name", ["../RAN", "assets/../../RAN", "{}/RAN"])
+def test_members_outside_of_a_keras_file(name: str, ground: Ground) -> None:
+    """Keras leaves them out, lmzoo refuses the file."""
+    file = ground.copy("keras")
+    write(file, {**members_of(file), name.format(ground.folder): b"x"})
+    assert ground.load("with_keras", file).ended == "done"
+    ground.refused("with_lmzoo", file, "only relative paths inside it")
+
+
+@pytest.mark.parametrize("member", ["config.json", "model.weights.h5", "assets/preprocessor/vocabulary.txt", "extra"])
+def test_a_bomb_in_a_keras_file(member: str, ground: Ground) -> None:
+    """Keras itself reads the first two into memory, unless they are larger than 4 GiB."""
+    file = ground.copy("keras")
+    bomb(file, members_of(file), member)
+    ground.refused("with_lmzoo", file, "unpacks to more than 10 times its size")
+    ground.refused("on_the_command_line", file, r"cannot be loaded: model\.keras is refused: it unpacks to more than")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_keras_file(damage: str, ground: Ground) -> None:
+    change, message = DAMAGES[damage]
+    file = ground.copy("keras").rename(ground.folder / "it.keras")
+    change(file)
+    ground.refused("with_lmzoo", file, message)
+
+
+@pytest.mark.parametrize("attack", WEIGHTS)
+def test_weights_of_a_keras_file(attack: str, ground: Ground) -> None:
+    file, weights = ground.copy("keras"), ground.folder / "weights.h5"
+    members = members_of(file)
+    weights.write_bytes(members["model.weights.h5"])
+    with h5py.File(weights, "a") as opened:
+        WEIGHTS[attack](opened, first_dataset(weights))
+    write(file, {**members, "model.weights.h5": weights.read_bytes()})
+    for load in ("with_lmzoo", "with_keras"):
+        ground.refused(load, file, "Not allowed")
+
+
+@pytest.mark.parametrize("attack", WEIGHTS)
+@pytest.mark.parametrize("file", ["model.weights.h5", "task.weights.h5"])
+def test_weights_of_a_preset(attack: str, file: str, ground: Ground) -> None:
+    preset = ground.copy("preset without manifest")
+    with h5py.File(preset / file, "a") as opened:
+        WEIGHTS[attack](opened, KERNEL if file == "task.weights.h5" else first_dataset(preset / file))
+    ground.refused("preset", preset, f"{file}|Not allowed")
+
+
+def test_code_in_a_preset(ground: Ground) -> None:
+    preset = ground.copy("preset without manifest")
+    preprocessor = json.loads((preset / "preprocessor.json").read_text())
+    config = json.loads((preset / "config.json").read_text())
+    for attack in attacks(ground.folder / "RAN").values():
+        for file, content in (
+            ("preprocessor.json", replaced(preprocessor, ("config", "tokenizer"), attack)),
+            ("preprocessor.json", attack),
+            ("config.json", attack),
+            ("config.json", replaced(config, ("config", "activation"), attack)),
+        ):
+            before = (preset / file).read_text()
+            (preset / file).write_text(json.dumps(content))
+            ground.refused("trusted_preset", preset, f"{file}|BertBackbone: unhashable")
+            (preset / file).write_text(before)
+    assert ground.load("preset", preset).ended == "done"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"registered_name": "lmzoo>BertBackbone"}, "names no tokenizer of lmzoo: 'lmzoo>BertBackbone'"),
+        ({"config": {"shell": "sh"}}, "does not describe a preprocessor of lmzoo: .*shell"),
+        ({"config": None}, "does not describe a preprocessor of lmzoo"),
+    ],
+)
+def test_what_is_no_tokenizer(change: dict[str, Any], message: str, ground: Ground) -> None:
+    preset = ground.copy("preset without manifest")
+    edit(preset / "preprocessor.json", lambda stored: stored["config"]["tokenizer"].update(change))
+    ground.refused("preset", preset, message)
+
+
+def test_a_keras_file_is_no_preset(ground: Ground) -> None:
+    ground.refused("preset", ground.copy("keras"), r"It is a file, and a preset is a directory \(`keras.saving.load_m")
+
+
+@pytest.mark.parametrize("kind", ["hf", "preset without manifest"])
+@pytest.mark.parametrize(
+    "name",
+    ["os>system", "builtins>eval", "subprocess>Popen", "keras>Lambda", "lmzoo>TextClassifier", "eval", "", None, 7],
+)
+def test_classes_outside_of_the_package(kind: str, name: Any, ground: Ground) -> None:
+    """Repositories may name code of their own: it is neither imported nor fetched."""
+    folder = ground.copy(kind)
+    (folder / "modeling_own.py").write_text("open('RAN', 'w')")
+    names = {"registered_name": name, "class_name": name, "module": "modeling_own", "model_type": name}
+    if kind == "preset without manifest":
+        del names["model_type"]
+    edit(folder / "config.json", lambda stored: stored.update({**names, "architectures": [name]}))
+    ground.refused("backbone", folder, "config.json")
+
+
+def symbolic_link(folder: Path, name: str) -> None:
+    (folder / name).rename(folder.parent / "secret")
+    (folder / name).symlink_to("../secret")
+
+
+def index_to(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+
+    return change
+
+
+def header(length: int) -> Callable[[Path], None]:
+    return lambda folder: void((folder / "model.safetensors").write_bytes(length.to_bytes(8, "little") + b"{" * 1000))
+
+
+def void(_: object) -> None:
+    """Nothing."""
+
+
+def text(name: str, content: str) -> Callable[[Path], None]:
+    return lambda folder: void((folder / name).write_text(content))
+
+
+def configured(*path: str, **values: Any) -> Callable[[Path], None]:
+    """Changes the values in a folder's configuration, or in a part of it."""
+
+    def change(folder: Path) -> None:
+        file = folder / ("config.json" if (folder / "config.json").exists() else "options.json")
+        edit(file, lambda stored: functools.reduce(lambda inside, key: inside[key], path, stored).update(values))
+
+    return change
+
+
+def manifest_out(folder: Path) -> None:
+    edit(folder / "manifest.json", lambda m: m["files"].update({"../secret": {"sha256": "0" * 64, "size": 1}}))
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1"
+HOSTILE_FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "a linked file": ("hf", lambda folder: symbolic_link(folder, "model.safetensors")),
+    "an index to a folder above": ("hf", index_to("../secret")),
+    "an index to a path": ("hf", index_to("/etc/passwd")),
+    "an index to itself": ("hf", index_to("model.safetensors.index.json")),
+    "an endless header": ("hf", header(1 << 62)),
+    "a header beyond the file": ("hf", header(10_000)),
+    "a header of brackets": ("hf", header(1000)),
+    "nested configuration": ("hf", text("config.json", '{"a":' * 100_000)),
+    "nested tokenizer": ("hf", text("tokenizer.json", "[" * 100_000)),
+    "a web page": ("hf", text("model.safetensors", "<html>")),
+    "a pointer": ("hf", text("model.safetensors", POINTER)),
+    "a model of a million layers": ("hf", configured(num_hidden_layers=10**6)),
+    "a model of a huge width": ("hf", configured(hidden_size=7 * 10**9)),
+    "a huge vocabulary": ("hf", configured(vocab_size=10**12)),
+    "a million positions": ("hf", configured(max_position_embeddings=10**12)),
+    "negative layers": ("hf", configured(num_hidden_layers=-1)),
+    "layers as code": ("hf", configured(num_hidden_layers="__import__('os')")),
+    "a negative epsilon": ("hf", configured(layer_norm_eps=-5)),
+    "an activation by path": ("hf", configured(hidden_act="os.system")),
+    "KerasHub's of a million layers": ("keras_hub", configured("config", num_layers=10**6)),
+    "KerasHub's of a huge width": ("keras_hub", configured("config", hidden_dim=7 * 10**9)),
+    "an ELMo of a huge width": ("bilm", configured("lstm", dim=10**9)),
+    "an ELMo of many filters": ("bilm", configured("char_cnn", filters=[[1, 10**9]])),
+    "a linked ELMo": ("bilm", lambda folder: symbolic_link(folder, "weights.hdf5")),
+    "a preset of a million layers": ("preset without manifest", configured("config", num_layers=10**6)),
+    "a preset of a huge width": ("preset without manifest", configured("config", hidden_dim=7 * 10**9)),
+    "a manifest to a folder above": ("preset", manifest_out),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_FOLDERS)
+def test_hostile_folders(name: str, ground: Ground) -> None:
+    kind, change = HOSTILE_FOLDERS[name]
+    (ground.folder / "secret").write_bytes(b"secret")
+    folder = ground.copy(kind)
+    change(folder)
+    ground.refused("checkpoint" if kind == "hf" else "backbone", folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda index: index["tokenizer"].update(name="os>system"), "does not name a tokenizer"),
+        (lambda index: index["tokenizer"].update(name="lmzoo>TextClassifier"), "does not name a tokenizer"),
+        (lambda index: index["tokenizer"].update(config={"shell": "sh"}), "corpus.json"),
+        (lambda index: index["shards"][0].update(name="../secret"), "corpus.json|secret"),
+        (lambda index: index["shards"][0].update(name="/etc/passwd"), "corpus.json|passwd"),
+        (lambda index: index["shards"][0].update(tokens=10**15, size=10**15), "corpus"),
+        (lambda index: index["shards"][0].update(documents=-5), "corpus"),
+        (lambda index: index["shards"][0].update(documents=10**15), "corpus"),
+        (lambda index: index.update(dtype="object"), "corpus.json"),
+        (lambda index: index.update(dtype="float64"), "corpus.json"),
+        (lambda index: index.update(shards=7), "corpus.json"),
+        (lambda index: index.update(shards=[7]), "corpus.json"),
+        (lambda index: index.update(format=[]), "corpus.json"),
+        (lambda index: index.update(tokenizer=None), "corpus.json"),
+    ],
+)  # fmt: skip
+def test_hostile_corpora(change: Callable[[dict[str, Any]], object], message: str, ground: Ground) -> None:
+    folder = ground.copy("corpus")
+    (ground.folder / "secret").write_bytes((folder / "shard-00000.bin").read_bytes())
+    edit(folder / "corpus.json", change)
+    ground.refused("corpus", folder, message)

@@ -1,0 +1,141 @@
+"""Odd strings, which hypothesis makes up: all ways to tokenize a text agree, and offsets lie within it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+
+from lmzoo.text import (  # noqa: E402
+    BytePairTokenizer,
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    TextWarning,
+    Tokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+)
+from lmzoo.text.graphs import graph_tokenizer  # noqa: E402
+from tests.text.trained import reviews, train_albert, train_byte_pairs  # noqa: E402
+from tests.text.varied import FIXED, INVALID, SAYINGS, has_marks_in_order  # noqa: E402
+
+pytestmark = pytest.mark.tf_only
+
+SPECIAL = [*WordPieceTokenizer.special_tokens, *BytePairTokenizer.special_tokens, "<S>", "</S>", "<UNK>"]
+BROKEN = [
+    "[MASK",
+    "]",
+    "[mask]",
+    "<mask",
+    ">",
+    "[MA\x01SK]",
+    "##",
+    "▁",
+    "Ġ",
+    "n't",
+    "'s",
+    "``",
+    "9,",
+    "\u200d",
+    "\u0301",
+]
+PIECES = [*SPECIAL, *BROKEN, *SAYINGS, *(text for text in FIXED if isinstance(text, str))]
+# Any character; pieces of what tokenizers look for; the two mixed; and bytes that are not UTF-8.
+TEXT = st.one_of(
+    st.text(max_size=40),
+    st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=9).map("".join),
+    st.tuples(st.text(min_size=1, max_size=2), st.integers(1, 210)).map(lambda pair: pair[0] * pair[1]),
+    st.lists(st.one_of(st.sampled_from(INVALID), st.binary(max_size=5), st.text().map(str.encode))).map(b"".join),
+)
+BATCH = 8  # texts at once
+
+
+def word_pieces(lowercase: bool) -> Callable[[Path], Tokenizer]:
+    letters = [c for word in SAYINGS for c in word] + list("abcdefghijklmnopqrstuvwxyz.,!?-'")
+    pieces = dict.fromkeys([*letters, *(f"##{c}" for c in letters), "the", "film", "straße", "strasse"])
+    return lambda root: WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *pieces], lowercase)
+
+
+def byte_pairs(root: Path) -> Tokenizer:
+    trained = train_byte_pairs(root, [])
+    return BytePairTokenizer(trained.get_vocab(), json.loads(trained.to_str())["model"]["merges"])
+
+
+def words(root: Path) -> Tokenizer:
+    known = sorted({word for text in reviews(root)[:200] for word in text.split()})
+    return WordTokenizer([*WordTokenizer.special_tokens, *known, *SAYINGS])
+
+
+TOKENIZERS: dict[str, Callable[[Path], Tokenizer]] = {
+    "WordPiece": word_pieces(True),
+    "WordPiece, cased": word_pieces(False),
+    "BPE": byte_pairs,
+    "SentencePiece": lambda root: SentencePieceTokenizer(train_albert(root)),
+    "words": words,
+    "characters": lambda root: CharacterTokenizer(),
+}
+
+
+@functools.cache
+def tokenizer_and_graph(name: str, root: Path) -> tuple[Tokenizer, tf.Module]:
+    tokenizer = TOKENIZERS[name](root)
+    return tokenizer, graph_tokenizer(tokenizer)
+
+
+def assert_agree(tokenizer: Tokenizer, graph: tf.Module, texts: list[str | bytes]) -> None:
+    """That ids with and without offsets, one by one and in a graph are the same."""
+    ids = tokenizer.tokenize(texts)
+    spans = tokenizer.tokenize_with_offsets(texts)
+    assert [[span.id for span in row] for row in spans] == ids
+    assert [tokenizer.tokenize([text])[0] for text in texts] == ids
+    again, bounds = tokenizer.tokenize_with_spans(texts)
+    assert again == ids
+    assert np.asarray(bounds).reshape(-1, 2).tolist() == [[span.start, span.end] for row in spans for span in row]
+    for text, row in zip(texts, spans, strict=True):
+        length = len(text if isinstance(text, str) else text.decode("utf-8", "replace"))
+        assert all(0 <= span.start <= span.end <= length for span in row), (text, row)
+        assert sorted(row, key=lambda span: span.start) == row, (text, row)
+    found = graph(tf.constant(texts, tf.string))
+    if isinstance(tokenizer, CharacterTokenizer):
+        flat = [word for row in ids for word in row]
+        np.testing.assert_array_equal(found.values, tokenizer.as_array(flat, len(flat)))
+        return
+    for text, expected, row in zip(texts, ids, found.to_list(), strict=True):
+        if isinstance(tokenizer, SentencePieceTokenizer) and row != expected:  # equally good ways to split
+            score, other = (sum(map(tokenizer.backend.get_score, some)) for some in (expected, row))
+            assert abs(score - other) < 1e-4 + np.spacing(np.float32(abs(score))), (text, expected, row)
+        else:
+            assert row == expected, text
+    if isinstance(tokenizer, (WordPieceTokenizer, BytePairTokenizer)):
+        _, places = graph.with_offsets(tf.constant(texts, tf.string))
+        for text, row, place in zip(texts, spans, places.to_list(), strict=True):
+            if not isinstance(text, bytes) and (isinstance(tokenizer, BytePairTokenizer) or has_marks_in_order(text)):
+                assert place == [[span.start, span.end] for span in row], text
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("examples", [20, pytest.param(500, marks=pytest.mark.slow)])  # of 8 texts
+def test_tokenizers_agree_on_odd_texts(name: str, examples: int, root: Path) -> None:
+    tokenizer, graph = tokenizer_and_graph(name, root)
+
+    @settings(
+        max_examples=examples, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )  # fmt: skip
+    @given(st.lists(TEXT, min_size=BATCH, max_size=BATCH))
+    def check(texts: list[str | bytes]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TextWarning)
+            assert_agree(tokenizer, graph, texts)
+
+    check()

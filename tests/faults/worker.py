@@ -1,0 +1,112 @@
+"""The process that `WatchedProcess` starts: `python -m tests.faults.worker <socket>`.
+
+Each request names a function below and its arguments, as a line of JSON; the answer is a line, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tests.faults.failing_disk import hand_over_calls
+from tests.memory import peak_memory, start_peak
+
+_connection = socket.socket(fileno=int(sys.argv[1]))
+try:
+    hand_over_calls(_connection)  # before there are other threads
+except OSError:
+    _connection.sendall(b"-")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+import lmzoo  # noqa: E402
+from tests.faults import audit  # noqa: E402
+from tests.faults.artifact_kinds import KINDS  # noqa: E402
+
+_PACKAGE = str(Path(lmzoo.__file__).parent)
+_expected: dict[tuple[str, int], dict[str, Any]] = {}
+
+
+def nothing() -> None:
+    """Starts the process."""
+
+
+def save(kind: str, folder: str, version: int) -> None:
+    """Writes an artifact."""
+    KINDS[kind].save(Path(folder), version)
+
+
+def save_in_a_fork(kind: str, folder: str, version: int) -> None:
+    """Writes it in a process that can be killed without losing this one."""
+    child = os.fork()
+    if not child:
+        try:
+            KINDS[kind].save(Path(folder), version)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def remember(kind: str, folder: str, version: int) -> None:
+    """Loads an artifact that is whole, to compare others with."""
+    _expected[kind, version] = KINDS[kind].load(Path(folder))
+
+
+def load(kind: str, folder: str) -> list[int]:
+    """Loads an artifact; returns the versions that it equals."""
+    found = KINDS[kind].load(Path(folder))
+    return [version for (other, version), value in _expected.items() if other == kind and _equal(found, value)]
+
+
+def call(function: str, path: str) -> None:
+    """Calls a function of `tests.faults.loads` in the folder of a path, under the audit hook."""
+    from tests.faults import loads
+
+    with contextlib.chdir(Path(path).parent), audit.watching():
+        getattr(loads, function)(path)
+
+
+def _equal(found: dict[str, Any], expected: dict[str, Any]) -> bool:
+    if found.keys() != expected.keys():
+        return False
+    pairs = ((np.asarray(found[name]), np.asarray(value)) for name, value in expected.items())
+    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    start_peak()
+    before = peak_memory()
+    try:
+        answer = {"ended": "done", "value": globals()[request.pop("do")](**request)}
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        answer = {
+            "ended": "error",
+            "error": type(error).__name__,
+            "message": str(error),
+            "ours": frames[-1].filename.startswith(_PACKAGE),
+            "trace": "".join(traceback.format_list(frames[-5:])),
+        }
+        error.__traceback__ = None
+    return {**answer, "megabytes": (peak_memory() - before) / 1e6, "events": audit.seen()}
+
+
+def main() -> None:
+    keras.config.disable_traceback_filtering()
+    with _connection.makefile("rwb") as lines:
+        lines.write(b"ready\n")
+        lines.flush()
+        for line in lines:
+            lines.write(json.dumps(_answer(json.loads(line))).encode() + b"\n")
+            lines.flush()
+
+
+if __name__ == "__main__":
+    main()
