@@ -102,11 +102,8 @@ def _write_preset(
     model: Task, run: Run, output: Path, overwrite: bool, facts: Facts, metadata: Mapping[str, Any]
 ) -> None:
     """Saves the model, with the dropout and dtype of fine-tuning, and its model card: both or neither."""
-    kept = {name: value for name, value in model.backbone.get_config().items() if name != "remat"}
-    changed = {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype}
-    config = {**model.get_config(), "backbone": type(model.backbone)(**{**kept, **changed})}
-    task = type(model)(**{**config, "preprocessor": model.preprocessor})
-    task.set_weights(model.get_weights())
+    remat = {"remat": False} if "remat" in model.backbone.get_config() else {}
+    task = model.copy_with(dropout=0.1, dtype=model.dtype_policy.variable_dtype, **remat)
     recipe = run.recipe
     description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens."
     metadata = {"description": description, **metadata}

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from lmzoo import models
 from lmzoo.cli.examples import Columns, read_numbers, read_texts, read_words
+from lmzoo.cli.kinds import KINDS
 from lmzoo.cli.main import app
 from lmzoo.cli.output import output_to
-from lmzoo.cli.task_commands import KINDS
 from lmzoo.families.bert import FAMILY
 from lmzoo.head_kinds import task_name
 from lmzoo.testing.tiny import tiny_task, tiny_texts
