@@ -34,7 +34,7 @@ def postpone() -> None:
 def main() -> None:
     """Runs the command line."""
     postpone()
-    from lmzoo import tensorflow_logs  # noqa: F401 - TensorFlow's log lines would mix with ours
+    import lmzoo.tensorflow_logs  # noqa: F401 - TensorFlow's log lines would mix with ours
     from lmzoo.cli.main import app
 
     app()

@@ -43,7 +43,7 @@ def announced(work: str) -> Iterator[Callable[[], None]]:
         A function to call as soon as something else is seen.
     """
     loading = "keras" not in sys.modules  # which keeps other threads from running
-    line = f"{work}{', with Keras and its backend' * loading}..."
+    line = f"{work}{', after loading Keras' * loading}..."
     timer = threading.Timer(_MOMENT, say, [line])
     timer.daemon = True
     if loading:

@@ -81,6 +81,8 @@ def load_task(model: StoredModel) -> tuple[Kind, Task]:
     """
     source, path = model.source, Path(model.source)
     with announced(f"Loading {source}"):
+        import lmzoo.models  # noqa: F401 - registers families and tasks
+
         if path.is_file():
             from lmzoo.tasks.base.saving import load_keras_file
 
