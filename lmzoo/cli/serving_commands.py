@@ -41,6 +41,8 @@ def export(
 ) -> None:
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or for ONNX Runtime or LiteRT."""
     with messages():
+        if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
+            raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
         found = find_model(model)
         with announced(f"Loading {model}"):
             from lmzoo.serving.export import file_format
@@ -49,8 +51,6 @@ def export(
         if not is_file and not target.name.isdecimal():
             versions = [int(path.name) for path in target.glob("*") if path.name.isdecimal()]
             target = target / str(max(versions, default=0) + 1)
-        if target.exists() and not overwrite:
-            raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
         _, task = load_task(found)
         with announced(f"Building the graphs and writing {target}"):
             if dtype is not None:

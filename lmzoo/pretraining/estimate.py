@@ -44,10 +44,12 @@ def training_seconds(recipe: Recipe) -> float:
     )
     backbone.compiled_by_xla(model.jit_compile)
     rng = np.random.default_rng(recipe.seed)
-    features = {}
+    features: dict[str, np.ndarray] = {}
+    shape: tuple[int, ...]
     for name, x in backbone.input.items():
-        count, characters = backbone.id_counts[name], [backbone.config.max_characters] * (len(x.shape) - 2)
-        shape = (batch_size, length, *characters)
+        count, shape = backbone.id_counts[name], (batch_size, length)
+        if len(x.shape) == 3:
+            shape += (backbone.config.max_characters,)
         # Masks and segments are all the same.
         features[name] = rng.integers(1, count, shape) if count > 2 else np.full(shape, count - 1)
     batch, steps = (features, np.zeros((batch_size, predicted))), _UNTIMED + _STEPS
