@@ -36,13 +36,17 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def announced(work: str) -> Iterator[Callable[[], None]]:
-    """Says what a `with` block does: at once if it has to load Keras first, otherwise if it takes more than a moment.
+def announced(work: str, loads_keras: bool = False) -> Iterator[Callable[[], None]]:
+    """Says what a `with` block does, if it takes more than a moment.
+
+    Args:
+        work: what it does.
+        loads_keras: whether it loads Keras unless that has been done, which takes seconds: then it is said at once.
 
     Yields:
         A function to call as soon as something else is seen.
     """
-    loading = "keras" not in sys.modules  # which keeps other threads from running
+    loading = loads_keras and "keras" not in sys.modules  # other threads, such as a timer's, hardly run meanwhile
     line = f"{work}{', after loading Keras' * loading}..."
     timer = threading.Timer(_MOMENT, say, [line])
     timer.daemon = True

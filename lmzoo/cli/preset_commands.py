@@ -80,7 +80,7 @@ def convert(
         from lmzoo.presets.catalog import local_directory
 
         local_directory(source)  # it exists, or can be downloaded
-        with announced(f"Converting {source}"):
+        with announced(f"Converting {source}", loads_keras=True):
             import lmzoo.models  # noqa: F401 - registers the families
             from lmzoo.conversion import convert
 
@@ -95,7 +95,7 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
         from lmzoo.presets.catalog import local_directory
 
         local_directory(source)  # it exists, or can be downloaded
-        with announced(f"Checking {source}"):
+        with announced(f"Checking {source}", loads_keras=True):
             import lmzoo.models  # noqa: F401 - registers the families
             from lmzoo.conversion import verify
 

@@ -84,7 +84,7 @@ def pretrain(
     holds log.csv, the vocabulary, the tokenised text and the latest states.
     """
     with messages(), stoppable(work or Path(f"{output}.work")):
-        with announced("Reading the text"):
+        with announced("Reading the text", loads_keras=True):
             import keras
 
             from lmzoo.families import DEFAULT_FAMILY

@@ -44,7 +44,7 @@ def export(
         if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
             raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
         found = find_model(model)
-        with announced(f"Loading {model}"):
+        with announced(f"Loading {model}", loads_keras=True):
             from lmzoo.serving.export import file_format
 
         is_file = file_format(target) is not None

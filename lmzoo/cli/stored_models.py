@@ -80,7 +80,7 @@ def load_task(model: StoredModel) -> tuple[Kind, Task]:
         ValueError: if the model cannot be loaded, or is not a task of the command line.
     """
     source, path = model.source, Path(model.source)
-    with announced(f"Loading {source}"):
+    with announced(f"Loading {source}", loads_keras=True):
         import lmzoo.models  # noqa: F401 - registers families and tasks
 
         if path.is_file():
@@ -111,9 +111,13 @@ def load_with_examples(model: str, read: Callable[[Kind, list[str] | None], _Rea
         ValueError: from `read`, and as from `load_task`.
     """
     found = find_model(model)
-    examples = [read(found.kind, found.labels)] if found.kind else []
+    if found.kind is not None:
+        with announced("Reading the examples"):
+            examples = read(found.kind, found.labels)
+        return *load_task(found), examples
     kind, task = load_task(found)
-    return kind, task, examples[0] if examples else read(kind, task.class_names if kind.names else None)
+    with announced("Reading the examples"):
+        return kind, task, read(kind, task.class_names if kind.names else None)
 
 
 def _head_of(preset: str) -> Any:

@@ -110,7 +110,8 @@ def fit(
         if class_weight and kind.names is not iter:
             raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
         local_directory(preset)  # it exists, or can be downloaded
-        x, y = kind.read(data, columns, True, None)
+        with announced(f"Reading {data}"):
+            x, y = kind.read(data, columns, True, None)
         arguments, names = kind.arguments(y), None
         if kind.names:
             arguments["labels"] = names = _sorted_labels(with_marks(set(kind.names(y))), data)
@@ -127,7 +128,7 @@ def fit(
         options = {"sequence_length": sequence_length, "pooling": pooling}
         arguments |= {name: value for name, value in options.items() if value is not None}
 
-        with announced(f"Loading {preset}"):
+        with announced(f"Loading {preset}", loads_keras=True):
             import keras
 
             from lmzoo.cli.task_scores import Report, score

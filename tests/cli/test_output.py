@@ -32,7 +32,7 @@ def test_what_is_quick_or_seen_is_not(monkeypatch, capsys):
 
 def test_loading_keras_is_announced_at_once(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "keras")
-    with announced("Loading x"):
+    with announced("Loading x", loads_keras=True):
         assert capsys.readouterr().err == "Loading x, after loading Keras...\n"
 
 
