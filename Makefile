@@ -47,24 +47,31 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-$(BIN)/python:
+# Installing through a link changes what it points to, such as the environment of another checkout.
+.PHONY: own-venv
+own-venv:
+	@[ ! -L '$(VENV)' ] || case '$(realpath $(VENV))' in '$(realpath $(CURDIR))'/*) ;; *) \
+		echo "$(VENV) is a link to $(realpath $(VENV)), outside of this folder: remove it, or make VENV=/path/of/your/own"; \
+		exit 1 ;; esac
+
+$(BIN)/python: | own-venv
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
 		echo "lmzoo needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is not one of them: make PYTHON=/path/to/python3.12"; exit 1; }
 	@echo "== creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(QUICKSTART_STAMP): pyproject.toml | $(BIN)/python
+$(QUICKSTART_STAMP): pyproject.toml | own-venv $(BIN)/python
 	@echo "== installing lmzoo into $(VENV) (a few minutes the first time)"
 	@$(PIP_INSTALL) --editable '.[examples]'
 	@touch $@
 
-$(DOCS_STAMP): pyproject.toml | $(BIN)/python
+$(DOCS_STAMP): pyproject.toml | own-venv $(BIN)/python
 	@echo "== installing lmzoo and the tools of the site into $(VENV) (a few minutes the first time)"
 	@$(PIP_INSTALL) --editable '.[docs]'
 	@touch $@
 
 # torch comes first and alone: a pinned version that is already there is not looked up again.
-$(DEV_STAMP): pyproject.toml | $(BIN)/python
+$(DEV_STAMP): pyproject.toml | own-venv $(BIN)/python
 	@echo "== installing torch into $(VENV)"
 	@$(PIP_INSTALL) torch==2.13.0
 	@echo "== installing lmzoo with its development tools into $(VENV) (a few minutes the first time)"

@@ -7,7 +7,6 @@ be imported, but its `__init__.py` runs only when something asks for one of its 
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from types import ModuleType
 
@@ -34,8 +33,8 @@ def postpone() -> None:
 
 def main() -> None:
     """Runs the command line."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # otherwise TensorFlow's log lines mix with ours
     postpone()
+    import lmzoo.tensorflow_logs  # noqa: F401 - TensorFlow's log lines would mix with ours
     from lmzoo.cli.main import app
 
     app()

@@ -1,5 +1,9 @@
 """lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT and DistilBERT."""
 
+from lmzoo import tensorflow_logs  # noqa: F401 - before what imports TensorFlow
+
+# isort: split
+
 from lmzoo import data, layers, models, text, training
 from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.presets.catalog import PresetInfo, list_presets

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,6 +46,24 @@ def messages() -> Iterator[None]:
             message = f"There is no {error.filename}."
         console.print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def stoppable(folder: Path | None) -> Iterator[None]:
+    """Ends the command with the exit code of SIGINT or SIGTERM if one of them stops a run.
+
+    Args:
+        folder: where the run's state is; None if it cannot be continued, and Ctrl-C is left to typer.
+    """
+    try:
+        yield
+    except (InterruptedError, KeyboardInterrupt) as stopped:
+        if folder is None:
+            raise
+        message = str(stopped).replace("`fit`", "command") or f"Stopped. The same command continues from {folder}."
+        Console(stderr=True).print(message, markup=False, highlight=False, soft_wrap=True)
+        number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM
+        raise typer.Exit(128 + number) from None
 
 
 @app.callback()

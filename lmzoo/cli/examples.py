@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
-from lmzoo.data.readers.text_files import Source, suffix_of
+from lmzoo.data.readers.tables import FORMATS, open_table, table_format
+from lmzoo.data.readers.text_files import Source, name_of, suffix_of
 
 _WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
 _WITH_LABEL = re.compile(r"\S\s+(O|[BIES]-\S+)\s*$")
@@ -132,6 +133,23 @@ def read_prompts(source: Source, columns: Columns, labelled: bool, labels: Allow
         columns.format,
         columns.encoding,
     )
+
+
+def read_kept(source: Source, columns: Columns, ids: str | None) -> dict[str, list[Any]]:
+    """Reads the cells that answers repeat: `id`, if its column is named, and `actual`, the labels if there are any.
+
+    Labels are in the column that is named or in "label"; they are repeated as they are, not checked.
+
+    Raises:
+        ValueError: if a column is named that does not exist, or the file is not a table.
+    """
+    if table_format(source, columns.format) not in FORMATS:
+        if ids or columns.label:
+            raise ValueError(f"--id and --label name columns of tables, which {name_of(source)} is not.")
+        return {}
+    table = open_table(source, columns.header, columns.format, columns.encoding)
+    named = {"id": ids, "actual": columns.label or ("label" if table.has("label") else None)}
+    return {name: table.column(_column(column)) for name, column in named.items() if column is not None}
 
 
 def _column(name: str) -> int | str:

@@ -1,4 +1,4 @@
-"""What the commands write: tables, JSON lines, a progress bar."""
+"""What the commands write: lines about their work, tables, a progress bar."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 from rich.console import Console
@@ -22,6 +23,51 @@ if TYPE_CHECKING:
     from lmzoo.evaluation.reports import Cell, Report
 
 _PART = 16  # batches between two updates of the progress bar
+_MOMENT = 1.5  # seconds in which nobody wonders what happens
+_DIGITS = 6  # that mean something: float32 holds seven, of which sums in another order change the last
+
+
+# === Lines ===
+
+
+def say(line: str) -> None:
+    """Prints a line on standard error."""
+    Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def announced(work: str, loads_keras: bool = False) -> Iterator[Callable[[], None]]:
+    """Says what a `with` block does, if it takes more than a moment.
+
+    Args:
+        work: what it does.
+        loads_keras: whether it loads Keras unless that has been done, which takes seconds: then it is said at once.
+
+    Yields:
+        A function to call as soon as something else is seen.
+    """
+    loading = loads_keras and "keras" not in sys.modules  # other threads, such as a timer's, hardly run meanwhile
+    line = f"{work}{', after loading Keras' * loading}..."
+    timer = threading.Timer(_MOMENT, say, [line])
+    timer.daemon = True
+    if loading:
+        say(line)
+    else:
+        timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
+
+
+def rounded(value: Any) -> Any:
+    """The value with the digits of its numbers that mean something; arrays become lists."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # numpy's
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    return [rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 # === Tables ===
@@ -35,10 +81,10 @@ def show_report(report: Report) -> None:
 
 
 def show(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Prints a table on a terminal, and tab-separated lines with exact numbers into a pipe or a file."""
+    """Prints a table on a terminal, and tab-separated lines with six digits of each number into a pipe or a file."""
     console = Console()
     if not console.is_terminal:
-        print_tabs([titles, *rows, []])
+        print_tabs([titles, *rounded(rows), []])
         return
     table = plain_table()
     for i, title in enumerate(titles):
@@ -68,7 +114,7 @@ def write_json(path: Path, content: dict[str, object], report: Report) -> None:
         name: [dict(zip(titles, row, strict=True)) for row in rows] for name, (titles, rows) in report.tables.items()
     }
     with atomic_file(path) as temporary:
-        text = json.dumps({**content, "scores": scores, **tables}, indent=1, ensure_ascii=False)
+        text = json.dumps({**content, **rounded({"scores": scores, **tables})}, indent=1, ensure_ascii=False)
         temporary.write_text(text, "utf-8")
 
 
@@ -103,12 +149,6 @@ def output_to(path: Path | None) -> Iterator[BinaryIO]:
         return
     with atomic_file(path) as temporary, temporary.open("wb") as file:
         yield file
-
-
-def json_line(answer: object) -> bytes:
-    """A verb's answer to one example as a line of JSON."""
-    line = json.dumps(answer, ensure_ascii=False, default=lambda array: array.tolist())
-    return f"{line}\n".encode(errors="replace")
 
 
 # === Examples ===

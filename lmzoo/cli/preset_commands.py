@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from lmzoo.cli.app import app, messages
-from lmzoo.cli.output import plain_table, print_tabs
+from lmzoo.cli.output import announced, plain_table, print_tabs, say
 
 
 class TargetFormat(StrEnum):
@@ -77,21 +77,29 @@ def convert(
     Google's BERT and ALBERT code. bilm: ELMo of bilm-tf and AllenNLP.
     """
     with messages():
-        import lmzoo.models  # noqa: F401 - registers the families
-        from lmzoo.conversion import convert
+        from lmzoo.presets.catalog import local_directory
 
-        convert(source, target, to.value, overwrite)
-        Console(stderr=True).print(f"written to {target}", highlight=False)
+        local_directory(source)  # it exists, or can be downloaded
+        with announced(f"Converting {source}", loads_keras=True):
+            import lmzoo.models  # noqa: F401 - registers the families
+            from lmzoo.conversion import convert
+
+            convert(source, target, to.value, overwrite)
+        say(f"written to {target}")
 
 
 @app.command()
 def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
     """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
     with messages():
-        import lmzoo.models  # noqa: F401 - registers the families
-        from lmzoo.conversion import verify
+        from lmzoo.presets.catalog import local_directory
 
-        found = verify(source)
+        local_directory(source)  # it exists, or can be downloaded
+        with announced(f"Checking {source}", loads_keras=True):
+            import lmzoo.models  # noqa: F401 - registers the families
+            from lmzoo.conversion import verify
+
+            found = verify(source)
         console = Console()
         if not console.is_terminal:
             print_tabs(found.items())

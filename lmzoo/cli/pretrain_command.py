@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from lmzoo.cli.app import app, messages
+from lmzoo.cli.app import app, messages, stoppable
+from lmzoo.cli.output import announced, say
 
+_LONG = 3600.0  # seconds of training that are confirmed first
 _CORPUS = (
     "Text files, folders or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with gzip "
     "or xz."
@@ -72,6 +73,9 @@ def pretrain(
     language: Annotated[str | None, typer.Option("--language", help="Language that the preset lists, as en.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="Licence it lists, as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before more than an hour of training.")
+    ] = False,
 ) -> None:
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
@@ -79,12 +83,18 @@ def pretrain(
     after the current step on Ctrl-C (exit code 130; press it again not to wait) and SIGTERM (143). The run's folder
     holds log.csv, the vocabulary, the tokenised text and the latest states.
     """
-    with messages():
-        import keras
+    with messages(), stoppable(work or Path(f"{output}.work")):
+        with announced("Reading the text", loads_keras=True):
+            import keras
 
-        from lmzoo.families import DEFAULT_FAMILY
-        from lmzoo.pretraining import Recipe
-        from lmzoo.pretraining import pretrain as run
+            from lmzoo.families import DEFAULT_FAMILY
+            from lmzoo.pretraining import Recipe
+            from lmzoo.pretraining import pretrain as run
+
+        def confirm(seconds: float) -> None:
+            say(f"training takes about {_duration(seconds)} on this machine")
+            if seconds > _LONG and not yes and sys.stdin.isatty():
+                typer.confirm("Start it?", abort=True, err=True)
 
         recipe = Recipe(
             family=family or DEFAULT_FAMILY,
@@ -104,25 +114,31 @@ def pretrain(
             remat=remat,
         )
         metadata = {"languages": language and [language], "licence": licence}
-        console = Console(stderr=True)
-        try:
-            scores = run(
-                corpus,
-                output,
-                recipe,
-                validation or None,
-                work,
-                overwrite,
-                [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],
-                {key: value for key, value in metadata.items() if value},
-                say=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
-                field=field,
-                split=split,
-            )
-        except (InterruptedError, KeyboardInterrupt) as stopped:
-            message = str(stopped) or f"Stopped. The same command continues from {work or f'{output}.work'}."
-            console.print(message, markup=False, highlight=False, soft_wrap=True)
-            number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM
-            raise typer.Exit(128 + number) from None
+        scores = run(
+            corpus,
+            output,
+            recipe,
+            validation or None,
+            work,
+            overwrite,
+            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],
+            {key: value for key, value in metadata.items() if value},
+            say=say,
+            field=field,
+            split=split,
+            confirm=confirm,
+        )
         for name, value in scores.items():
             typer.echo(f"{name}\t{value:.6g}")
+
+
+def _duration(seconds: float) -> str:
+    """A time as one says it: "2 minutes", "3 hours 20 minutes", "5 days 4 hours"."""
+    minutes = max(1, round(seconds / 60))
+    if minutes >= 60:
+        minutes = round(minutes, -1)  # an estimate is not better than that
+    (days, rest), words = divmod(minutes, 24 * 60), []
+    for count, name in ((days, "day"), (rest // 60, "hour"), (rest % 60, "minute")):
+        if count:
+            words.append(f"{count} {name}{'s' * (count > 1)}")
+    return " ".join(words[:2])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from lmzoo.cli.app import app, messages
+from lmzoo.cli.options import MODEL
+from lmzoo.cli.output import announced, say
+from lmzoo.cli.stored_models import find_model, load_task
 
-_MODEL = "A .keras file, or a preset with the task's head."
+if TYPE_CHECKING:
+    from lmzoo.tasks import Task
+
 _TARGET = (
     "The version to write, such as serving/reviews/1; for serving/reviews, the version after the latest one. Or a "
     ".onnx or .tflite file for the model without its tokenizer."
@@ -18,28 +23,51 @@ _TARGET = (
 _FOLDER = "The model's folder, with a subfolder for each version."
 
 
+class ExportDtype(StrEnum):
+    """The dtypes that `lmzoo export` converts weights to."""
+
+    int8 = "int8"
+    bfloat16 = "bfloat16"
+
+
 @app.command(rich_help_panel="Tasks")
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)],
+    dtype: Annotated[
+        ExportDtype | None, typer.Option("--dtype", help="Dtype of the backbone's weights. Default: as they are.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or for ONNX Runtime or LiteRT."""
     with messages():
-        from lmzoo.cli.task_commands import load_task
-        from lmzoo.serving.export import file_format
-        from lmzoo.serving.model_versions import versions_in
+        if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
+            raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
+        found = find_model(model)
+        with announced(f"Loading {model}", loads_keras=True):
+            from lmzoo.serving.export import file_format
+            from lmzoo.serving.model_versions import versions_in
 
         is_file = file_format(target) is not None
         if not is_file and not target.name.isdecimal():
             target = target / str(max(versions_in(target), default=0) + 1)
-        if target.exists() and not overwrite:
-            raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
-        _, task = load_task(model)
-        task.export(target, verbose=False)
+        _, task = load_task(found)
+        with announced(f"Building the graphs and writing {target}"):
+            if dtype is not None:
+                task = _converted(task, dtype)
+            task.export(target, verbose=False)
         taken, given = (task.backbone.input, [task.output_name]) if is_file else (["strings"], task.served_outputs)
         summary = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
-        Console(stderr=True).print(summary, markup=False, highlight=False, soft_wrap=True)
+        say(summary)
+
+
+def _converted(task: Task, dtype: ExportDtype) -> Task:
+    if any(variable.dtype == "int8" for variable in task.backbone.variables):
+        raise ValueError("The weights of this model are int8 already: leave out --dtype.")
+    if dtype is ExportDtype.int8:
+        task.quantize("int8")
+        return task
+    return task.copy_with(dtype=dtype.value)
 
 
 @app.command(rich_help_panel="Tasks")

@@ -9,11 +9,11 @@ import numpy as np
 from rich.console import Console
 
 from lmzoo.cli.examples import Inputs, Labels
-from lmzoo.cli.output import in_parts
+from lmzoo.cli.output import announced, count_of, in_parts
 from lmzoo.evaluation.reports import Report, compare_classes, compare_label_sets, compare_numbers, compare_tags
 from lmzoo.evaluation.squad import squad_metrics
+from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.tasks import Task
-from lmzoo.text.span_labels import OUTSIDE, marks_spans
 
 
 def score(task: Task, report: str, named: bool, x: Inputs, y: Labels, batch_size: int) -> Report:
@@ -33,8 +33,9 @@ def score(task: Task, report: str, named: bool, x: Inputs, y: Labels, batch_size
     labels = _numbered(y, {name: i for i, name in enumerate(task.class_names)}) if named else y
     # A task that learns without labels has its loss without them; its report may compare predictions with labels.
     labels = labels if task.needs_labels else None
-    measured = task.evaluate(x, labels, batch_size, return_dict=True, verbose=int(Console().is_terminal))
-    with in_parts(x, batch_size) as parts:
+    with announced(f"Compiling and evaluating on {count_of(x):,} examples"):
+        measured = task.evaluate(x, labels, batch_size, return_dict=True, verbose=int(Console().is_terminal))
+    with announced(f"Predicting {count_of(x):,} examples"), in_parts(x, batch_size) as parts:
         found: Report = globals()[report](task, parts, y, batch_size=batch_size, **measured)
     return Report({**measured, **found.scores}, found.tables)
 

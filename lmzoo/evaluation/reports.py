@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lmzoo.text.span_labels import marks_spans, spans_of
+from lmzoo.span_marks import marks_spans
+from lmzoo.text.span_labels import spans_of
 
 _LARGEST_CONFUSION = 12  # classes of the largest matrix that fits on a screen
 

@@ -81,15 +81,35 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
         PresetError: for an unknown name (similar ones are suggested), a missing directory, or a failed download.
         TypeError: for anything but a string or a path.
     """
+    found = _find(preset)
+    return found if isinstance(found, Path) else fetch(*found)
+
+
+def local_directory(preset: str | os.PathLike[str]) -> Path | None:
+    """Finds the directory of a preset on this machine; None if it would first have to be downloaded.
+
+    Args:
+        preset: as for `open_preset`.
+
+    Raises:
+        PresetError: for an unknown name (similar ones are suggested) or a missing directory.
+        TypeError: for anything but a string or a path.
+    """
+    found = _find(preset)
+    return found if isinstance(found, Path) else None
+
+
+def _find(preset: str | os.PathLike[str]) -> Path | tuple[str, PublishedPreset | None]:
+    """The directory of a preset, or what to `fetch`."""
     if not isinstance(preset, (str, os.PathLike)):
         raise TypeError(f"A preset is a name, a handle or a path, got {preset!r:.60} ({type(preset).__name__}).")
     if isinstance(preset, str):
         if "://" in preset:
-            return fetch(preset)
+            return preset, None
         if directory := _directories().get(preset):
             return directory
         if entry := _published().get(preset):
-            return fetch(entry["handle"], entry)
+            return entry["handle"], entry
     path = Path(preset).expanduser()
     if str(preset) and os.path.isdir(path):
         return path.resolve()

@@ -15,6 +15,7 @@ from lmzoo.data.corpora.segment_pairing import segment_pairs
 from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_tokenizer
+from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.pretraining.interleaved import Interleaved
@@ -43,10 +44,12 @@ def train_encoder(run: Run, train: TrainingDocuments, held: TrainingDocuments) -
     """
     recipe, tokenizer = run.recipe, _tokenizer(run, train)
     corpora = []
+    run.say("tokenizing the text")
     for name, documents in (("held_out", held), ("train", train)):  # the held-out text first: it may be too little
         corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
         run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
     held_out, corpus = corpora
+    run.say("building the model and the sequences")
     model, full = _build(recipe, tokenizer), recipe.positions
     sequence_length, batch_size, learning_rate = recipe.batch_settings
     short = min(sequence_length, full)
@@ -110,10 +113,11 @@ def _tokenizer(run: Run, documents: TrainingDocuments) -> Tokenizer:
     return tokenizer
 
 
-def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
-    family, (layers, width) = recipe.family_record, SIZES[recipe.size]
-    backbone = family.backbone(
-        vocabulary_size=tokenizer.vocabulary_size,
+def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
+    """The backbone of a recipe, with random weights."""
+    layers, width = SIZES[recipe.size]
+    return recipe.family_record.backbone(
+        vocabulary_size=vocabulary_size,
         num_layers=layers,
         num_heads=width // 64,
         hidden_dim=width,
@@ -124,6 +128,10 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
         dtype=recipe.dtype,
         remat=recipe.remat,
     )
+
+
+def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
+    family, backbone = recipe.family_record, encoder_backbone(recipe, tokenizer.vocabulary_size)
     table = backbone.embeddings.position_embedding.embeddings
     rows, size = table.shape
     table.assign(sinusoids(rows, size, backbone.config.initializer_range))

@@ -6,7 +6,9 @@ import time
 
 from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.data.corpora.word_vocabulary import train_words
+from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
+from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import TrainingDocuments
 from lmzoo.tasks import BidirectionalLM, Task
@@ -25,9 +27,23 @@ WORD_SIZES = {
 }
 
 
+def language_model_backbone(recipe: Recipe) -> Backbone:
+    """The backbone of a recipe, with random weights."""
+    lstm_dim, projection_dim, filters = WORD_SIZES[recipe.size]
+    return recipe.family_record.backbone(
+        lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype
+    )
+
+
+def sampled_words(vocabulary_size: int) -> int:
+    """The number of words in the softmax of a step."""
+    return max(1, min(8192, vocabulary_size // 8))
+
+
 def train_language_model(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> tuple[Task, Facts]:
     """Trains a bidirectional language model; see `lmzoo.pretraining.encoders.train_encoder`."""
     recipe, file = run.recipe, run.work / "words.txt"
+    run.say("reading the text")
     # Now, although it is read at the end, when the files may have changed.
     held_out = StoredDocuments.store(held, run.work / "held_out.jsonl", run.verbose)
     documents = StoredDocuments.store(train, run.work / "train.jsonl", run.verbose)
@@ -39,14 +55,11 @@ def train_language_model(run: Run, train: TrainingDocuments, held: TrainingDocum
         with atomic_file(file) as temporary:
             temporary.write_text("\n".join(words.vocabulary), "utf-8")
     words = WordTokenizer(file.read_text("utf-8").split("\n"))
-    family = recipe.family_record
-    lstm_dim, projection_dim, filters = WORD_SIZES[recipe.size]
-    backbone = family.backbone(
-        lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype
-    )
+    run.say("building the model")
+    family, backbone = recipe.family_record, language_model_backbone(recipe)
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
     unroll, batch_size, learning_rate = recipe.batch_settings
-    sampled = max(1, min(8192, len(words.vocabulary) // 8))
+    sampled = sampled_words(len(words.vocabulary))
     model = BidirectionalLM(backbone, preprocessor, words, num_sampled=sampled, unroll_steps=unroll)
     model.compile(optimizer=Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     steps = run.batches(recipe.tokens, batch_size * unroll)

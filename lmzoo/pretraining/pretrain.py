@@ -11,9 +11,10 @@ import keras
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
+from lmzoo.pretraining.estimate import training_seconds
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.pretraining.run import Facts, Run
+from lmzoo.pretraining.run import STATES, Facts, Run
 from lmzoo.pretraining.training_texts import TextSource, split_held_out
 from lmzoo.tasks import Task
 
@@ -34,6 +35,7 @@ def pretrain(
     say: Callable[[str], None] | None = None,
     field: str = "text",
     split: bool = True,
+    confirm: Callable[[float], None] | None = None,
 ) -> dict[str, float]:
     r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
 
@@ -55,6 +57,8 @@ def pretrain(
         say: called with a line of text at each stage; by default lines are printed if `verbose`.
         field: see `lmzoo.data.corpora.read_documents`.
         split: see `lmzoo.data.corpora.read_documents`.
+        confirm: called before a new run starts, with the estimated seconds of its training on this machine; it may
+            raise an error to prevent it. Without it, nothing is estimated.
 
     Returns:
         Scores on the validation text.
@@ -90,6 +94,9 @@ def pretrain(
     known = {"corpus": text.identity(), "validation": other and other.identity(), "field": field, "split": split}
     recipe.remember(work, known)
     texts = split_held_out(text, other)
+    if confirm is not None and not (work / STATES).exists():
+        say("estimating the time")
+        confirm(training_seconds(recipe))
     run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
     model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, *texts)
@@ -102,11 +109,8 @@ def _write_preset(
     model: Task, run: Run, output: Path, overwrite: bool, facts: Facts, metadata: Mapping[str, Any]
 ) -> None:
     """Saves the model, with the dropout and dtype of fine-tuning, and its model card: both or neither."""
-    kept = {name: value for name, value in model.backbone.get_config().items() if name != "remat"}
-    changed = {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype}
-    config = {**model.get_config(), "backbone": type(model.backbone)(**{**kept, **changed})}
-    task = type(model)(**{**config, "preprocessor": model.preprocessor})
-    task.set_weights(model.get_weights())
+    remat = {"remat": False} if "remat" in model.backbone.get_config() else {}
+    task = model.copy_with(dropout=0.1, dtype=model.dtype_policy.variable_dtype, **remat)
     recipe = run.recipe
     description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens."
     metadata = {"description": description, **metadata}

@@ -19,6 +19,7 @@ from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
 ROUND = 200  # batches between two lines of the log, and at most between two saved states
+STATES = "states"  # folder of a run that has begun to train
 MINUTES = 5.0  # another state is saved when the last one is older
 
 
@@ -80,6 +81,7 @@ class Run:
         """
         resume = _Ending(self, batches)
         a_round = min(ROUND, batches)
+        self.say("compiling the first step")
         log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
         try:
             model.fit(
@@ -100,7 +102,7 @@ class _Ending(ResumableCheckpoint):
     """A checkpoint that ends the training after `last` batches in all, even in the middle of an epoch."""
 
     def __init__(self, run: Run, last: int) -> None:
-        super().__init__(run.work / "states", minutes=MINUTES)
+        super().__init__(run.work / STATES, minutes=MINUTES)
         self.run, self.last = run, last
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:

@@ -26,6 +26,7 @@ from lmzoo.serving.model_readme import write_readme
 from lmzoo.serving.model_versions import versions_in
 from lmzoo.serving.served_model import ServedModel, Signatures
 from lmzoo.serving.warmup import write_warmup
+from lmzoo.tensorflow_logs import without_log_lines
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -35,7 +36,7 @@ _SAVED_MODEL = (
 )  # fmt: skip
 
 _EXPORT_SCRIPT = """
-import importlib, sys, keras, lmzoo
+import importlib, sys, lmzoo, keras  # lmzoo first: it keeps TensorFlow's log lines away
 for module in sys.argv[3:]:  # classes from outside of lmzoo are registered where they are defined
     importlib.import_module(module)
 keras.saving.load_model(sys.argv[1], compile=False).export(sys.argv[2], verbose=False)
@@ -97,7 +98,8 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
         functions = {name: function.get_concrete_function() for name, function in signatures.items()}
         # A SavedModel can restore only the variables that it tracks.
         module.pack, module.used = pack, list({id(v): v for f in functions.values() for v in f.variables}.values())
-    tf.saved_model.save(module, str(target), signatures=functions)
+    with without_log_lines("Assets written to"):  # which notebooks would show
+        tf.saved_model.save(module, str(target), signatures=functions)
     # The graph as servers read it, from the file.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs
     check_ops(meta_graph.graph_def)
@@ -115,7 +117,8 @@ def _write_file(task: ServedModel, file: Path) -> None:
         raise ValueError("Keras cannot write quantised weights as .tflite: export the model as it was before.")
     named = keras.Model(task.input, {task.output_name: task.output})
     named(task.input)  # Keras exports what has been called before
-    with warnings.catch_warnings():
+    # tf2onnx exports the tables of others, too, and may fail to; notebooks show where Keras writes a SavedModel first.
+    with warnings.catch_warnings(), without_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         named.export(str(file), format=format, verbose=False)
     if unknown := _unknown_ops(file):

@@ -13,13 +13,14 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
+from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_weights
 from lmzoo.tasks.base.labels import check_classes, encode_classes
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
-from lmzoo.text.span_labels import OUTSIDE, allowed_transitions, best_path, labels_of_span, marks_spans, spans_of
+from lmzoo.text.span_labels import allowed_transitions, best_path, labels_of_span, spans_of
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 

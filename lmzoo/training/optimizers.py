@@ -13,6 +13,12 @@ from keras import ops
 from lmzoo.tensor_types import Tensor
 
 _WORTH_COMPILING = 1_000_000  # weights; for fewer, XLA compiles for seconds to save less than a millisecond
+# The factor of the rate by the share of the decay that is left, from 1 to 0.
+_SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda left: left,
+    "cosine": lambda left: 0.5 - 0.5 * ops.cos(math.pi * left),
+    "constant": ops.ones_like,
+}
 Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
@@ -27,7 +33,7 @@ def _checked_rate(rate: Rate) -> Rate:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class AdamW(keras.optimizers.Optimizer):
-    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a linear warm-up and decay that can be re-sized.
+    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a warm-up and decay that can be re-sized.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: callbacks such as `ReduceLROnPlateau` can
     set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow the update of a model of a
@@ -42,10 +48,12 @@ class AdamW(keras.optimizers.Optimizer):
         bias_correction: False for the form of BERT's own code (Devlin et al., 2019).
         exclude_from_decay: substrings of variable paths.
         name: name of the optimizer.
+        schedule: how the rate falls after the warm-up, which is linear: "linear", "cosine", or "constant" if it does
+            not.
         **kwargs: of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 
     Raises:
-        ValueError: for a learning rate below 0, infinite or not a number.
+        ValueError: for a learning rate below 0, infinite or not a number, or an unknown schedule.
 
     Example:
 
@@ -66,8 +74,11 @@ class AdamW(keras.optimizers.Optimizer):
         bias_correction: bool = True,
         exclude_from_decay: Sequence[str] = ("bias", "layer_norm"),
         name: str = "adamw",
+        schedule: str = "linear",
         **kwargs: Any,
     ) -> None:
+        if schedule not in _SHAPES:
+            raise ValueError(f"`schedule` must be one of {', '.join(_SHAPES)}, got {schedule!r}.")
         super().__init__(learning_rate=_checked_rate(learning_rate), name=name, **kwargs)
         self.decay = weight_decay
         self.beta_1 = beta_1
@@ -75,6 +86,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.epsilon = epsilon
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
+        self.schedule = schedule
         self._compiled: Callable[[Sequence[Tensor]], None] | None = None
         self._rate: Tensor = 0.0
         self._sizes: tuple[Tensor, Tensor] = (0.0, 0.0)
@@ -94,7 +106,7 @@ class AdamW(keras.optimizers.Optimizer):
 
         Args:
             warmup_steps: int, steps of linear growth from 0 to `learning_rate`.
-            total_steps: int, step at which the rate has fallen linearly to 0; 0 keeps it constant after the warm-up.
+            total_steps: int, step at which the rate has fallen to 0; 0 keeps it constant after the warm-up.
             elapsed: int, steps of this schedule that were done before training was resumed.
 
         Raises:
@@ -110,8 +122,8 @@ class AdamW(keras.optimizers.Optimizer):
         start, warmup, total = schedule[0], schedule[1], schedule[2]
         step = ops.cast(self.iterations, "float32") - start
         rise = ops.where(warmup > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup, 1.0)), 1.0)
-        fall = (total - step) / ops.maximum(total - warmup, 1.0)
-        return rise * ops.where(total > 0, ops.clip(fall, 0.0, 1.0), 1.0)
+        left = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
+        return rise * ops.where(total > 0, _SHAPES[self.schedule](left), 1.0)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clips the gradients and updates every variable once."""
@@ -202,6 +214,7 @@ class AdamW(keras.optimizers.Optimizer):
             "epsilon": self.epsilon,
             "bias_correction": self.bias_correction,
             "exclude_from_decay": list(self.exclude_from_decay),
+            "schedule": self.schedule,
         }
 
 

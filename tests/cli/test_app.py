@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -107,6 +109,59 @@ except SystemExit as end:
     )
     assert done.stdout == "1 set()\n"
     assert done.stderr.endswith(f"Error: {message}\n")
+
+
+def test_missing_models_and_unknown_labels_are_errors_before_keras_is_loaded(tmp_path: Path) -> None:
+    data, model = tmp_path / "reviews.csv", tmp_path / "reviews.keras"
+    data.write_text("text,label\nGood.,pos\nBad.,neg\n")
+    (tmp_path / "dev.csv").write_text("text,label\nGood.,new\n")
+    (tmp_path / "ner.conll").write_text("Ada B-PER\nsaw O\n")
+    (tmp_path / "dev.conll").write_text("Ada I-PER\nParis B-LOC\n")
+    config = {"registered_name": "lmzoo>TextClassifier", "config": {"labels": ["neg", "pos"], "multi_label": False}}
+    with zipfile.ZipFile(model, "w") as file:
+        file.writestr("config.json", json.dumps(config))
+    new, shipped = ["--output", "new.keras"], ["--preset", "bert_nano_en_uncased"]
+    cases = [
+        (["fit", data, "--task", "TextClassifier", "--preset", "nothing", *new], "Unknown preset 'nothing'."),
+        (
+            ["fit", data, "--task", "classifier", "--validation", "dev.csv", *shipped, *new],
+            "the label 'new' is unknown",
+        ),
+        (
+            ["fit", "ner.conll", "--task", "tagger", "--validation", "dev.conll", *shipped, *new],
+            "dev.conll, line 2: the label 'B-LOC' is unknown",  # but I-PER is one
+        ),
+        (["fit", data, "--task", "classifier", "--class-weight", "new=2", *shipped, *new], "got 'new=2'."),
+        (["evaluate", model, "dev.csv"], "dev.csv, line 2: the label 'new' is unknown. There are: 'neg', 'pos'"),
+        (["predict", model, "none.csv"], "There is no none.csv."),
+        (["predict", "none.keras", data], "There is no file none.keras."),
+        (["evaluate", "nothing", data], "Unknown preset 'nothing'."),
+        (["export", "none.keras", "models/1"], "There is no file none.keras."),
+        (["convert", "nothing", "there"], "Unknown preset 'nothing'."),
+        (["verify", "nothing"], "Unknown preset 'nothing'."),
+    ]
+    code = """
+import json, sys, lmzoo_script
+lmzoo_script.postpone()
+from lmzoo.cli.main import app
+for command in json.loads(sys.argv[1]):
+    try:
+        app(command)
+    except SystemExit as end:
+        print(end.code, *sorted({"keras", "tensorflow", "jax", "numpy"} & sys.modules.keys()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps([[str(part) for part in command] for command, _ in cases])],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line, (_, message) in zip(done.stderr.splitlines(), cases, strict=True):
+        assert line.startswith("Error: ")
+        assert message in line
+    assert done.stdout.splitlines() == ["1"] * len(cases)
 
 
 def test_the_whole_package_is_there_when_asked_for() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
 import re
 import shlex
+import signal
 import sys
+from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import keras
@@ -18,10 +23,14 @@ import typer
 from typer.testing import CliRunner
 
 from lmzoo import models
+from lmzoo.cli import output as cli_output
+from lmzoo.cli import task_commands
+from lmzoo.cli.answers import writer
 from lmzoo.cli.examples import Columns, read_numbers, read_texts, read_words
+from lmzoo.cli.fit_options import class_weights
+from lmzoo.cli.kinds import KINDS, kind_called
 from lmzoo.cli.main import app
 from lmzoo.cli.output import output_to
-from lmzoo.cli.task_commands import KINDS
 from lmzoo.families.bert import FAMILY
 from lmzoo.head_kinds import task_name
 from lmzoo.testing.tiny import tiny_task, tiny_texts
@@ -130,6 +139,14 @@ CASES = {
 
 
 @pytest.fixture(scope="module", autouse=True)
+def _fast():
+    """On a busy machine, too, nothing takes long enough to be announced."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli_output, "_MOMENT", 600.0)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
 def _eager():
     """Runs functions eagerly: tracing and compiling take most of the time of such small models."""
     if keras.backend.backend() != "tensorflow":
@@ -181,6 +198,9 @@ def test_every_task_is_there():
     # Tasks that only pre-train have no verb, and learn from documents: they belong to `lmzoo pretrain`.
     names = {name for name in models.__all__ if "Backbone" not in name} - {"Task", "Pretrainer", "BidirectionalLM"}
     assert {task_name(kind.head) for kind in KINDS} == names
+    for kind in KINDS:
+        assert keras.saving.get_registered_name(getattr(models, task_name(kind.head))) == kind.saved_as
+        assert kind_called(task_name(kind.head)).head == kind.head
     assert {kind.name for kind in KINDS} == CASES.keys()
 
 
@@ -217,7 +237,7 @@ def test_predict(folder, fitted, kind):
     if "--label" in options:
         options = options[: options.index("--label")]
     result = run("predict", model, data, *options, "--batch-size", 1)  # several parts
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
+    answers = [_answer(kind, json.loads(line)) for line in result.stdout.splitlines()]
     assert len(answers) == len(TEXTS)
     task = keras.saving.load_model(model)
     x, _ = kind.read(data, _columns(options), False, None)
@@ -230,6 +250,13 @@ def test_predict(folder, fitted, kind):
             first, second = first["score"], second["score"]
         np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
     assert result.stderr == ""
+
+
+def _answer(kind, line):
+    """What the task's method returned, without what it belongs to."""
+    fields = {name: value for name, value in line.items() if name not in (*kind.inputs, "actual")}
+    assert len(line) > len(fields)
+    return next(iter(fields.values())) if fields.keys() in ({"answers"}, {"score"}, {"vector"}) else fields
 
 
 def _columns(options):
@@ -259,7 +286,7 @@ def test_several_labels_in_a_cell(folder, fitted):
     assert counts == {name: sum(name in row for row in TOPICS) for name in ("dull", "film", "good")}
     every, none = (
         [
-            json.loads(line)
+            json.loads(line)["answers"]
             for line in run("predict", fitted("multi-label")[0], data, "--threshold", t).stdout.splitlines()
         ]
         for t in (0, 1)
@@ -333,7 +360,8 @@ def test_lines_from_the_input(fitted):
     model, _ = fitted("classifier")
     result = run("predict", model, "-", "--top-k", 2, stdin="good film\n\nbad plot\n")
     answers = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [{answer["label"] for answer in row} for row in answers] == [{"neg", "pos"}] * 3
+    assert [{answer["label"] for answer in row["answers"]} for row in answers] == [{"neg", "pos"}] * 3
+    assert [row["text"] for row in answers] == ["good film", "", "bad plot"]
     rows = "".join(json.dumps({"a": text}) + "\n" for text in TEXTS)
     result = run("predict", model, "-", "--format", "jsonl", "--text", "a", stdin=rows)
     assert len(result.stdout.splitlines()) == len(TEXTS)
@@ -341,7 +369,7 @@ def test_lines_from_the_input(fitted):
 
 def test_a_tagger_takes_lines(fitted):
     (line,) = run("predict", fitted("tagger")[0], "-", stdin="the film was good.\n").stdout.splitlines()
-    for span in json.loads(line):
+    for span in json.loads(line)["answers"]:
         assert "the film was good."[span["start"] : span["end"]] == span["text"]
 
 
@@ -355,6 +383,96 @@ def test_predictions_into_a_file(folder, fitted):
     assert "pass --overwrite" in refused.stderr
     run("predict", model, data, "--text", "review", "--output", path, "--overwrite", "--top-k", 2)
     assert path.read_bytes() != before
+
+
+def csv_of(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_answers_in_csv(folder, fitted):
+    """A row for each example, with its text or id, and its label."""
+    model, data, path = fitted("classifier")[0], folder / "with_ids.csv", folder / "answers.csv"
+    texts = ['good, "fine" film', "bad\nplot", "Gœd"]
+    with open(data, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("key", "text", "label"), *zip("abc", texts, ["pos", "", "other"], strict=True)])
+    run("predict", model, data, "--output", path, "--batch-size", 1)
+    rows = csv_of(path)
+    assert [list(row) for row in rows] == [["text", "actual", "label", "score"]] * 3
+    assert [row["text"] for row in rows] == texts
+    assert [row["actual"] for row in rows] == ["pos", "", "other"]  # as they are
+    expected = keras.saving.load_model(model).classify(texts)
+    assert [row["label"] for row in rows] == [answer["label"] for answer in expected]
+    for row, answer in zip(rows, expected, strict=True):
+        assert float(row["score"]) == pytest.approx(answer["score"], rel=1e-4)
+        assert len(row["score"].strip("0.")) <= 6
+    with_ids = run("predict", model, data, "--id", "key", "--label", "label", "--format", "csv").stdout
+    assert with_ids.splitlines()[0] == "id,actual,label,score"
+    assert [line[:2] for line in with_ids.splitlines()[1:]] == ["a,", "b,", "c,"]
+    lines = run("predict", model, data, "--id", "key", "--output", folder / "answers.txt")
+    assert lines.stdout == ""
+    assert [json.loads(line)["id"] for line in (folder / "answers.txt").read_text().splitlines()] == ["a", "b", "c"]
+    assert (
+        "--id and --label name columns of tables"
+        in run("predict", fitted("tagger")[0], folder / "ner.conll", "--id", "0", code=1).stderr
+    )
+    assert "has no column 'keys'" in run("predict", model, data, "--id", "keys", code=1).stderr
+
+
+def test_any_number_of_answers_in_csv():
+    """Examples without answers have a row, too, also before the columns are known."""
+    file, found = io.BytesIO(), {"text": "b", "score": np.float32(1 / 3), "ends": [1, 2]}
+    rows = writer(file, Path("a.csv"), None)
+    rows.write([{"text": "one"}, {"text": "two"}, {"text": "three"}], [[], [found, [found]], []])
+    rows.close()
+    assert file.getvalue().decode().splitlines() == [
+        "text,answer_text,score,ends",
+        "one,,,",
+        'two,b,0.333333,"[1, 2]"',
+        'two,b,0.333333,"[1, 2]"',
+        "three,,,",
+    ]
+    file = io.BytesIO()
+    rows = writer(file, None, "csv")
+    rows.write([{"id": 1}], [[]])
+    rows.close()
+    assert file.getvalue() == b"id\n1\n"
+    file = io.BytesIO()
+    writer(file, None, "csv").write([{"id": 1}, {"id": 2}], np.array([[0.5, 1 / 3], [1, 2]], "float32"))
+    assert file.getvalue() == b'id,vector\n1,"[0.5, 0.333333]"\n2,"[1.0, 2.0]"\n'
+
+
+def test_options_of_training(folder, fitted, monkeypatch):
+    """--schedule, --class-weight, --patience and --checkpoint reach `fit`; a stopped run continues."""
+    given, fit = [], models.Task.fit
+
+    def see(self, *args, **kwargs):
+        given.append((self.optimizer.schedule, kwargs["sample_weight"]))
+        return fit(self, *args, **kwargs)
+
+    monkeypatch.setattr(models.Task, "fit", see)
+    data, model, states = folder / "uneven.csv", folder / "options.keras", folder / "states"
+    data.write_text("text,label\n" + _csv(TEXTS[:9], ["pos", "neg", "neg"] * 3))
+    command = ["fit", data, "--task", "classifier", "--preset", folder / "preset", "--validation", data, "-o", model]
+    command += ["--patience", 1, "--learning-rate", 0, "--batch-size", 9, "--epochs", 5, "--schedule", "cosine"]
+    command += ["--class-weight", "balanced", "--checkpoint", states]
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+
+        @contextmanager
+        def killing(work, number=number):
+            yield lambda: os.kill(os.getpid(), number)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(task_commands, "announced", killing)
+            stopped = run(*command, code=code)
+        assert re.search("he same command continues from (there|.*states)[.]\n", stopped.stderr)
+        assert not model.exists()
+    result = run(*command)
+    assert given == [("cosine", [1.5, 0.75, 0.75] * 3)] * 3
+    assert keras.saving.load_model(model).optimizer.schedule == "cosine"
+    # The stopped runs trained for an epoch each. Nothing is learned, so the second epoch of the third is its last.
+    assert re.findall("Epoch ([0-9])/5", result.stdout) == ["3", "4"]
+    assert class_weights(["neg=2.5"], {"neg": 3, "pos": 1}) == {"neg": 2.5, "pos": 1.0}
 
 
 def test_a_pipe_that_is_closed(monkeypatch):
@@ -493,7 +611,7 @@ def test_the_guide(root, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(root / "examples", target_is_directory=True)
     page = (root / "docs/guides/command_line.md").read_text("utf-8").replace("\\\n", "")
     commands = re.findall(r"^\$ (.*)$", page, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         first, _, second = command.rpartition(" | ")
         stdin = shlex.split(first)[1] if first else None
@@ -501,5 +619,6 @@ def test_the_guide(root, tmp_path, monkeypatch):
         name, *arguments = shlex.split(second)
         assert name == "lmzoo"
         output = run(*arguments, stdin=stdin).stdout
-    assert json.loads(output).keys() == {"label", "score"}
+    assert json.loads(output).keys() == {"text", "label", "score"}
     assert len((tmp_path / "answers.jsonl").read_text("utf-8").splitlines()) == 400
+    assert {row["actual"] for row in csv_of(tmp_path / "answers.csv")} == {"negative", "positive"}

@@ -59,6 +59,13 @@ def error_of(*arguments, **options):
         (["--task", "regressor"], "line 2: the label 'pos' is not a valid number"),
         (["--task", "regressor", "--scale", "0"], "--scale must be above 0"),
         (["--task", "masked-lm", "--pooling", "mean"], "does not pool"),
+        (["--patience", "2"], "--patience needs validation examples"),
+        (
+            ["--class-weight", "neutral=2"],
+            "--class-weight takes balanced, or a class and its weight such as neg=2, got",
+        ),
+        (["--class-weight", "neg=heavy"], "the weight of neg must be a number of at least 0, got 'heavy'"),
+        (["--task", "masked-lm", "--class-weight", "pos=2"], "one class for each example, which masked-lm is not"),
         (["--label", "review", "--text", "sentiment", "--encoding", "ascii2"], "There is no encoding 'ascii2'"),
     ],
 )

@@ -9,7 +9,9 @@ import json
 import os
 import shutil
 import signal
+import sys
 import warnings
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -22,7 +24,7 @@ from lmzoo.data.corpora import document_store
 from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.family import families
 from lmzoo.presets import verify_manifest
-from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
+from lmzoo.pretraining import Recipe, encoders, estimate, language_model, pretrain, run
 from lmzoo.pretraining.encoders import sample_sequences
 from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.training_texts import TextSource, split_held_out
@@ -394,7 +396,60 @@ def test_sequences_to_evaluate_on_come_from_all_of_them():
     assert len(sample_sequences(sequences, 101)) == 100
 
 
+@pytest.mark.parametrize("recipe", [Recipe(**{**TINY, "positions": 11}), ELMO], ids=["bert", "elmo"])
+def test_the_time_of_a_training_is_estimated(text, monkeypatch, recipe):
+    """The median step of the trial, times the number of steps; on the batches that training takes."""
+    clock = iter(np.cumsum([50, 7, *[2] * 9, 4, *[2] * 90]))
+    monkeypatch.setattr(estimate, "time", SimpleNamespace(perf_counter=clock.__next__))
+    shapes, fit = set(), keras.Model.fit
+
+    def see(self, batches, **arguments):
+        batches = list(batches)
+        shapes.update((x.shape[:2], y.shape[0]) for features, y in batches for x in features.values())
+        return fit(self, (batch for batch in batches), **arguments)
+
+    monkeypatch.setattr(keras.Model, "fit", see)
+    seconds = estimate.training_seconds(recipe)
+    batch_size, length = recipe.batch_size, min(recipe.sequence_length, 11)
+    assert shapes == {((batch_size, length), batch_size)}
+    assert seconds == pytest.approx(2.0 * recipe.tokens / (batch_size * length))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "terminal", "options", "answer", "code", "asked"),
+    [
+        (7200, True, [], "n\n", 1, True),
+        (7200, True, [], "y\n", 0, True),
+        (7200, True, ["--yes"], None, 0, False),
+        (7200, False, [], None, 0, False),
+        (3000, True, [], None, 0, False),
+    ],
+)
+def test_long_trainings_are_confirmed_on_a_terminal(
+    text, tmp_path, monkeypatch, seconds, terminal, options, answer, code, asked
+):
+    module, trained = importlib.import_module("lmzoo.pretraining.pretrain"), []
+    monkeypatch.setattr(module, "training_seconds", lambda recipe: seconds)
+    monkeypatch.setattr(module, "_write_preset", lambda *_: None)
+    monkeypatch.setitem(module._TRAINERS, "pretraining", lambda run, *_: trained.append(run) or (None, {"scores": {}}))
+    arguments = ["pretrain", str(text), "-o", str(tmp_path / "it"), *options]
+    with CliRunner().isolation(input=answer):  # whose standard input becomes a terminal or not
+        kind = type(sys.stdin)
+    monkeypatch.setattr(kind, "isatty", lambda self: terminal, raising=False)
+    result = CliRunner().invoke(app, arguments, input=answer)
+    assert result.exit_code == code, (result.output, result.exception)
+    duration = "2 hours" if seconds == 7200 else "50 minutes"
+    assert f"training takes about {duration} on this machine" in result.stderr
+    assert ("Start it? [y/N]" in result.stderr) == asked
+    assert len(trained) == (code == 0)
+    if not code:  # a run that has begun to train is not asked about
+        (tmp_path / "it.work/states").mkdir()
+        assert "takes about" not in CliRunner().invoke(app, arguments).output
+
+
 def test_command_line(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("lmzoo.pretraining.pretrain"), "training_seconds", lambda recipe: 60.0)
+
     def call(*arguments, code=0):
         result = CliRunner().invoke(app, ["pretrain", *map(str, arguments)])
         assert result.exit_code == code, (result.output, result.exception)

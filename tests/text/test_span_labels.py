@@ -7,14 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
+from lmzoo.span_marks import marks_spans, with_marks
 from lmzoo.text.span_labels import (
     SpanTable,
     allowed_transitions,
     best_path,
     labels_of_span,
-    marks_spans,
     spans_of,
-    with_marks,
 )
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]

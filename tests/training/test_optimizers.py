@@ -100,6 +100,21 @@ def test_schedule(arguments, expected):
     np.testing.assert_allclose(rates(*scheduled(**arguments), len(expected)), expected, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "decay"),
+    [("cosine", [0.5 + 0.5 * np.cos(np.pi * k / 9) for k in range(10)]), ("constant", [1.0] * 10)],
+)
+def test_schedules_of_other_shapes(schedule, decay):
+    optimizer, variable = scheduled(warmup_steps=4, total_steps=13)
+    optimizer.schedule = schedule
+    peak = max(FULL_RAMP)
+    np.testing.assert_allclose(rates(optimizer, variable, 14), [*FULL_RAMP[:4], *(peak * d for d in decay)], atol=2e-6)
+    again = AdamW.from_config(optimizer.get_config())
+    assert again.schedule == schedule
+    with pytest.raises(ValueError, match="`schedule` must be one of linear, cosine, constant, got 'step'"):
+        AdamW(schedule="step")
+
+
 def test_a_second_schedule_starts_at_the_current_step():
     optimizer, variable = scheduled(warmup_steps=2, total_steps=7)
     assert rates(optimizer, variable, 9)[-1] == 0.0

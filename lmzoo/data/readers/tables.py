@@ -108,6 +108,10 @@ class Table:
         """The file and line of a row, for messages."""
         return f"{self.path}, line {self.lines[row]}"
 
+    def has(self, name: str) -> bool:
+        """Whether every row has a cell in a column with this name."""
+        return all(name in row for row in self.rows) if self.format == "jsonl" else (self.names or []).count(name) == 1
+
     def column(self, column: Column) -> list[Any]:
         """The cells of a column.
 
@@ -211,13 +215,18 @@ def _parts(cell: Any, separator: str) -> list[Any]:
     return cell if isinstance(cell, list) else [] if cell is None else [cell]
 
 
+def table_format(path: Source, format: str | None = None) -> str | None:
+    """The format that a file is read in: the given one, or that of its suffix; None if the suffix is not a table's."""
+    return format or _SUFFIXES.get(suffix_of(path))
+
+
 def open_table(path: Source, header: bool = True, format: str | None = None, encoding: str = "utf-8") -> Table:
     """Reads the rows of a file; see `read_table`.
 
     Raises:
         ValueError: as `read_table`.
     """
-    name, format = name_of(path), format or _SUFFIXES.get(suffix_of(path))
+    name, format = name_of(path), table_format(path, format)
     if format not in FORMATS:
         wrong = f"There is no format {format!r}." if format else f"The name of {name} does not tell its format."
         raise ValueError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
 import threading
 import warnings
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Self, TypeAlias
 
 import keras
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.tensor_types import Tensor
+from lmzoo.tensorflow_logs import without_log_lines
 from lmzoo.training import AdamW
 from lmzoo.training.losses import loss_of_logits
 
@@ -231,20 +230,6 @@ def _joined(metrics: Any, more: Any) -> Metrics:
     return [*(metrics or []), *(more or [])]
 
 
-@contextlib.contextmanager
-def expected_retracing() -> Iterator[None]:
+def expected_retracing() -> AbstractContextManager[None]:
     """Keeps TensorFlow from warning that a function is traced once for each width of the batches."""
-    if keras.backend.backend() != "tensorflow":
-        yield
-        return
-    import tensorflow as tf
-
-    def keep(record: logging.LogRecord) -> bool:
-        return "triggered tf.function retracing" not in str(record.msg)
-
-    logger = tf.get_logger()
-    logger.addFilter(keep)
-    try:
-        yield
-    finally:
-        logger.removeFilter(keep)
+    return without_log_lines("triggered tf.function retracing")

@@ -205,6 +205,28 @@ class SavedTask(ReportsNotFinite):
             **task_kwargs,
         )
 
+    def copy_with(self, **changes: Any) -> Self:
+        """A copy of the task with the same weights, whose backbone has other arguments, such as another `dtype`.
+
+        It is compiled with the defaults when that is first needed.
+
+        Args:
+            **changes: arguments of the backbone's constructor that do not change the shapes of its weights.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
+        small = classifier.copy_with(dtype="bfloat16")
+        ```
+        """
+        backbone = type(self.backbone)(**{**self.backbone.get_config(), **changes})
+        copy = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
+        copy.set_weights(self.get_weights())
+        return copy
+
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
         """Writes backbone, head, labels and vocabulary as a preset.
 

@@ -1,0 +1,30 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+DATA = "CSV, TSV (no quotes), JSON lines, text lines, CoNLL, CoNLL-U, SQuAD's JSON; may be compressed with gzip or xz."
+MODEL = "A .keras file, or a preset with the task's head."
+_TEXT = 'Column of the texts (or words, questions, prompts), by name or by number from 0. Default: "text".'
+_PAIR = "Column of the second texts of pairs, of the contexts, or of the words that every choice begins with."
+_LABEL = 'Column of the labels. Default: "label"; the last one of CoNLL, UPOS of CoNLL-U. "|" separates several labels.'
+_CHOICES = "Columns of the choices, separated by commas, or one column of lists. Default: ending0 to ending3."
+_FORMAT = "csv, tsv, jsonl, txt, labelled (a label, a space, a text), conll, conllu, squad. Default: from the suffix."
+_SCALE = "Divide numeric labels by this number, such as 5 for similarities from 0 to 5."
+
+Text = Annotated[str | None, typer.Option("--text", help=_TEXT, rich_help_panel="Data")]
+Pair = Annotated[str | None, typer.Option("--pair", help=_PAIR, rich_help_panel="Data")]
+Label = Annotated[str | None, typer.Option("--label", help=_LABEL, rich_help_panel="Data")]
+Choices = Annotated[str | None, typer.Option("--choices", help=_CHOICES, rich_help_panel="Data")]
+FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT, rich_help_panel="Data")]
+Header = Annotated[
+    bool,
+    typer.Option("--header/--no-header", help="Whether CSV and TSV begin with column names.", rich_help_panel="Data"),
+]
+Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of the files.", rich_help_panel="Data")]
+Scale = Annotated[float, typer.Option("--scale", help=_SCALE, rich_help_panel="Data")]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Examples in a batch.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]

@@ -1,0 +1,66 @@
+"""What commands say while they work, and how they round numbers."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lmzoo.cli import output
+from lmzoo.cli.output import announced, rounded, show
+
+
+def test_what_takes_long_is_announced(monkeypatch, capsys):
+    monkeypatch.setattr(output, "_MOMENT", 0.01)
+    with announced("Loading [x]"):
+        time.sleep(0.2)
+        assert capsys.readouterr() == ("", "Loading [x]...\n")
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_quick_or_seen_is_not(monkeypatch, capsys):
+    monkeypatch.setattr(output, "_MOMENT", 0.05)
+    with announced("Loading"):
+        pass
+    with announced("Compiling") as seen:
+        seen()
+        time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def test_loading_keras_is_announced_at_once(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "keras")
+    with announced("Loading x", loads_keras=True):
+        assert capsys.readouterr().err == "Loading x, after loading Keras...\n"
+
+
+def test_numbers_have_the_digits_that_mean_something(capsys):
+    assert rounded({"score": np.float32(1 / 3), "n": 1234567, "big": 1234567.8, "word": "0.123456789"}) == {
+        "score": 0.333333,
+        "n": 1234567,
+        "big": 1234570.0,
+        "word": "0.123456789",
+    }
+    assert rounded(np.array([[1e-9 / 3, 2]])) == [[3.33333e-10, 2.0]]
+    assert rounded([(True, None)]) == [[True, None]]
+    show(["score", "value"], [["accuracy", 2 / 3], ["count", 3]])
+    assert capsys.readouterr().out == "score\tvalue\naccuracy\t0.666667\ncount\t3\n\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (3, "1 minute"),
+        (1500, "25 minutes"),
+        (3590, "1 hour"),
+        (12_345, "3 hours 30 minutes"),
+        (90_000, "1 day 1 hour"),
+        (500_000, "5 days 18 hours"),
+    ],
+)
+def test_times_are_said_as_one_says_them(seconds, text):
+    from lmzoo.cli.pretrain_command import _duration
+
+    assert _duration(seconds) == text

@@ -1,0 +1,57 @@
+"""`lmzoo export`: what it hands to `Task.export`, which `tests/serving` is about."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lmzoo import models
+from lmzoo.cli.main import app
+from lmzoo.families.bert import FAMILY
+from lmzoo.testing.tiny import tiny_task
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """A function that exports a saved task with some options; returns what is exported, and the result."""
+    task = tiny_task(models.TextClassifier, FAMILY)
+    task.save(tmp_path / "model.keras")
+    exported = []
+    monkeypatch.setattr(models.Task, "export", lambda self, path, verbose: exported.append((self, path)))
+
+    def call(*options, model="model.keras"):
+        result = CliRunner().invoke(app, ["export", str(tmp_path / model), str(tmp_path / "served"), *options])
+        return task, *(exported.pop() if exported else (None, None)), result
+
+    return call
+
+
+def test_bfloat16(call, tmp_path):
+    task, found, path, result = call("--dtype", "bfloat16")
+    assert result.exit_code == 0, result.output
+    assert path == tmp_path / "served/1"
+    assert {variable.dtype for variable in found.backbone.weights} == {"bfloat16"}
+    for ours, theirs in zip(found.get_weights(), task.get_weights(), strict=True):
+        np.testing.assert_allclose(ours.astype("float32"), theirs, rtol=1e-2, atol=1e-3)
+    assert (found.labels, found.preprocessor.get_config()) == (task.labels, task.preprocessor.get_config())
+    (ours,), (theirs,) = (model.classify(["good film"]) for model in (found, task))
+    assert ours["score"] == pytest.approx(theirs["score"], abs=0.02)
+
+
+def test_int8(call, tmp_path):
+    _, found, _, result = call("--dtype", "int8")
+    assert result.exit_code == 0, result.output
+    assert "int8" in {variable.dtype for variable in found.backbone.variables}
+    found.save(tmp_path / "quantised.keras")
+    _, found, _, result = call("--dtype", "bfloat16", model="quantised.keras")
+    assert (found, result.exit_code) == (None, 1)
+    assert "int8 already: leave out --dtype" in result.stderr
+
+
+def test_the_dtype_stays_as_it_is(call):
+    _, found, _, result = call()
+    assert result.exit_code == 0, result.output
+    assert keras.backend.standardize_dtype(found.backbone.compute_dtype) == "float32"
+    assert call("--dtype", "float8")[-1].exit_code == 2

@@ -1,0 +1,51 @@
+"""What `make` refuses before it installs anything."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+@pytest.fixture
+def checkout(root: Path, tmp_path: Path) -> Path:
+    """A folder with the Makefile, whose environment seems to be complete; another one next to it has one, too."""
+    for name in ("it", "other"):
+        folder = tmp_path / name / "environment"
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin/python").write_text("#!/bin/sh\necho ran $0\n")
+        (folder / "bin/python").chmod(0o755)
+    shutil.copy(root / "Makefile", tmp_path / "it")
+    (tmp_path / "it/pyproject.toml").touch()
+    return tmp_path / "it"
+
+
+def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *arguments], cwd=checkout, capture_output=True, text=True, check=False)
+
+
+@needs_make
+def test_an_environment_of_another_checkout_is_refused(checkout: Path) -> None:
+    (checkout / ".venv").symlink_to("../other/environment")
+    for stamps in ([], [".installed-dev", ".installed-quickstart", ".installed-docs"]):
+        for stamp in stamps:
+            (checkout / ".venv" / stamp).touch()
+        for target in ("install", "quickstart", "docs"):
+            done = make(checkout, target)
+            assert done.returncode == 2
+            assert f".venv is a link to {checkout.parent / 'other/environment'}, outside of this folder" in done.stdout
+            assert "ran" not in done.stdout
+    assert make(checkout, "help").returncode == 0
+
+
+@needs_make
+@pytest.mark.parametrize("arguments", [[], ["VENV={parent}/other/environment"]], ids=["a link inside", "VENV is given"])
+def test_other_environments_are_used(checkout: Path, arguments: list[str]) -> None:
+    (checkout / ".venv").symlink_to("environment")
+    done = make(checkout, "quickstart", *(part.format(parent=checkout.parent) for part in arguments))
+    assert done.returncode == 0, done.stdout
+    assert "ran" in done.stdout
