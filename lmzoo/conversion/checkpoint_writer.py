@@ -26,7 +26,14 @@ from lmzoo.checkpoints.tokenizer_files import write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.family import Family, family_of
 from lmzoo.files.atomic import atomic_directory
-from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, write_json
+from lmzoo.files.preset_files import (
+    CONFIG_FILE,
+    MANIFEST_FILE,
+    METADATA_FILE,
+    MODEL_WEIGHTS_FILE,
+    PRESET_ENTRIES,
+    write_json,
+)
 from lmzoo.head_kinds import task_name
 from lmzoo.layers import MaskedLMHead
 from lmzoo.presets.keras_preset import save_preset
@@ -97,7 +104,8 @@ def save_checkpoint(
             )
         _check_head(model, backbone, to)
     files = writer.files(family)
-    with atomic_directory(directory, marker=files[0], owns=set(files), overwrite=overwrite) as target:
+    owns = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of what was there
+    with atomic_directory(directory, marker=files[0], owns=owns, overwrite=overwrite) as target:
         writer.model(target, model, family, config, itertools.chain(tensors_of(format, weights, head), more.items()))
         if preprocessor is not None and writer.tokenizer is not None:
             writer.tokenizer(target, preprocessor, family)

@@ -8,24 +8,28 @@ import keras
 
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.conversion.converting import build
-from lmzoo.files.manifest import verify_manifest
+from lmzoo.files import manifest
 from lmzoo.head_kinds import task_name
 from lmzoo.presets.source import open_source
 
 
-def verify(source: str | Path) -> dict[str, str]:
-    """Reports what is in a checkpoint or preset, and checks every part as loading does.
+def verify(source: str | Path, write_manifest: bool = False) -> dict[str, str]:
+    """Reports what is in a checkpoint or preset, and checks every part as loading does, values included.
 
-    For another library's checkpoint, names, shapes and dtypes of the tensors are checked, but no values are read.
+    If there is a `manifest.json`, all files are compared with it. Without one, values can only be compared with the
+    checksums that some formats hold: PyTorch's zip files and TensorFlow's checkpoints do, safetensors and HDF5 do not.
 
     Args:
         source: whatever `from_preset` takes.
+        write_manifest: whether to write a `manifest.json` with the checksums of all files, if nothing is wrong with
+            them. From then on, loading and `verify` compare the files with it.
 
     Returns:
         Name of a part -> what was found.
 
     Raises:
         ValueError: naming the first thing that is wrong.
+        OSError: if the manifest cannot be written.
 
     Example:
 
@@ -42,11 +46,12 @@ def verify(source: str | Path) -> dict[str, str]:
     if backbone is model and opened.head is not None:
         head = f"of a {task_name(opened.head)}, which is not loaded"
     found = {"directory": str(opened.directory)}
+    found["format"] = opened.format.name if isinstance(opened, Checkpoint) else "lmzoo"
+    matches = manifest.verify_manifest(opened.directory)
+    found["manifest"] = "matches" if matches else "none: damage to files may go unnoticed"
     if isinstance(opened, Checkpoint):
-        found["format"] = opened.format.name
         weights = _tensors(opened, model, backbone)
     else:
-        found |= {"format": "lmzoo", "manifest": "matches" if verify_manifest(opened.directory) else "none"}
         opened.load(model)
         weights = {"tensors": f"{len(model.weights)}, all assigned"}
     found |= {"model": type(backbone).__name__, "head": head, **weights}
@@ -55,11 +60,15 @@ def verify(source: str | Path) -> dict[str, str]:
     found["tokenizer"] = (
         f"{type(tokenizer).__name__}, {tokenizer.vocabulary_size:,} tokens" if tokenizer is not None else "none"
     )
+    if write_manifest:
+        manifest.write_manifest(opened.directory)
+        found["manifest"] = "written"
     return found
 
 
 def _tensors(checkpoint: Checkpoint, model: keras.Model, backbone: keras.Model) -> dict[str, str]:
     done = checkpoint.plan(model)
+    done.run()
     own = {id(weight) for weight in backbone.weights}
     of_backbone = sum(id(weights[0]) in own for weights, *_ in done.assignments)
     of_head = len(done.assignments) - of_backbone
