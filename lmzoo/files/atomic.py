@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-_PATIENCE = 0.2  # seconds to wait for another process that is cleaning up
+# Waiting for somebody who is cleaning up: not for long, since another program may hold the lock, such as flock(1).
+_TRIES = 20
 
 
 def _local(path: str | os.PathLike[str]) -> Path:
@@ -29,7 +30,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path with the same suffixes, which replaces `path` when the `with` block succeeds.
 
     After a failure `path` is unchanged, and the temporary file is gone. A killed process leaves a hidden file,
-    `.<random>.<name>`, which the next one that writes `path` removes, unless somebody else is writing in the folder.
+    `.<random>.<name>`, which the next one that writes `path` removes, unless somebody else is writing in the folder. On
+    a network file system, where locks may not be seen by other hosts, only one host at a time may write `path`.
 
     Raises:
         OSError: if the file cannot be written; FileNotFoundError if the block has not written it.
@@ -85,7 +87,7 @@ def atomic_directory(
 
     A killed process can leave hidden directories next to `path`. The next one that writes `path` removes them, and
     first returns what only they hold: the old directory, if there is none, or others' entries. If somebody else is
-    writing in the folder, this waits for the next time.
+    writing in the folder, this waits for the next time. For network file systems see `atomic_file`.
 
     Args:
         path: the directory to write; its parents are created.
@@ -142,10 +144,10 @@ def atomic_directory(
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+        for entry_name in kept:  # the originals return, with what was written there in the meantime
+            _exchange(old / entry_name, target / entry_name)
         _sync(target.parent)
         if old.exists():
-            for entry_name in kept:  # with what was written there in the meantime
-                _exchange(old / entry_name, target / entry_name)
             _return_foreign(old, target, owns)
             shutil.rmtree(old, ignore_errors=True)
 
@@ -155,24 +157,18 @@ def _writing_in(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
     """Holds a lock that all who write in a folder share; if nobody else holds it, cleans up before.
 
     The system releases the lock of a killed process. So while nobody writes, all that is unfinished was left by killed
-    ones. Hosts do not know of each other's locks on NFS.
+    ones.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # somebody is writing, or the file system has no locks
-            pass
-        else:
-            clean_up()
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if not isinstance(error, BlockingIOError) or time.monotonic() > deadline:
-                    break  # the lock may belong to another program, such as flock(1)
+        with contextlib.suppress(OSError):  # where the file system has no locks, nothing is cleaned up
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                clean_up()
+            for _ in range(_TRIES):
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    break
                 time.sleep(0.01)
         yield
     finally:
@@ -212,6 +208,8 @@ def _link_foreign(target: Path, temporary: Path, owns: Collection[str]) -> list[
 def _link(source: str | Path, to: str | Path) -> None:
     try:
         os.link(source, to, follow_symlinks=False)
+    except FileNotFoundError:  # removed in the meantime
+        pass
     except OSError as error:
         if error.errno == errno.EXDEV:  # a mounted file system: what is copied would later be deleted there
             raise

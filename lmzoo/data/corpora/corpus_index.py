@@ -129,7 +129,7 @@ def checksums_of(content: np.ndarray) -> list[int]:
     Args:
         content: uint8 (n,).
     """
-    return [zlib.crc32(content[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
+    return [zlib.crc32(content.data[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
 
 
 def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:

@@ -110,12 +110,12 @@ class _CheckedShards(Sequence[TokenizedDocuments]):
     """The files of a corpus, memory-mapped, each checked when it is first taken."""
 
     def __init__(self, folder: Path, index: Index) -> None:
-        self.folder, self.index = folder, index
-        self.files = [np.asarray(np.memmap(folder / shard["name"], "uint8", "r")) for shard in index.shards]
-        self.checked: set[int] = set()
+        self._folder, self._index = folder, index
+        self._files = [np.asarray(np.memmap(folder / shard["name"], "uint8", "r")) for shard in index.shards]
+        self._checked: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self._files)
 
     @overload
     def __getitem__(self, index: int) -> TokenizedDocuments: ...
@@ -127,13 +127,13 @@ class _CheckedShards(Sequence[TokenizedDocuments]):
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         index = range(len(self))[index]
-        content, shard = self.files[index], self.index.shards[index]
-        if index not in self.checked:
-            _check(self.folder, shard, content)
-            self.checked.add(index)
+        content, shard = self._files[index], self._index.shards[index]
+        if index not in self._checked:
+            _check(self._folder, shard, content)
+            self._checked.add(index)
         documents, sentences = 8 * (shard["documents"] + 1), 8 * (shard["sentences"] + 1)
         return TokenizedDocuments(
-            content[documents + sentences :].view(self.index.dtype),
+            content[documents + sentences :].view(self._index.dtype),
             content[documents : documents + sentences].view("int64"),
             content[:documents].view("int64"),
         )
