@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -26,19 +27,33 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class _Notes(logging.Handler):
+    """Shows what the library logs."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self.show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.show(f"Note: {record.getMessage()}")
+
+
 @contextmanager
 def messages() -> Iterator[None]:
-    """Prints each warning, and an error that the user can fix, as one line instead of a traceback."""
-    console, shown = Console(stderr=True), set()
+    """Prints each note and warning, and an error that the user can fix, as one line instead of a traceback."""
+    console, shown, log = Console(stderr=True), set(), logging.getLogger("lmzoo")
 
     def show(message: str) -> None:
         if message not in shown:  # a command may read the same texts twice
             shown.add(message)
-            console.print(f"Warning: {message}", markup=False, soft_wrap=True)
+            console.print(message, markup=False, soft_wrap=True)
 
+    notes = _Notes(show)
+    log.addHandler(notes)
+    log.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: show(str(message))
+            warnings.showwarning = lambda message, *_: show(f"Warning: {message}")
             yield
     except (ImportError, ValueError, OSError) as error:
         message = str(error).replace("`overwrite=True`", "`--overwrite`")
@@ -46,6 +61,8 @@ def messages() -> Iterator[None]:
             message = f"There is no {error.filename}."
         console.print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
+    finally:
+        log.removeHandler(notes)
 
 
 @contextmanager

@@ -89,7 +89,12 @@ def convert(
 
 
 @app.command()
-def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
+def verify(
+    source: Annotated[str, typer.Argument(help=_SOURCE)],
+    write_manifest: Annotated[
+        bool, typer.Option("--write-manifest", help="Write checksums of its files, which loading compares.")
+    ] = False,
+) -> None:
     """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
     with messages():
         from lmzoo.presets.catalog import local_directory
@@ -99,7 +104,7 @@ def verify(source: Annotated[str, typer.Argument(help=_SOURCE)]) -> None:
             import lmzoo.models  # noqa: F401 - registers the families
             from lmzoo.conversion import verify
 
-            found = verify(source)
+            found = verify(source, write_manifest)
         console = Console()
         if not console.is_terminal:
             print_tabs(found.items())

@@ -25,7 +25,14 @@ from lmzoo.checkpoints.tokenizer_files import write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.family import Family, family_of
 from lmzoo.files.atomic import atomic_directory
-from lmzoo.files.preset_files import CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, PRESET_ENTRIES, write_json
+from lmzoo.files.preset_files import (
+    CONFIG_FILE,
+    MANIFEST_FILE,
+    METADATA_FILE,
+    MODEL_WEIGHTS_FILE,
+    PRESET_ENTRIES,
+    write_json,
+)
 from lmzoo.head_kinds import HasHead, task_name
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.text import Preprocessor
@@ -95,7 +102,8 @@ def save_checkpoint(
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
     files = writer.files(family)
-    with atomic_directory(directory, marker=files[0], owns=set(files), overwrite=overwrite) as target:
+    owns = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of what was there
+    with atomic_directory(directory, marker=files[0], owns=owns, overwrite=overwrite) as target:
         writer.model(target, model, family, config, itertools.chain(tensors, more.items()))
         if preprocessor is not None and writer.tokenizer is not None:
             writer.tokenizer(target, preprocessor, family)

@@ -5,23 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from lmzoo.conversion.converting import build
+from lmzoo.files import manifest
 from lmzoo.head_kinds import task_name
 from lmzoo.presets.source import open_source
 
 
-def verify(source: str | Path) -> dict[str, str]:
-    """Reports what is in a checkpoint or preset, and checks every part as loading does.
+def verify(source: str | Path, write_manifest: bool = False) -> dict[str, str]:
+    """Reports what is in a checkpoint or preset, and checks every part as loading does, values included.
 
-    For another library's checkpoint, names, shapes and dtypes of the tensors are checked, but no values are read.
+    If there is a `manifest.json`, all files are compared with it. Without one, values can only be compared with the
+    checksums that some formats hold: PyTorch's zip files and TensorFlow's checkpoints do, safetensors and HDF5 do not.
 
     Args:
         source: whatever `from_preset` takes.
+        write_manifest: whether to write a `manifest.json` with the checksums of all files, if nothing is wrong with
+            them. From then on, loading and `verify` compare the files with it.
 
     Returns:
         Name of a part -> what was found.
 
     Raises:
         ValueError: naming the first thing that is wrong.
+        OSError: if the manifest cannot be written.
 
     Example:
 
@@ -37,11 +42,20 @@ def verify(source: str | Path) -> dict[str, str]:
     head = "none" if backbone is model else type(model).__name__
     if backbone is model and opened.head is not None:
         head = f"of a {task_name(opened.head)}, which is not loaded"
-    found = {"directory": str(opened.directory), "model": type(backbone).__name__, "head": head}
+    matches = manifest.verify_manifest(opened.directory)
+    found = {
+        "directory": str(opened.directory),
+        "manifest": "matches" if matches else "none: damage to files may go unnoticed",
+        "model": type(backbone).__name__,
+        "head": head,
+    }
     found |= opened.report(model)
     found["parameters"] = f"{backbone.count_params():,}"
     tokenizer = getattr(preprocessor, "tokenizer", None)
     found["tokenizer"] = (
         f"{type(tokenizer).__name__}, {tokenizer.vocabulary_size:,} tokens" if tokenizer is not None else "none"
     )
+    if write_manifest:
+        manifest.write_manifest(opened.directory)
+        found["manifest"] = "written"
     return found

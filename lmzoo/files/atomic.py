@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
+import re
 import secrets
 import shutil
 import sys
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+
+# Waiting for somebody who is cleaning up: not for long, since another program may hold the lock, such as flock(1).
+_TRIES = 20
 
 
 def _local(path: str | os.PathLike[str]) -> Path:
@@ -23,7 +29,9 @@ def _local(path: str | os.PathLike[str]) -> Path:
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path with the same suffixes, which replaces `path` when the `with` block succeeds.
 
-    After a failure `path` is unchanged, and the temporary file is gone.
+    After a failure `path` is unchanged, and the temporary file is gone. A killed process leaves a hidden file,
+    `.<random>.<name>`, which the next one that writes `path` removes, unless somebody else is writing in the folder. On
+    a network file system, where locks may not be seen by other hosts, only one host at a time may write `path`.
 
     Raises:
         OSError: if the file cannot be written; FileNotFoundError if the block has not written it.
@@ -40,19 +48,26 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = _local(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
-    try:
-        yield temporary
-        if target.exists():
-            _copy_mode(target, temporary)
-        _sync(temporary)
-        temporary.replace(target)
-    except BaseException as error:
-        if isinstance(error, OSError) and error.filename is not None and os.fspath(error.filename) == str(temporary):
-            error.filename = str(target)  # the name that the caller knows
-        with contextlib.suppress(PermissionError):
-            temporary.unlink(missing_ok=True)
-        raise
-    _sync(target.parent)
+
+    def clean_up() -> None:
+        for left in _siblings(target, rf"\.[0-9a-f]{{8}}\.{re.escape(target.name)}"):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+    with _writing_in(target.parent, clean_up):
+        try:
+            yield temporary
+            if target.exists():
+                _copy_mode(target, temporary)
+            _sync(temporary)
+            temporary.replace(target)
+        except BaseException as error:
+            if isinstance(error, OSError) and error.filename is not None and str(error.filename) == str(temporary):
+                error.filename = str(target)  # the name that the caller knows
+            with contextlib.suppress(PermissionError):
+                temporary.unlink(missing_ok=True)
+            raise
+        _sync(target.parent)
 
 
 @contextlib.contextmanager
@@ -64,10 +79,15 @@ def atomic_directory(
     After a failure `path` is unchanged, and the temporary directory is gone. On Linux and macOS, the old and the new
     directory are swapped in one step if the file system supports it: even if the process is killed, `path` is one or
     the other. Elsewhere (on NFS, for example) there is an instant between two renames when the old directory is called
-    `.<name>.<random>.old`. A killed process can leave a hidden `.<name>.<random>.tmp` next to `path`.
+    `.<name>.<random>.old`.
 
     In an existing directory only the entries in `owns` are replaced. Others (README.md, .git) are kept, unless the
-    block has written an entry of the same name.
+    block has written an entry of the same name. They are there at every moment: the new directory gets hard links to
+    them before the swap, or copies where the file system has no links.
+
+    A killed process can leave hidden directories next to `path`. The next one that writes `path` removes them, and
+    first returns what only they hold: the old directory, if there is none, or others' entries. If somebody else is
+    writing in the folder, this waits for the next time. For network file systems see `atomic_file`.
 
     Args:
         path: the directory to write; its parents are created.
@@ -90,25 +110,29 @@ def atomic_directory(
     ```
     """
     target = _local(path)
-    _check_replaceable(target, marker, owns, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
     name = f".{target.name}.{secrets.token_hex(4)}"
-    temporary, old = target.with_name(f"{name}.tmp"), target.with_name(f"{name}.old")
-    try:
-        temporary.mkdir()
-    except OSError as error:
-        error.filename = str(target)  # the name that the caller knows
-        raise
-    try:
-        yield temporary
+    temporary, old = target.with_name(f"{name}.new"), target.with_name(f"{name}.old")
+    kept: list[str] = []
+    with _writing_in(target.parent, lambda: _heal(target, owns)):
         _check_replaceable(target, marker, owns, overwrite)
-        for entry in (*temporary.rglob("*"), temporary):
-            _sync(entry)
-        if not target.exists():
-            temporary.rename(target)
-        else:
-            _copy_mode(target, temporary)
-            if _exchange(temporary, target):
+        try:
+            temporary.mkdir()
+        except OSError as error:
+            error.filename = str(target)  # the name that the caller knows
+            raise
+        try:
+            yield temporary
+            _check_replaceable(target, marker, owns, overwrite)
+            for entry in temporary.rglob("*"):
+                _sync(entry)
+            if target.exists():
+                kept = _link_foreign(target, temporary, owns)
+                _copy_mode(target, temporary)
+            _sync(temporary)
+            if not target.exists():
+                temporary.rename(target)
+            elif _exchange(temporary, target):
                 old = temporary
             else:
                 target.rename(old)
@@ -117,15 +141,86 @@ def atomic_directory(
                 except BaseException:
                     old.rename(target)
                     raise
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    _sync(target.parent)
-    if old.exists():
-        for entry in old.iterdir():
-            if entry.name not in owns and not (target / entry.name).exists():
-                entry.rename(target / entry.name)
-        shutil.rmtree(old, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        for entry_name in kept:  # the originals return, with what was written there in the meantime
+            _exchange(old / entry_name, target / entry_name)
+        _sync(target.parent)
+        if old.exists():
+            _return_foreign(old, target, owns)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _writing_in(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
+    """Holds a lock that all who write in a folder share; if nobody else holds it, cleans up before.
+
+    The system releases the lock of a killed process. So while nobody writes, all that is unfinished was left by killed
+    ones.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # where the file system has no locks, nothing is cleaned up
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                clean_up()
+            for _ in range(_TRIES):
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _siblings(target: Path, pattern: str) -> list[Path]:
+    """The entries next to `target` whose names match a pattern."""
+    return [target.with_name(name) for name in os.listdir(target.parent) if re.fullmatch(pattern, name)]
+
+
+def _heal(target: Path, owns: Collection[str]) -> None:
+    """Removes what killed processes left of a directory, and returns what only that holds."""
+    # `.tmp` is from earlier versions, where it could hold the only copy of others' entries after the swap.
+    for left in _siblings(target, rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.(new|old|tmp)"):
+        with contextlib.suppress(OSError):
+            if left.suffix == ".old" and not target.exists():  # killed between two renames
+                left.rename(target)
+                continue
+            if left.suffix != ".new" and target.is_dir():
+                _return_foreign(left, target, owns)
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _link_foreign(target: Path, temporary: Path, owns: Collection[str]) -> list[str]:
+    """Links the entries of `target` that are not ours into `temporary`, unless it has such; returns their names."""
+    kept = [name for name in os.listdir(target) if name not in owns and not os.path.lexists(temporary / name)]
+    for name in kept:
+        entry = target / name
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, temporary / name, symlinks=True, copy_function=_link)
+        else:
+            _link(entry, temporary / name)
+    return kept
+
+
+def _link(source: str | Path, to: str | Path) -> None:
+    try:
+        os.link(source, to, follow_symlinks=False)
+    except FileNotFoundError:  # removed in the meantime
+        pass
+    except OSError as error:
+        if error.errno == errno.EXDEV:  # a mounted file system: what is copied would later be deleted there
+            raise
+        shutil.copy2(source, to, follow_symlinks=False)
+
+
+def _return_foreign(old: Path, target: Path, owns: Collection[str]) -> None:
+    """Moves the entries that are not ours to `target`, unless it has such ones."""
+    for entry in old.iterdir():
+        if entry.name not in owns and not os.path.lexists(target / entry.name):
+            entry.rename(target / entry.name)
 
 
 def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwrite: bool) -> None:

@@ -53,7 +53,7 @@ def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
 
 
 def _make(folder: Path, files: Mapping[str, RemoteFile]) -> None:
-    for unfinished in folder.parent.glob(f".{folder.name}.*.tmp"):  # left by a killed process
+    for unfinished in folder.parent.glob(f".{folder.name}.*.*"):  # left by a killed process
         shutil.rmtree(unfinished)
     parts = folder.with_name(f".{folder.name}.parts")
     parts.mkdir(exist_ok=True)

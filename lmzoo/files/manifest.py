@@ -107,16 +107,17 @@ def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> 
     return ""
 
 
-def verify_once(directory: Path) -> None:
+def verify_once(directory: Path) -> bool:
     """Runs `verify_manifest`, unless this process has already checked these files and they have not changed since."""
     if not (directory / MANIFEST_FILE).is_file():
-        return
+        return False
     stats = [(name, (directory / name).stat()) for name in _files(directory)]
     state = [(name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in stats]
     if _verified.get(directory) != state:
         verify_manifest(directory)
         if time.time_ns() - max(s.st_ctime_ns for _, s in stats) > _SETTLED_NS:
             _verified[directory] = state
+    return True
 
 
 def _files(directory: Path) -> Iterator[str]:

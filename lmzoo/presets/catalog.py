@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import logging
 import os
 import warnings
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from typing import cast
 
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import read_manifest, verify_once
-from lmzoo.files.preset_files import METADATA_FILE, read_json
+from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, read_json
 from lmzoo.presets.hubs import PublishedPreset, fetch
 
 _PACKAGE = Path(__file__).parent
@@ -119,7 +121,8 @@ def _find(preset: str | os.PathLike[str]) -> Path | tuple[str, PublishedPreset |
 def open_preset(preset: str | os.PathLike[str]) -> Path:
     """Returns the directory of a preset, downloaded if necessary and checked against its manifest.
 
-    The check is made once per process, and again if a file has changed.
+    The check is made once per process, and again if a file has changed. Without a manifest, the logger of this module
+    says so once, at the level INFO: that is usual for checkpoints, and no fault. The command line shows it.
 
     Args:
         preset: a name in `list_presets()`; `hf://org/name[@revision]`;
@@ -132,8 +135,19 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
         TypeError: for anything but a string or a path.
     """
     directory = resolve(preset)
-    verify_once(directory)
+    if not verify_once(directory) and preset not in _published():  # whose downloads are checked
+        _say_unchecked(directory)
     return directory
+
+
+@functools.cache
+def _say_unchecked(directory: Path) -> None:
+    logging.getLogger(__name__).info(
+        "%s has no %s, so damage to its files may go unnoticed. `lmzoo verify --write-manifest` writes one, with which "
+        "they are compared from then on.",
+        directory,
+        MANIFEST_FILE,
+    )
 
 
 def _shipped_root() -> Path:

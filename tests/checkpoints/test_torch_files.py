@@ -262,21 +262,52 @@ def test_truncated(tmp_path, container, place):
 
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_flipped_bits(tmp_path, container):
-    """An error that names the file, or tensors no larger than it: nothing else comes out."""
+    """An error that names the file, or the same values; from an older file, which has no checksums, tensors no larger
+    than it.
+    """
     path = save(fairseq(), tmp_path / "model.pt", container)
-    data, messages = path.read_bytes(), []
+    data, messages, whole = path.read_bytes(), [], TorchFile(path)
+    expected = {name: whole.read(name).tobytes() for name in whole.names()}
     for place in np.random.default_rng(1301).permutation(len(data))[:500]:
         changed = bytearray(data)
         changed[place] ^= 1 << place % 8
         path.write_bytes(changed)
         try:
             tensors = TorchFile(path)
+            values = {name: tensors.read(name).tobytes() for name in tensors.names()}
         except PresetError as error:
             messages.append(str(error))
         else:
-            assert all(tensors.read(name).nbytes <= len(data) for name in tensors.names())
+            assert all(len(value) <= len(data) for value in values.values())
+            assert container == "legacy" or values == expected
     assert len(messages) > 50
     assert all(str(path) in message for message in messages)
+
+
+def test_altered_values(tmp_path, monkeypatch):
+    """All of a file is checked, once, even if it is opened again since too much was read."""
+    checked, check = [], torch_files._check_sums
+    monkeypatch.setattr(torch_files, "_check_sums", lambda file: checked.append(file) or check(file))
+    monkeypatch.setattr(torch_files, "_MOST_MAPPED", 1)
+    path = save({"a": torch.full((331,), 3), "b": torch.full((331,), 5)}, tmp_path / "x.bin", "zip")
+    tensors = TorchFile(path)
+    assert [tensors.read(name)[330] for name in ("a", "b", "a")] == [3, 5, 3]
+    assert checked == [path]
+    data = bytearray(path.read_bytes())
+    data[data.rindex(bytes([5, *bytes(7)] * 100)) + 8] = 7
+    path.write_bytes(data)
+    for name in ("a", "b"):
+        with pytest.raises(PresetError, match=r"x\.bin was altered: the checksum of 'x/data/1' in it differs"):
+            TorchFile(path).read(name)
+
+
+def test_a_file_without_checksums(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        path = save({"a": torch.full((331,), 3)}, tmp_path / "x.bin", "zip")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert TorchFile(path).read("a").tolist() == [3] * 331
 
 
 @pytest.mark.parametrize(

@@ -97,3 +97,43 @@ def test_vocabularies_that_disagree(classifier, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2], ""]))
     with pytest.warns(UserWarning, match=r"tokenizer.json and vocab.txt hold different tokens: number \d+ is"):
         verify(tmp_path)
+
+
+def flip(path) -> None:
+    """Changes a bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_checksums_to_compare_with(classifier, tmp_path):
+    save_checkpoint(classifier, tmp_path, to="hf")
+    assert verify(tmp_path)["manifest"] == "none: damage to files may go unnoticed"
+    assert verify(tmp_path, write_manifest=True)["manifest"] == "written"
+    assert verify(tmp_path)["manifest"] == "matches"
+    flip(tmp_path / "model.safetensors")
+    for load in (verify, TextClassifier.from_preset):
+        with pytest.raises(PresetError, match=r"model\.safetensors was altered"):
+            load(tmp_path)
+    save_checkpoint(classifier, tmp_path, to="hf")  # other files, of which the manifest knows nothing
+    assert verify(tmp_path)["manifest"].startswith("none")
+
+
+def test_no_checksums_of_what_is_wrong(classifier, tmp_path):
+    save_checkpoint(classifier, tmp_path, to="hf")
+    rewrite(tmp_path, HEADS["lacks"][0])
+    with pytest.raises(PresetError, match=r"lacks 'classifier\.bias'"):
+        verify(tmp_path, write_manifest=True)
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_values_are_compared_with_the_checksums_of_their_file(classifier, tmp_path):
+    torch = pytest.importorskip("torch")
+    save_checkpoint(classifier, tmp_path, to="hf")
+    tensors = SafetensorsFiles(tmp_path)
+    torch.save({n: torch.from_numpy(tensors.read(n)) for n in tensors.names()}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    verify(tmp_path)
+    flip(tmp_path / "pytorch_model.bin")
+    with pytest.raises(PresetError, match=r"pytorch_model\.bin was altered: the checksum of"):
+        verify(tmp_path)

@@ -9,7 +9,15 @@ import time
 import numpy as np
 import pytest
 
-from lmzoo.data.corpora import TokenCorpus, pack_documents, pack_sentences, segment_pairs, write_corpus
+from lmzoo.data.corpora import (
+    TokenCorpus,
+    corpus_index,
+    pack_documents,
+    pack_sentences,
+    segment_pairs,
+    token_corpus,
+    write_corpus,
+)
 from lmzoo.text import BytePairTokenizer, Packing, Preprocessor, SentencePieceTokenizer, TextWarning, WordPieceTokenizer
 
 WORDS = [f"w{i}" for i in range(53)]
@@ -221,9 +229,16 @@ def test_an_earlier_version(corpus):
     stored = index(corpus)
     for shard in stored["shards"]:
         shard["source"] = shard.pop("digest")
+        del shard["crc32"]
     path = corpus.folder / "corpus.json"
     path.write_text(json.dumps(stored))
     assert len(write_corpus(documents(), TOKENIZER, corpus.folder)) == len(TokenCorpus(corpus.folder)) == 41
+    expected = pack_documents(corpus, packer())
+    assert pack_documents(TokenCorpus(corpus.folder), packer()).token_ids.tolist() == expected.token_ids.tolist()
+    flip(corpus.folder / "shard-00002.bin", 50)
+    with pytest.raises(ValueError, match=r"shard-00002\.bin was altered: its sha256 is \w+, not"):
+        pack_documents(TokenCorpus(corpus.folder), packer())
+    flip(corpus.folder / "shard-00002.bin", 50)
     path.write_text(json.dumps({**stored, "complete": False}))
     with pytest.raises(ValueError, match="was begun by an older version of lmzoo and cannot be continued"):
         write_corpus(documents(), TOKENIZER, corpus.folder)
@@ -262,6 +277,51 @@ def test_a_file_cut_in_half(corpus):
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"shard-00002\.bin is missing"):
         TokenCorpus(corpus.folder)
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_other_text_is_never_read(tmp_path, monkeypatch):
+    """A bit anywhere in a file, or a block of zeros, is an error that says where."""
+    monkeypatch.setattr(corpus_index, "BLOCK", 64)
+    monkeypatch.setattr(token_corpus, "BLOCK", 64)
+    folder = write_corpus(documents(), TOKENIZER, tmp_path, LEAST).folder
+    path = folder / "shard-00002.bin"
+    whole = path.read_bytes()
+    assert len(whole) > 3 * 64
+    for place in range(0, len(whole), 7):
+        flip(path, place)
+        with pytest.raises(
+            ValueError, match=rf"02\.bin was altered: the checksum of the 64 bytes from {place // 64 * 64} "
+        ):
+            TokenCorpus(folder).shards[2]
+        path.write_bytes(whole)
+    path.write_bytes(whole[:-64] + bytes(64))
+    for use in (
+        lambda corpus: pack_documents(corpus, packer()),
+        lambda corpus: pack_sentences(corpus, packer()),
+        lambda corpus: segment_pairs(corpus, packer(), "sop", np.random.default_rng(1)),
+        lambda corpus: corpus.shards[1:],
+    ):
+        with pytest.raises(ValueError, match=r"shard-00002\.bin was altered"):
+            use(TokenCorpus(folder))
+    corpus = TokenCorpus(folder)
+    assert len(corpus.shards[:2]) == 2
+    assert len(corpus.shards[-1])
+
+
+def test_files_are_checked_once(corpus, monkeypatch):
+    checked = []
+    monkeypatch.setattr(
+        token_corpus, "checksums_of", lambda content: checked.append(1) or corpus_index.checksums_of(content)
+    )
+    for _ in range(2):
+        pack_sentences(corpus, packer())
+    assert len(checked) == len(corpus.shards)
 
 
 def test_no_corpus(corpus, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -159,7 +160,7 @@ def test_failing_rename_restores_the_old_one(target, monkeypatch, no_swap):
     original = Path.rename
 
     def rename(self, to):
-        if self.suffix == ".tmp":
+        if self.suffix == ".new":
             raise OSError(errno.EIO, "I/O error")
         return original(self, to)
 
@@ -202,7 +203,7 @@ if moment == "deleting":
     atomic.shutil.rmtree = die
 if moment == "between renames":
     atomic._exchange = lambda *args: False
-    Path.rename = lambda self, to: die() if self.suffix == ".tmp" else rename(self, to)
+    Path.rename = lambda self, to: die() if self.suffix == ".new" else rename(self, to)
 if moment == "for ever":
     print("ready", flush=True)
     while True:
@@ -226,6 +227,19 @@ def can_swap(directory: Path) -> bool:
     return swapped
 
 
+def add_foreign(directory: Path) -> None:
+    (directory / "README.md").write_text("mine")
+    (directory / "link").symlink_to("nowhere")
+    (directory / ".git" / "refs").mkdir(parents=True)
+    (directory / ".git" / "refs" / "main").write_text("ref")
+
+
+def check_foreign(directory: Path) -> None:
+    assert (directory / "README.md").read_text() == "mine"
+    assert os.readlink(directory / "link") == "nowhere"
+    assert (directory / ".git" / "refs" / "main").read_text() == "ref"
+
+
 @pytest.mark.parametrize(
     ("moment", "expected"),
     [
@@ -240,19 +254,28 @@ def can_swap(directory: Path) -> bool:
 def test_killed(target, moment, expected):
     if moment == "after swap" and not can_swap(target.parent):
         pytest.skip("this file system cannot swap two directories")
+    add_foreign(target)
     with child(target, moment) as process:
         assert process.wait(20) == -signal.SIGKILL
     if expected == "recoverable":
         assert not target.exists()
         (old,) = target.parent.glob(".target.*.old")
         assert content(old) == "old"
-    else:
-        assert content(target) == expected
+        with pytest.raises(FileExistsError, match="exists already"):
+            replace(target, overwrite=False)  # it is back
+        expected = "old"
+    assert content(target) == expected
+    check_foreign(target)
+    replace(target)
+    assert content(target) == "new"
+    check_foreign(target)
+    assert os.listdir(target.parent) == ["target"]
 
 
 def test_there_at_every_moment(target):
     if not can_swap(target.parent):
         pytest.skip("this file system cannot swap two directories")
+    add_foreign(target)
     with child(target, "for ever") as process:
         process.stdout.readline()
         killer = threading.Timer(0.7, process.kill)
@@ -260,9 +283,106 @@ def test_there_at_every_moment(target):
         looks = 0
         while process.poll() is None:
             assert (target / "marker.json").read_text() in ("old", "new")
+            check_foreign(target)
             looks += 1
     assert looks > 100
     assert content(target) in ("old", "new")
+
+
+def test_what_an_earlier_version_has_hidden_returns(target):
+    hidden, unfinished = (target.with_name(f".target.0a1b2c3d.{end}") for end in ("tmp", "new"))
+    for directory in (hidden, unfinished):
+        directory.mkdir()
+    add_foreign(hidden)
+    (hidden / "one.txt").write_text("of the old one")
+    (unfinished / "half.md").write_text("# Half")
+    replace(target)
+    check_foreign(target)
+    assert sorted(os.listdir(target)) == [".git", "README.md", "data", "link", "marker.json"]
+    assert os.listdir(target.parent) == ["target"]
+
+
+def test_what_others_write_meanwhile_is_kept(target, monkeypatch):
+    """Whether before the swap, in the time that the links take, or after it."""
+    if not can_swap(target.parent):
+        pytest.skip("this file system cannot swap two directories")
+    add_foreign(target)
+    exchange, git = atomic._exchange, (target / ".git").stat().st_ino
+
+    def committed(first, second):
+        if second == target:
+            (target / ".git" / "refs" / "main").unlink()
+            (target / ".git" / "refs" / "main").write_text("new ref")
+            (target / "LICENSE").write_text("MIT")
+        return exchange(first, second)
+
+    monkeypatch.setattr(atomic, "_exchange", committed)
+    replace(target)
+    assert (target / ".git" / "refs" / "main").read_text() == "new ref"
+    assert (target / ".git").stat().st_ino == git
+    assert (target / "LICENSE").read_text() == "MIT"
+    assert os.listdir(target.parent) == ["target"]
+
+
+@FALLBACK
+def test_file_system_without_links(target, monkeypatch, swaps, no_swap):
+    def forbidden(*args, **kwargs):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not swaps:
+        no_swap()
+    add_foreign(target)
+    monkeypatch.setattr(os, "link", forbidden)
+    replace(target)
+    assert content(target) == "new"
+    check_foreign(target)
+    assert os.listdir(target.parent) == ["target"]
+
+
+def test_a_mounted_folder_is_not_touched(target, monkeypatch):
+    def elsewhere(*args, **kwargs):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    add_foreign(target)
+    monkeypatch.setattr(os, "link", elsewhere)
+    with pytest.raises(OSError, match="cross-device"):
+        replace(target)
+    assert content(target) == "old"
+    check_foreign(target)
+    assert os.listdir(target.parent) == ["target"]
+
+
+def test_files_that_killed_processes_left(tmp_path):
+    left, others = tmp_path / ".0a1b2c3d.model.keras", tmp_path / ".0a1b2c3d.other.keras"
+    for path in (left, others):
+        path.write_text("half")
+    with atomic_file(tmp_path / "model.keras") as first:
+        assert not left.exists()
+        first.write_text("1")
+        with atomic_file(tmp_path / "model.keras") as second:
+            assert first.exists()  # its writer is alive
+            second.write_text("2")
+    assert (tmp_path / "model.keras").read_text() == "1"
+    assert sorted(os.listdir(tmp_path)) == [".0a1b2c3d.other.keras", "model.keras"]
+
+
+def test_a_directory_that_is_being_written_is_not_removed(target):
+    with atomic_directory(target, marker="marker.json", owns=OWNS) as first:
+        replace(target)
+        write(first, "newer")
+    assert content(target) == "newer"
+    assert os.listdir(target.parent) == ["target"]
+
+
+def test_somebody_else_locks_the_folder(tmp_path):
+    """As `flock <folder> <command>` does: the command must not wait for itself."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        replace(tmp_path / "target")
+    finally:
+        os.close(descriptor)
+    assert content(tmp_path / "target") == "new"
 
 
 def test_file(tmp_path):

@@ -266,6 +266,12 @@ FAULTS = (
         "temporary = target",
     ),
     Fault(
+        "others' entries of a directory are gone while it is replaced",
+        "files/atomic.py",
+        "kept = _link_foreign(target, temporary, owns)",
+        "kept = []",
+    ),
+    Fault(
         "an archive may write outside of the folder that it is unpacked into",
         "files/archives.py",
         'if path.is_absolute() or ".." in path.parts or set(name)',
@@ -381,6 +387,12 @@ FAULTS = (
         "data/readers/conll.py",
         "            inside = False\n            continue\n",
         "            continue\n",
+    ),
+    Fault(
+        "a damaged file of a corpus is read as other text",
+        "data/corpora/token_corpus.py",
+        "if stored != found:",
+        "if len(stored) != len(found):",
     ),
     # === Pretraining, compatibility, command line ===
     Fault(

@@ -178,3 +178,17 @@ def test_published_presets_are_data(shipped, monkeypatch):
     assert resolve("bert_big") == shipped / "bert"
     with pytest.raises(PresetError, match="Did you mean 'bert_big'"):
         resolve("bert_bigg")
+
+
+def test_what_nothing_vouches_for_is_said_once(shipped, tmp_path, monkeypatch, caplog):
+    """In a log and not as a warning, since it is so with every checkpoint of other libraries."""
+    folders = [tmp_path / name for name in ("mine", "downloaded", "known")]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr(catalog, "_published", lambda: {"bert_big": {**METADATA, "handle": "hf://org/known"}})
+    monkeypatch.setitem(hubs._HUBS, "hf", (lambda name: tmp_path / name.removeprefix("org/"), "", ""))
+    with caplog.at_level("INFO", "lmzoo"):
+        for preset in (folders[0], str(folders[0]), "hf://org/downloaded", "bert_big", "bert_nano_en_uncased"):
+            open_preset(preset)
+    said = [record.getMessage() for record in caplog.records]
+    assert [message.split(" has no manifest.json")[0] for message in said] == list(map(str, folders[:2]))

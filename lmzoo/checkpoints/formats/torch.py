@@ -42,6 +42,8 @@ class TorchFile(TensorFile):
     No code in a pickle runs: first, all that it would call is compared with a short list, and then `torch.load` reads
     it with `weights_only=True`. Zip files are mapped into memory; files from before PyTorch 1.6 are read as a whole.
 
+    Before its first value is read, a zip file is compared with the checksums that it holds. Older files hold none.
+
     fairseq's older layout, in which `in_proj_weight` and `in_proj_bias` hold the attention's query, key and value, is
     presented as its newer one: `q_proj.weight`, `k_proj.weight`, and so on.
 
@@ -54,7 +56,7 @@ class TorchFile(TensorFile):
 
     Raises:
         PresetError: if a file is missing, truncated or not PyTorch's; its pickle asks for more than tensors; an entry
-            is not a tensor; or torch is not installed.
+            is not a tensor; or torch is not installed. While reading, if a checksum differs.
 
     Example:
 
@@ -72,6 +74,7 @@ class TorchFile(TensorFile):
         self.extra: dict[str, object] = {}
         self._states: dict[Path, dict[str, torch.Tensor]] = {}
         self._mapped: dict[Path, int] = {}  # bytes read of each zip file since it was opened
+        self._checked: set[Path] = set()
         self._files = files_of_tensors(self.path, _NAMES, self._open)
 
     def _open(self, file: Path) -> Iterable[str]:
@@ -93,6 +96,9 @@ class TorchFile(TensorFile):
 
     def read(self, name: str) -> np.ndarray:
         file = self._files[name]
+        if file in self._mapped and file not in self._checked:
+            _check_sums(file)
+            self._checked.add(file)
         if self._mapped.get(file, 0) > _MOST_MAPPED:
             self._open(file)
         tensor = self._tensor(name).detach()
@@ -175,6 +181,15 @@ def _check_zip(file: Path) -> None:
             if name.endswith(".pkl"):
                 with archive.open(entry) as pickled:
                     _check_pickle(file, pickled)
+
+
+def _check_sums(file: Path) -> None:
+    """Compares all of a zip file with the checksums in it, which `torch.load` does not do with what it maps."""
+    with damage_named(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
+        # After `torch.serialization.set_crc32_options(False)`, PyTorch writes zeros.
+        damaged = archive.testzip() if any(entry.CRC for entry in archive.infolist()) else None
+    if damaged is not None:
+        raise PresetError(f"{file} was altered: the checksum of {damaged!r:.100} in it differs. Fetch it again.")
 
 
 def _check_pickle(file: Path, pickled: IO[bytes]) -> None:

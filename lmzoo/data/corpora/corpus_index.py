@@ -6,24 +6,28 @@ import hashlib
 import json
 import os
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import keras
+import numpy as np
 
 from lmzoo.files.atomic import atomic_file
 from lmzoo.text import Tokenizer
 
 INDEX_FILE, TOKENIZER_FOLDER = "corpus.json", "tokenizer"
+BLOCK = 1 << 22  # bytes; the checksums of all corpora depend on it
 ADVICE = "Delete the folder and write the corpus again."
 
 
 class Shard(TypedDict):
-    """A file of a corpus: its name, size and sha256, and how many documents, sentences and tokens it holds.
+    """A file of a corpus: its name, size and checksums, and how many documents, sentences and tokens it holds.
 
     `read` counts the documents that were read up to its end, empty ones included, and `digest` is that of their
-    sentences. Corpora of the first versions lack `special`, the number of special tokens, and `digest`.
+    sentences. `crc32` holds a checksum for every `BLOCK` bytes, `sha256` is that of the whole file. Corpora of earlier
+    versions lack `special`, the number of special tokens, `digest` and `crc32`.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Shard(TypedDict):
     special: NotRequired[int]
     size: int
     sha256: str
+    crc32: NotRequired[list[int]]
     read: int
     digest: NotRequired[str]
 
@@ -116,6 +121,15 @@ class Index:
                 raise FileNotFoundError(f"{path} is missing. {ADVICE}")
             if (size := path.stat().st_size) != shard["size"]:
                 raise ValueError(f"{path} has {size:,} bytes and should have {shard['size']:,}. {ADVICE}")
+
+
+def checksums_of(content: np.ndarray) -> list[int]:
+    """The CRC-32 of every `BLOCK` bytes of a file.
+
+    Args:
+        content: uint8 (n,).
+    """
+    return [zlib.crc32(content.data[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
 
 
 def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:

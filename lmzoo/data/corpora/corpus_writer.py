@@ -11,7 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, identity_of
+from lmzoo.data.corpora.corpus_index import (
+    ADVICE,
+    INDEX_FILE,
+    TOKENIZER_FOLDER,
+    Index,
+    Shard,
+    checksums_of,
+    identity_of,
+)
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, TokenizedDocuments, tokenize_documents
 from lmzoo.files.atomic import atomic_file
@@ -35,7 +43,7 @@ def write_corpus(
 
     Documents are read one after another and are never all in memory. The tokenizers' own threads use all cores
     (`RAYON_NUM_THREADS` limits those of WordPiece and BPE) while the next documents are read. Every file is written
-    under a temporary name first, and `corpus.json` records its size and sha256. Ids are uint16 if the vocabulary is
+    under a temporary name first, and `corpus.json` records its size and checksums. Ids are uint16 if the vocabulary is
     small enough, otherwise int32.
 
     To resume a run that was stopped, call the function again with the same arguments: it continues after the last
@@ -148,19 +156,18 @@ class _Writer:
         sentences = _joined([part.sentence_splits for part in self.parts])
         documents = _joined([part.document_splits for part in self.parts])
         tokens = np.concatenate([part.token_ids for part in self.parts]).astype(self.index.dtype)
-        written = hashlib.sha256()
+        content = np.concatenate([array.view("uint8") for array in (documents, sentences, tokens)])
         with atomic_file(self.folder / name) as temporary, temporary.open("wb") as file:
-            for array in (documents, sentences, tokens):
-                file.write(array.data)
-                written.update(array.data)
+            file.write(content.data)
         entry: Shard = {
             "name": name,
             "documents": len(documents) - 1,
             "sentences": len(sentences) - 1,
             "tokens": len(tokens),
             "special": int(np.count_nonzero(~maskable(self.tokenizer, tokens))),
-            "size": documents.nbytes + sentences.nbytes + tokens.nbytes,
-            "sha256": written.hexdigest(),
+            "size": len(content),
+            "sha256": hashlib.sha256(content.data).hexdigest(),
+            "crc32": checksums_of(content),
             "read": read,
             "digest": digest,
         }

@@ -109,7 +109,7 @@ def segment_pairs(
     budget = room_in_sequence(preprocessor, pair=True)
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
-        folder, parts, given = documents.sequences_folder, documents.shards, len(documents)
+        folder, parts, given = documents.sequences_folder, list(documents.shards), len(documents)
     else:
         cleaned = clean_documents(documents)
         folder, parts, given = None, [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()], len(cleaned)

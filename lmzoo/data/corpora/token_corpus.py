@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-import hashlib
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import overload
 
 import keras
 import numpy as np
 
-from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard
+from lmzoo.data.corpora.corpus_index import ADVICE, BLOCK, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, checksums_of
 from lmzoo.data.corpora.tokenized_documents import TokenizedDocuments
+from lmzoo.files.manifest import mismatch
 from lmzoo.text import Tokenizer
 
 
@@ -20,6 +23,9 @@ class TokenCorpus:
     `pack_documents`, `pack_sentences` and `segment_pairs` take it in place of documents. They store the sequences that
     they make in an unnamed file, which is removed with the sequences.
 
+    Each file is compared with its checksums when it is first used: damaged text is an error, not other text. That reads
+    it once more, at some GB per second.
+
     Args:
         folder: the folder of the corpus.
         sequences_folder: where to store the files of sequences; by default in `folder`.
@@ -27,7 +33,8 @@ class TokenCorpus:
     Attributes:
         folder: the folder of the corpus.
         sequences_folder: where files of sequences are stored.
-        shards: the files, as `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`.
+        shards: the files, a sequence of `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`. Taking one raises
+            a ValueError if the file is damaged.
 
     Raises:
         FileNotFoundError: if there is no corpus, or one of its files is missing.
@@ -53,7 +60,7 @@ class TokenCorpus:
         if not self._index.complete:
             raise ValueError(f"{self.folder} is unfinished: continue it by `write_corpus` with the same arguments.")
         self._index.check_files(self.folder)
-        self.shards = [_map(self.folder, self._index.dtype, shard) for shard in self._index.shards]
+        self.shards: Sequence[TokenizedDocuments] = _CheckedShards(self.folder, self._index)
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -96,16 +103,57 @@ class TokenCorpus:
             ValueError: naming a file that was altered.
         """
         for shard in self._index.shards:
-            path = self.folder / shard["name"]
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != shard["sha256"]:
-                    raise ValueError(f"{path} was altered: its sha256 is not the one in {INDEX_FILE}. {ADVICE}")
+            _check_sha256(self.folder, shard)
 
 
-def _map(folder: Path, dtype: str, shard: Shard) -> TokenizedDocuments:
-    raw = np.asarray(np.memmap(folder / shard["name"], "uint8", "r"))
-    documents, sentences = 8 * (shard["documents"] + 1), 8 * (shard["sentences"] + 1)
-    tokens = raw[documents + sentences :].view(dtype)
-    return TokenizedDocuments(
-        tokens, raw[documents : documents + sentences].view("int64"), raw[:documents].view("int64")
-    )
+class _CheckedShards(Sequence[TokenizedDocuments]):
+    """The files of a corpus, memory-mapped, each checked when it is first taken."""
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        self._folder, self._index = folder, index
+        self._files = [np.asarray(np.memmap(folder / shard["name"], "uint8", "r")) for shard in index.shards]
+        self._checked: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @overload
+    def __getitem__(self, index: int) -> TokenizedDocuments: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[TokenizedDocuments]: ...
+
+    def __getitem__(self, index: int | slice) -> TokenizedDocuments | list[TokenizedDocuments]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        index = range(len(self))[index]
+        content, shard = self._files[index], self._index.shards[index]
+        if index not in self._checked:
+            _check(self._folder, shard, content)
+            self._checked.add(index)
+        documents, sentences = 8 * (shard["documents"] + 1), 8 * (shard["sentences"] + 1)
+        return TokenizedDocuments(
+            content[documents + sentences :].view(self._index.dtype),
+            content[documents : documents + sentences].view("int64"),
+            content[:documents].view("int64"),
+        )
+
+
+def _check(folder: Path, shard: Shard, content: np.ndarray) -> None:
+    """Compares a file with the checksums of its blocks; one of an earlier version, which has none, with its sha256."""
+    if "crc32" not in shard:
+        _check_sha256(folder, shard)
+        return
+    path, stored, found = folder / shard["name"], shard["crc32"], checksums_of(content)
+    if stored != found:
+        block = next(i for i, (a, b) in enumerate(itertools.zip_longest(stored, found)) if a != b)
+        raise ValueError(
+            f"{path} was altered: the checksum of the {BLOCK:,} bytes from {block * BLOCK:,} is not the one in "
+            f"{INDEX_FILE}. {ADVICE}"
+        )
+
+
+def _check_sha256(folder: Path, shard: Shard) -> None:
+    path = folder / shard["name"]
+    if problem := mismatch(path, sha256=shard["sha256"]):
+        raise ValueError(f"{path} was altered: {problem}, as {INDEX_FILE} says. {ADVICE}")
