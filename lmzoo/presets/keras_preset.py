@@ -17,7 +17,7 @@ from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.family import family_of
 from lmzoo.files.atomic import atomic_directory
-from lmzoo.files.manifest import verify_manifest, write_manifest
+from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import (
     CONFIG_FILE,
     METADATA_FILE,
