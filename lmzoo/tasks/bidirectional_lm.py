@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.lm_batches import DocumentStreams, EncodedDocuments, Step
 from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.families.backbone import Backbone
@@ -144,8 +144,7 @@ class BidirectionalLM(Task):
 
     @unroll_steps.setter
     def unroll_steps(self, steps: int) -> None:
-        if not isinstance(steps, numbers.Integral) or steps < 1:
-            raise ValueError(f"`unroll_steps` must be a positive integer, got {steps!r}.")
+        require(is_integer(steps, 1), "unroll_steps", "a positive integer", steps)
         self._unroll_steps = int(steps)
 
     @classmethod
@@ -235,6 +234,7 @@ class BidirectionalLM(Task):
         sides = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
         if direction not in sides:
             raise ValueError(f'`direction` must be "forward", "backward" or None, got {direction!r}.')
+        require(is_integer(batch_size, 1), "batch_size", "an integer of at least 1", batch_size)
         streams = self._test_streams(documents, batch_size, 1, verbose)
         with progress_bar("Evaluating", streams.num_batches, "batches", verbose) as advance:
             shown = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))

@@ -73,11 +73,11 @@ class MaskedLM(Task):
         name: str = "masked_lm",
     ) -> None:
         masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
-        if preprocessor is not None:
-            preprocessor.tokenizer.check_has_mask()
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"])  # (B, M, H)
         super().__init__(backbone, preprocessor, inputs, head(vectors), None, name)
+        if preprocessor is not None:
+            preprocessor.tokenizer.check_has_mask()
         self.masked, self.head = masked, head
 
     @property

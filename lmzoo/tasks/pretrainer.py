@@ -13,7 +13,7 @@ from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Weights, as_array, as_weights
+from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Labels, Weights, as_array, example_weights
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
@@ -88,8 +88,6 @@ class Pretrainer(Task):
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)
         masked = MaskedTokens.of(backbone, masking, activation, layer_norm_epsilon)
-        if preprocessor is not None:
-            preprocessor.tokenizer.check_has_mask()
         head, inputs = masked.head(backbone), masked.inputs(backbone)
         found = backbone(backbone.input)
         vectors = backbone.vectors_at(backbone.input, inputs["mask_positions"], found)  # (B, M, H)
@@ -99,6 +97,8 @@ class Pretrainer(Task):
             layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
             outputs["sentence"] = ops.cast(layer(found["pooled_output"]), "float32")  # (B, 2)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name)
+        if preprocessor is not None:
+            preprocessor.tokenizer.check_has_mask()
         self.objective: str | None = objective
         self.head_kind = "masked_lm" if objective is None else self.head_kind  # the head holds nothing else
         self.uses_pooler = objective is not None
@@ -134,7 +134,7 @@ class Pretrainer(Task):
         """
         self.check_takes_text()
         self.check_unlabelled(y)
-        weights = as_weights(sample_weight)
+        weights = example_weights(sample_weight)
         if isinstance(x, EncodedTexts):
             if self.objective is not None and not isinstance(x, SegmentPairs):
                 raise ValueError(

@@ -9,9 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers import MaskedLMHead
+from lmzoo.layers.activations import get_activation
 from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
@@ -48,17 +50,22 @@ class MaskedTokens:
         """The defaults, from the family's pre-training and the backbone's configuration, for what is not given.
 
         Raises:
-            ValueError: if the family has no mask token, or its models do not see what comes after one.
+            TypeError: if `masking` is something else.
+            ValueError: if the family has no mask token, or its models do not see what comes after one; for an unknown
+                `activation` or an epsilon outside of (0, 1).
         """
         family, config = family_of(backbone), backbone.config
         if not cls.supports(family):
             reason = "it is causal" if backbone.causal else "its family has no mask token"
             raise ValueError(f"{type(backbone).__name__} cannot fill masks: {reason}.")
-        return cls(
-            Masking(**masking) if isinstance(masking, dict) else masking or family.masking,
-            activation or config.activation,
-            config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon,
-        )
+        masking = Masking(**masking) if isinstance(masking, dict) else masking or family.masking
+        if not isinstance(masking, Masking):
+            raise TypeError(f"`masking` must be a `lmzoo.text.Masking`, got {masking!r:.60}.")
+        activation = config.activation if activation is None else activation
+        get_activation(activation)  # an error for an unknown one
+        epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
+        require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
+        return cls(masking, activation, epsilon)
 
     def inputs(self, backbone: Backbone) -> Features:
         """The backbone's symbolic inputs, and `mask_positions` int32 (B, M)."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numbers
-
 import numpy as np
+
+from lmzoo.arguments import is_integer, require
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -24,5 +24,4 @@ def check_top_k(top_k: int) -> None:
     Raises:
         ValueError: if it is not a positive integer.
     """
-    if not isinstance(top_k, numbers.Integral) or top_k < 1:
-        raise ValueError(f"`top_k` must be a positive integer, got {top_k!r}.")
+    require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, Ty
 
 import numpy as np
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text.validate_text import clean_texts
 
@@ -119,6 +120,7 @@ class Tokenizer(ABC):
         Raises:
             ValueError: if a special token is missing or an entry is repeated.
         """
+        check_tokens(tokens)
         ids = {token: index for index, token in enumerate(tokens)}
         if len(ids) != len(tokens):
             repeated = next(token for index, token in enumerate(tokens) if ids[token] != index)
@@ -184,8 +186,18 @@ class Tokenizer(ABC):
         return self._ids[token]
 
     def id_to_token(self, id: int) -> str:
-        """Token of an id."""
+        """Token of an id.
+
+        Raises:
+            ValueError: if no token has it.
+        """
+        self._check_id(id)
         return self._tokens[id]
+
+    def _check_id(self, id: object) -> None:
+        self._require_vocabulary()
+        last = self.vocabulary_size - 1
+        require(is_integer(id, 0, last), "id", f"an integer from 0 to {last}", id)
 
     @abstractmethod
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[Token]]:
@@ -363,6 +375,19 @@ def in_order(ids: Mapping[str, int]) -> list[str]:
             gap = f" and no token has {place}" if found > place else ""
             raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
     return tokens
+
+
+def check_tokens(tokens: object) -> None:
+    """Checks that a vocabulary is a list of strings.
+
+    Raises:
+        TypeError: if it is not, naming the first entry that is not a string.
+    """
+    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
+        raise TypeError(f"`vocabulary` must be a list of tokens, got {tokens!r:.60}.")
+    for index, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise TypeError(f"`vocabulary[{index}]` must be a string, got {token!r:.60}.")
 
 
 def read_lines(path: Path) -> list[str]:

@@ -16,6 +16,7 @@ from lmzoo.text.tokenizers.tokenizer import (
     Token,
     Tokenizer,
     TokenSpan,
+    check_tokens,
     making_spans,
     read_lines,
     write_lines,
@@ -126,6 +127,7 @@ class WordTokenizer(WordLevelTokenizer):
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
         """See `Tokenizer._set_tokens`; a word may be repeated here, as in the files of bilm-tf."""
+        check_tokens(tokens)
         kept = [token for token in map(str.strip, tokens) if token != NO_ENTRY]
         ids = {token: line + 1 for line, token in enumerate(kept)}
         if missing := [token for token in self.special_tokens if token not in ids]:
@@ -144,7 +146,8 @@ class WordTokenizer(WordLevelTokenizer):
         return len(self._tokens) + 1
 
     def id_to_token(self, id: int) -> str:
-        """The word of an id; "" for padding."""
+        """The word of an id; "" for padding. See `Tokenizer.id_to_token`."""
+        self._check_id(id)
         return self._tokens[id - 1] if id else ""
 
     def _lookup(self) -> Callable[[str], int]:
