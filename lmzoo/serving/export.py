@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import keras
 
 from lmzoo.errors import NotFiniteError
-from lmzoo.files.atomic import atomic_directory, atomic_file
+from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
 from lmzoo.layers.attention import SelfAttention, joined_projections
 from lmzoo.layers.finite import first_not_finite
 from lmzoo.layers.sublayers import sublayers
@@ -75,6 +75,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> No
             not have, if `path` has the suffix of another format, or if it is a folder that holds versions.
         RuntimeError: if another backend is in use and the process with TensorFlow, which exports for it, fails.
     """
+    check_path(path)
     on_tensorflow = keras.backend.backend() == "tensorflow"
     if problem := first_not_finite(task.weights):
         raise NotFiniteError(f"This {type(task).__name__} cannot be exported: {problem}. Train it again.")

@@ -280,7 +280,10 @@ class BidirectionalLM(Task):
 
     def backbone_inputs(self, features: Features) -> Features:
         """The words that are read, each direction as a sequence of its own; see `Task.backbone_inputs`."""
-        ((name, ids),) = super().backbone_inputs(features).items()
+        inputs = super().backbone_inputs(features)
+        if not self.backbone.input.keys() <= inputs.keys():  # which the backbone's own check says
+            return inputs
+        ((name, ids),) = inputs.items()
         ids = ops.swapaxes(ops.convert_to_tensor(ids), 1, 2)
         return {name: ops.reshape(ids, (-1, *ids.shape[2:]))}
 

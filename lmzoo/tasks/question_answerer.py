@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
@@ -149,7 +149,7 @@ class QuestionAnswerer(Task):
             return x
         questions, contexts = split_segments(x, self.text_preprocessor.tokenizer.takes_words)
         if contexts is None:
-            if len(questions):
+            if not (isinstance(questions, Sized) and not len(questions)):
                 raise ValueError(
                     "A QuestionAnswerer takes pairs, (questions, contexts) or [(question, context), ...]; got single "
                     "texts."

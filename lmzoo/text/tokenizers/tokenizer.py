@@ -395,8 +395,23 @@ def read_lines(path: Path) -> list[str]:
 
     It is split at "\n" only: a token may hold other characters that `str.splitlines` takes for line ends.
     """
-    text = path.read_bytes().decode("utf-8")
+    text = read_utf8(path)
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ValueError: naming the file, if it is not UTF-8.
+    """
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8: its byte {error.start} is 0x{error.object[error.start]:02x}. Fetch or save it again, "
+            "or convert it to UTF-8."
+        ) from None
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
