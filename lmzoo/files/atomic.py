@@ -174,12 +174,14 @@ def _name_target(error: BaseException, target: Path, temporary: Path) -> None:
     """Makes an error of the system name the path that the caller knows, and say what to do if there is no room."""
     if not isinstance(error, OSError):
         return
+    within = isinstance(error.filename, (str, os.PathLike)) and Path(error.filename).is_relative_to(temporary)
     if error.errno in _NO_ROOM:
         reason = os.strerror(error.errno)
         error.strerror = f"{reason}: what was there before has not changed. Free some room, or choose another folder"
-        error.filename, error.filename2 = str(target), None
-    elif isinstance(error.filename, (str, os.PathLike)) and Path(error.filename).is_relative_to(temporary):
-        error.filename, error.filename2 = str(target), None
+    if error.errno in _NO_ROOM or within:
+        error.filename = str(target)
+        if error.filename2 is not None:
+            del error.filename2
 
 
 def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwrite: bool) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from lmzoo.checkpoints.formats.tensorflow import system_errors
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
 from lmzoo.layers.attention import SelfAttention, joined_projections
@@ -112,7 +113,8 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
         functions = {name: function.get_concrete_function() for name, function in signatures.items()}
         # A SavedModel can restore only the variables that it tracks.
         module.pack, module.used = pack, list({id(v): v for f in functions.values() for v in f.variables}.values())
-    tf.saved_model.save(module, str(target), signatures=functions)
+    with system_errors(target):
+        tf.saved_model.save(module, str(target), signatures=functions)
     # The graph as servers read it, from the file.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs
     check_ops(meta_graph.graph_def)

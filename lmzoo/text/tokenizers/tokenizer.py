@@ -409,8 +409,8 @@ def read_utf8(path: Path) -> str:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is not UTF-8: its byte {error.start} is 0x{error.object[error.start]:02x}. Fetch or save it again, "
-            "or convert it to UTF-8."
+            f"{path} is not UTF-8: its byte {error.start} is 0x{error.object[error.start]:02x}. Fetch or save it "
+            "again, or convert it to UTF-8."
         ) from None
 
 
