@@ -360,8 +360,7 @@ def test_damaged_keras_files(saved: Path, tmp_path: Path) -> None:
                     archive.writestr(name, data)
         with pytest.raises(ValueError, match=r"it\.keras") as caught:
             Task.load(path)
-        refused_text = str(caught.value)
-        assert "Example error" in refused_text or not re.search("object has no|not subscriptable", refused_text), kind
+        assert not re.search("object has no|not subscriptable", str(caught.value)), (kind, changes.keys())
     whole = bytearray((saved / "it.keras").read_bytes())
     whole[len(whole) // 2] ^= 255
     for data, message in (
@@ -394,7 +393,9 @@ def test_damaged_presets(saved: Path, tmp_path: Path) -> None:
     config = json.loads(files["config.json"])
     config["config"]["max_sequence_length"] = 7
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"model\.weights\.h5 cannot be read: .*could not be loaded"):
+    with pytest.raises(
+        ValueError, match=r"model\.weights\.h5 cannot be read; fetch or save .*position_embedding' expected"
+    ):
         Backbone.from_preset(folder)
     refused("`labels` must be a list", TextClassifier.from_preset, saved / "it", labels=5)
     refused("`sequence_length` must", TextClassifier.from_preset, saved / "it", sequence_length=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lmzoo.checkpoints.formats.sharded import file_beside
 from lmzoo.errors import PresetError
-from lmzoo.text.tokenizers.tokenizer import read_utf8
+from lmzoo.text.tokenizers.token_lists import read_utf8
 
 
 def has_file(directory: Path, name: str) -> bool:

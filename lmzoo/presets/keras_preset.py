@@ -17,7 +17,6 @@ import numpy as np
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.formats.hdf5 import BYTES_OF_METADATA, Hdf5File, write_hdf5
 from lmzoo.checkpoints.formats.sharded import check_is_weights
-from lmzoo.checkpoints.formats.tensor_file import damage_named
 from lmzoo.checkpoints.vocabulary_files import naming
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.family import family_of
@@ -92,9 +91,14 @@ class KerasPreset:
         """
         path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
         check_is_weights(path)
-        with damage_named(f"{path} cannot be read"):
+        try:
             _check_weight_count(backbone, path)
             backbone.load_weights(path)
+        except (OSError, RuntimeError, ValueError) as error:
+            if isinstance(error, PresetError):
+                raise
+            reason = " ".join(str(error).split())
+            raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error
         if isinstance(model, HasHead):
             _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 

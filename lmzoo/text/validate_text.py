@@ -144,7 +144,7 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
 def _listed(texts: object, what: str) -> Iterable[object]:
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
-    if isinstance(texts, np.ndarray) and texts.ndim:
+    if isinstance(texts, np.ndarray):
         texts = texts.tolist()
     if is_text(texts):
         raise TypeError(f"`{what}` must be a list of strings, got one string; write [{texts!r:.40}].")

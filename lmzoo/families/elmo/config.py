@@ -48,8 +48,7 @@ class ElmoConfig:
         require(is_integer(self.num_highway, 0, MOST_LAYERS), "num_highway", "an integer in 0..1000", self.num_highway)
         self._check_filters()
         require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
-        for name in ("cell_clip", "projection_clip"):
-            value = getattr(self, name)
+        for name, value in (("cell_clip", self.cell_clip), ("projection_clip", self.projection_clip)):
             require(value is None or (is_number(value, 0) and value > 0), name, "a positive number or None", value)
         if (size := self.vocabulary_size) is not None:
             require(is_integer(size, 3), "vocabulary_size", "an integer above 2 or None", size)

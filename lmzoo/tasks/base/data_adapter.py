@@ -100,14 +100,14 @@ def check_features(task: EncodingTask, x: Any) -> None:
         TypeError: if it is an array of something else, or nothing that holds examples.
         ValueError: if it is a dict of arrays that the backbone cannot take.
     """
-    listed = hasattr(x, "__getitem__") or (isinstance(x, Iterable) and not isinstance(x, Iterator))
-    if not (listed or isinstance(x, Generator)):
-        raise TypeError(f"Expected a list of texts, a dataset, or a dict of token features; got {x!r:.60}.")
     if isinstance(x, dict):
         task.backbone.check_inputs(task.backbone_inputs(x))
     columns = getattr(x, "columns", None) if hasattr(x, "columns") else getattr(x, "column_names", None)
     if columns is not None:  # of pandas or of Hugging Face's datasets
         raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*columns]!r:.80}.")
+    listed = hasattr(x, "__getitem__") or (isinstance(x, Iterable) and not isinstance(x, Iterator))
+    if not (listed or isinstance(x, Generator)):
+        raise TypeError(f"Expected a list of texts, a dataset, or a dict of token features; got {x!r:.60}.")
     if hasattr(x, "shape"):
         raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
     record = leading_spec(x)

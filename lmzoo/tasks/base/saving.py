@@ -247,6 +247,6 @@ def load_keras_file(filepath: str | Path, compile: bool = True) -> keras.Model:
         except UnboundLocalError as error:  # Keras closes weights that it could not open
             raise ValueError(f"The weights in {path} cannot be read: {error.__context__}") from None
         except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise ValueError(f"{path} cannot be loaded: {reason:.400}") from error
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{path} is damaged, or of classes that are not imported: {reason:.1000}") from error
         return model
