@@ -12,7 +12,7 @@ from lmzoo.checkpoints.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import BytePairTokenizer, Tokenizer
-from lmzoo.text.tokenizers.tokenizer import in_order
+from lmzoo.text.tokenizers.token_lists import in_order
 
 if TYPE_CHECKING:
     import tokenizers

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.errors import PresetError
+from lmzoo.text.tokenizers.token_lists import read_utf8
 
 
 def has_file(directory: Path, name: str) -> bool:
@@ -22,7 +23,7 @@ def has_file(directory: Path, name: str) -> bool:
 def read_lines(file: Path) -> list[str]:
     """The lines of a UTF-8 file."""
     # Split at "\n" only: tokens may hold other characters at which splitlines() would split.
-    return [line.rstrip("\r") for line in file.read_bytes().decode().removesuffix("\n").split("\n")]
+    return [line.rstrip("\r") for line in read_utf8(file).removesuffix("\n").split("\n")]
 
 
 @contextmanager
@@ -37,6 +38,6 @@ def naming(file: Path) -> Iterator[None]:
     except PresetError:
         raise
     except (OSError, ValueError) as error:
-        raise PresetError(f"{file}: {error}") from error
+        raise PresetError(str(error) if str(file) in str(error) else f"{file}: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:  # an object where there should be a list, and the like
         raise PresetError(f"{file} is malformed ({type(error).__name__}: {error}).") from error

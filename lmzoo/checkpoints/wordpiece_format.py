@@ -11,7 +11,7 @@ from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerForma
 from lmzoo.checkpoints.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.text import Tokenizer, WordPieceTokenizer
-from lmzoo.text.tokenizers.tokenizer import in_order
+from lmzoo.text.tokenizers.token_lists import in_order
 
 if TYPE_CHECKING:
     import tokenizers

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.checkpoints.bilm import load_bilm
 from lmzoo.families.input_checks import check_like, known_values
 from lmzoo.layers import Dropout, ScalarMix
@@ -88,8 +89,8 @@ class Elmo(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if num_output_representations < 1:
-            raise ValueError(f"`num_output_representations` must be at least 1, got {num_output_representations}.")
+        count = num_output_representations
+        require(is_integer(count, 1), "num_output_representations", "an integer of at least 1", count)
         if (module is None) != (options_file is not None and weight_file is not None):
             raise ValueError("Pass `options_file` and `weight_file`, or `module` and None for both.")
         if options_file is not None and weight_file is not None:

@@ -6,12 +6,12 @@ import numbers
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmzoo.text.validate_text import clean_columns, collect_warnings, is_text
+from lmzoo.text.validate_text import clean_columns, collect_warnings, is_column, is_text
 
 _SPACES = " \t\r\n\u202f"  # the characters at which Google's BERT code splits contexts
 _DROPPED = str.maketrans("", "", string.punctuation)
@@ -48,7 +48,7 @@ def read_golds(y: Any) -> list[list[Gold]]:
     """
     if isinstance(y, Mapping):
         y = _rows(y, "y")
-    elif is_text(y) or not isinstance(y, Iterable):
+    elif not is_column(y):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
     golds = [[gold for gold in _golds_of(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
     with collect_warnings():  # the warning was issued when the texts were encoded
@@ -81,7 +81,7 @@ def _golds_of(answer: Any, place: str) -> list[Gold]:
 
 def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
     """Converts columns to a list of dicts."""
-    if "text" not in columns or any(is_text(c) or not isinstance(c, Iterable) for c in columns.values()):
+    if "text" not in columns or not all(map(is_column, columns.values())):
         raise TypeError(f'`{place}` must hold lists of "text" and "answer_start", got {columns!r:.60}.')
     names = [name for name in ("text", "answer_start") if name in columns]
     values = [list(columns[name]) for name in names]

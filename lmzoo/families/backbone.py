@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import keras
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.families.input_checks import check_ids
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
@@ -162,7 +163,17 @@ class Backbone(ReportsNotFinite):
         Args:
             rank: int, rank of the updates.
             target_layer_names: names of the Dense layers to adapt.
+
+        Raises:
+            ValueError: for a rank that is not a positive integer, or if there is no Dense layer with these names.
         """
+        require(is_integer(rank, 1), "rank", "a positive integer", rank)
+        dense = {layer.name for layer in sublayers(self) if hasattr(layer, "enable_lora")}
+        if not dense.intersection(target_layer_names):
+            raise ValueError(
+                f"No layer of this {type(self).__name__} is called {' or '.join(map(repr, target_layer_names))}. "
+                f"LoRA can adapt {', '.join(sorted(dense)) or 'none of its layers'}: see `target_layer_names`."
+            )
         self.trainable = True
         self.lora_rank = rank
         targets = []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lmzoo.arguments import is_integer, is_number, require, require_share
 from lmzoo.layers.activations import get_activation
 
 MOST_LAYERS = 1000  # several times those of the deepest published models
@@ -49,28 +49,12 @@ class EncoderConfig:
         require(allowed, "num_segments", "0, since the family has no segments", self.num_segments)
         if self.hidden_dim % self.num_heads:
             raise ValueError(f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `num_heads` ({self.num_heads}).")
-        require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        require_share("dropout", self.dropout)
         epsilon, deviation = self.layer_norm_epsilon, self.initializer_range
-        require(is_number(epsilon) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
-        valid = is_number(deviation) and 0 <= deviation < math.inf
+        require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
+        valid = is_number(deviation, 0) and deviation < math.inf
         require(valid, "initializer_range", "a finite number of at least 0", deviation)
         get_activation(self.activation)
-
-
-def is_integer(value: object, least: int, most: float = math.inf) -> bool:
-    """Whether `value` is an int, and not a bool, from `least` to `most`."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def is_number(value: object) -> bool:
-    """Whether `value` is a real number, and not a bool."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def require(condition: object, name: str, allowed: str, value: object) -> None:
-    """Raises a ValueError that says what is allowed for a field, unless `condition` holds."""
-    if not condition:
-        raise ValueError(f"`{name}` must be {allowed}, got {value!r}.")
 
 
 def require_positive(config: object, *names: str) -> None:

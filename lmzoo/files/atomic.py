@@ -11,15 +11,49 @@ import re
 import secrets
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 # Waiting for somebody who is cleaning up: not for long, since another program may hold the lock, such as flock(1).
 _TRIES = 20
+# What the system says if a disk is full, a quota is used up, or a file exceeds the limit of its size.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def check_path(path: object) -> None:
+    """Checks that an argument is the path of a file or directory.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"Expected the path of a file or directory, a string or a `pathlib.Path`, got {path!r:.60}.")
+
+
+def check_room(directory: Path, size: int) -> None:
+    """Checks that a file of `size` bytes can be written.
+
+    It is for writers that cannot fail: HDF5's library crashes the process when it closes a file on a full disk.
+
+    Raises:
+        OSError: if the disk is full, or a quota used up.
+    """
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        if shutil.disk_usage(directory).free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(directory))
+        return
+    with tempfile.TemporaryFile(dir=directory) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise
 
 
 def _local(path: str | os.PathLike[str]) -> Path:
+    check_path(path)
     if "://" in os.fspath(path):
         raise ValueError(f"{os.fspath(path)!r} is a URL: save to a local path and copy it from there.")
     return Path(path).expanduser().resolve()
@@ -46,7 +80,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     ```
     """
     target = _local(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_directory(target.parent)
     temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
 
     def clean_up() -> None:
@@ -62,8 +96,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             _sync(temporary)
             temporary.replace(target)
         except BaseException as error:
-            if isinstance(error, OSError) and error.filename is not None and str(error.filename) == str(temporary):
-                error.filename = str(target)  # the name that the caller knows
+            _name_target(error, target, temporary)
             with contextlib.suppress(PermissionError):
                 temporary.unlink(missing_ok=True)
             raise
@@ -110,7 +143,7 @@ def atomic_directory(
     ```
     """
     target = _local(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_directory(target.parent)
     name = f".{target.name}.{secrets.token_hex(4)}"
     temporary, old = target.with_name(f"{name}.new"), target.with_name(f"{name}.old")
     kept: list[str] = []
@@ -119,7 +152,7 @@ def atomic_directory(
         try:
             temporary.mkdir()
         except OSError as error:
-            error.filename = str(target)  # the name that the caller knows
+            _name_target(error, target, temporary)
             raise
         try:
             yield temporary
@@ -141,7 +174,8 @@ def atomic_directory(
                 except BaseException:
                     old.rename(target)
                     raise
-        except BaseException:
+        except BaseException as error:
+            _name_target(error, target, temporary)
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         for entry_name in kept:  # the originals return, with what was written there in the meantime
@@ -221,6 +255,27 @@ def _return_foreign(old: Path, target: Path, owns: Collection[str]) -> None:
     for entry in old.iterdir():
         if entry.name not in owns and not os.path.lexists(target / entry.name):
             entry.rename(target / entry.name)
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotADirectoryError(f"{directory} is not a directory, or lies in a file; give another path.") from error
+
+
+def _name_target(error: BaseException, target: Path, temporary: Path) -> None:
+    """Makes an error of the system name the path that the caller knows, and say what to do if there is no room."""
+    if not isinstance(error, OSError):
+        return
+    within = isinstance(error.filename, (str, os.PathLike)) and Path(error.filename).is_relative_to(temporary)
+    if error.errno in _NO_ROOM:
+        reason = os.strerror(error.errno)
+        error.strerror = f"{reason}: what was there before has not changed. Free some room, or choose another folder"
+    if error.errno in _NO_ROOM or within:
+        error.filename = str(target)
+        if error.filename2 is not None:
+            del error.filename2
 
 
 def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwrite: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.arguments import require_share
 from lmzoo.tensor_types import Shape, Tensor
 
 _LEVELS = 1 << 16
@@ -56,8 +57,7 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(f"`rate` must be in [0, 1), got {rate}.")
+        require_share("rate", rate)
         self.rate = rate
         self.seed = seed
         self.supports_masking = True

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import as_rows, width_of
 from lmzoo.tensor_types import Shape, Tensor
@@ -81,8 +82,7 @@ class SampledSoftmax(ConfiguredLayer):
 
     def __init__(self, vocabulary_size: int, num_sampled: int, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if num_sampled < 1:
-            raise ValueError(f"`num_sampled` must be a positive integer, got {num_sampled!r}.")
+        require(is_integer(num_sampled, 1), "num_sampled", "a positive integer", num_sampled)
         self.vocabulary_size = vocabulary_size
         self.num_sampled = num_sampled
         self.seed = seed

@@ -6,17 +6,22 @@ import contextlib
 import datetime
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
+import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
+import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
+from lmzoo.checkpoints.formats.hdf5 import BYTES_OF_METADATA, Hdf5File, write_hdf5
+from lmzoo.checkpoints.formats.sharded import check_is_weights
+from lmzoo.checkpoints.vocabulary_files import naming
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.family import family_of
-from lmzoo.files.atomic import atomic_directory
+from lmzoo.files.atomic import atomic_directory, check_room
 from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import (
     CONFIG_FILE,
@@ -57,23 +62,32 @@ class KerasPreset:
                 f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: it has neither `model_type`, as in "
                 "Hugging Face's checkpoints, nor `registered_name`, as in KerasHub's and lmzoo's presets."
             )
-        found = keras.saving.get_registered_object(name)
+        found = keras.saving.get_registered_object(name) if isinstance(name, str) else None
         if not (isinstance(found, type) and issubclass(found, keras.Model) and hasattr(found, "config_class")):
             raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
         return found
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
         """See `Source.build`."""
-        wanted = keras.config.dtype_policy()
-        if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
-            overrides = {**overrides, "dtype": wanted}
-        return self.backbone_class.from_config({**self.config["config"], **overrides})
+        file, wanted = self.directory / CONFIG_FILE, keras.config.dtype_policy()
+        with contextlib.nullcontext() if overrides else naming(file):  # an override may be what is wrong
+            stored = {**self.config["config"]}
+            if "dtype" not in overrides and wanted.name != "float32" and _is_float32(stored.get("dtype")):
+                overrides = {**overrides, "dtype": wanted}
+            return self.backbone_class.from_config({**stored, **overrides})
 
     def load(self, model: keras.Model) -> None:
         """See `Source.load`."""
         path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
-        _check_weight_count(backbone, path)
-        backbone.load_weights(path)
+        check_is_weights(path)
+        try:
+            _check_weight_count(backbone, path)
+            backbone.load_weights(path)
+        except (OSError, RuntimeError, ValueError) as error:
+            if isinstance(error, PresetError):
+                raise
+            reason = " ".join(str(error).split())
+            raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error
         if isinstance(model, HasHead):
             _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 
@@ -92,7 +106,13 @@ class KerasPreset:
 
     @functools.cached_property
     def _task(self) -> JsonObject:
-        return read_json(self.directory, TASK_FILE) if (self.directory / TASK_FILE).exists() else {}
+        file = self.directory / TASK_FILE
+        if not file.exists():
+            return {}
+        stored = read_json(self.directory, TASK_FILE)
+        if not (isinstance(stored.get("registered_name"), str) and isinstance(stored.get("config"), dict)):
+            raise PresetError(f"{file} does not describe a task: it must hold a `registered_name` and a `config`.")
+        return stored
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """See `Source.head_of`."""
@@ -124,7 +144,8 @@ class KerasPreset:
             preprocessor = Preprocessor(**{**config, "tokenizer": found.from_config(settings)})
         except (AttributeError, KeyError, TypeError) as error:
             raise PresetError(f"{file} does not describe a preprocessor of lmzoo: {error!r:.200}.") from error
-        preprocessor.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
+        with naming(self.directory / TOKENIZER_ASSETS_DIR):
+            preprocessor.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
         return preprocessor
 
 
@@ -191,6 +212,8 @@ def save_preset(
 
 def _write_backbone(backbone: keras.Model, target: Path, metadata: JsonObject) -> None:
     write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
+    sizes = (math.prod(weight.shape) * np.dtype(weight.dtype).itemsize for weight in backbone.weights)
+    check_room(target, sum(sizes) + (len(backbone.weights) + 1) * BYTES_OF_METADATA)
     backbone.save_weights(target / MODEL_WEIGHTS_FILE)
     write_json(
         target,

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,8 @@ def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
 def _new_classes(stored: Arguments, asked: Arguments) -> bool:
     """Whether the caller asks for other classes than the stored head's."""
     labels = asked.get("labels")
+    if labels is not None and not isinstance(labels, Collection):
+        return True  # which the constructor refuses
     renamed = labels is not None and (
         len(labels) != stored.get("num_classes") or stored.get("labels") not in (None, list(labels))
     )

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from lmzoo.checkpoints.formats.tensorflow import system_errors
 from lmzoo.errors import NotFiniteError
-from lmzoo.files.atomic import atomic_directory, atomic_file
+from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
 from lmzoo.layers.attention import SelfAttention, joined_projections
 from lmzoo.layers.finite import first_not_finite
 from lmzoo.layers.sublayers import sublayers
@@ -64,6 +65,7 @@ def file_format(path: str | Path) -> str | None:
 
 def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> None:
     """Writes `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`."""
+    check_path(path)
     on_tensorflow = keras.backend.backend() == "tensorflow"
     if problem := first_not_finite(task.weights):
         raise NotFiniteError(f"This {type(task).__name__} cannot be exported: {problem}. Train it again.")
@@ -98,7 +100,7 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
         functions = {name: function.get_concrete_function() for name, function in signatures.items()}
         # A SavedModel can restore only the variables that it tracks.
         module.pack, module.used = pack, list({id(v): v for f in functions.values() for v in f.variables}.values())
-    with without_log_lines("Assets written to"):  # which notebooks would show
+    with system_errors(target), without_log_lines("Assets written to"):  # which notebooks would show
         tf.saved_model.save(module, str(target), signatures=functions)
     # The graph as servers read it, from the file.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.lm_batches import DocumentStreams, EncodedDocuments, Step
 from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.families.backbone import Backbone
@@ -143,8 +143,7 @@ class BidirectionalLM(Task):
 
     @unroll_steps.setter
     def unroll_steps(self, steps: int) -> None:
-        if not isinstance(steps, numbers.Integral) or steps < 1:
-            raise ValueError(f"`unroll_steps` must be a positive integer, got {steps!r}.")
+        require(is_integer(steps, 1), "unroll_steps", "a positive integer", steps)
         self._unroll_steps = int(steps)
 
     @classmethod
@@ -234,6 +233,7 @@ class BidirectionalLM(Task):
         sides = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
         if direction not in sides:
             raise ValueError(f'`direction` must be "forward", "backward" or None, got {direction!r}.')
+        require(is_integer(batch_size, 1), "batch_size", "an integer of at least 1", batch_size)
         streams = self._test_streams(documents, batch_size, 1, verbose)
         with progress_bar("Evaluating", streams.num_batches, "batches", verbose) as advance:
             shown = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
@@ -279,7 +279,10 @@ class BidirectionalLM(Task):
 
     def backbone_inputs(self, features: Features) -> Features:
         """The words that are read, each direction as a sequence of its own; see `Task.backbone_inputs`."""
-        ((name, ids),) = super().backbone_inputs(features).items()
+        inputs = super().backbone_inputs(features)
+        if not self.backbone.input.keys() <= inputs.keys():  # which the backbone's own check says
+            return inputs
+        ((name, ids),) = inputs.items()
         ids = ops.swapaxes(ops.convert_to_tensor(ids), 1, 2)
         return {name: ops.reshape(ids, (-1, *ids.shape[2:]))}
 

@@ -130,7 +130,7 @@ class MultipleChoice(TextVectorTask):
 
         Raises:
             TypeError: naming the first one that is not an integer.
-            ValueError: naming the first one that is negative; for several labels per example.
+            ValueError: naming the first one that is not an index; for several labels per example.
         """
         if y is None:
             return None
@@ -142,11 +142,12 @@ class MultipleChoice(TextVectorTask):
                         f"Label {label!r:.60} at position {position} is not an integer: a label is the index of the "
                         "right choice, from 0."
                     )
-        array = array.astype("int32")
-        wrong = np.flatnonzero(array < 0)
+        wrong = np.flatnonzero((array < 0) | (array > np.iinfo("int32").max))
         if len(wrong):
-            raise ValueError(f"Label {array[wrong[0]]} at position {wrong[0]} is negative: choices count from 0.")
-        return array
+            raise ValueError(
+                f"Label {array[wrong[0]]} at position {wrong[0]} is not the index of a choice: choices count from 0."
+            )
+        return array.astype("int32")
 
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
         """The model's inputs for some examples: int32 (b, C, width), C being the most choices of any example."""

@@ -13,7 +13,7 @@ from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array, as_weights
+from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array, example_weights
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
@@ -116,7 +116,7 @@ class Pretrainer(MaskedTokensTask):
         """
         self.check_takes_text()
         self.check_unlabelled(y)
-        weights = as_weights(sample_weight)
+        weights = example_weights(sample_weight)
         if isinstance(x, EncodedTexts):
             if self.objective is not None and not isinstance(x, SegmentPairs):
                 raise ValueError(

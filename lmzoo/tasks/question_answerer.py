@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import numpy as np
 
+from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.evaluation.squad import answer_score, best_null_threshold, find_answers, read_golds
 from lmzoo.families.backbone import Backbone
+from lmzoo.family import family_of
 from lmzoo.layers import SpanHead
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
-from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, as_weights
+from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, example_weights
 from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.tasks.base.labels import as_labels
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
@@ -108,8 +110,10 @@ class QuestionAnswerer(Task):
             "n_best": n_best,
         }
         for setting, value in settings.items():
-            if not isinstance(value, numbers.Integral) or value < 1:
-                raise ValueError(f"`{setting}` must be a positive integer, got {value!r}.")
+            require(is_integer(value, 1), setting, "a positive integer", value)
+        allowed = null_score_threshold is None or is_number(null_score_threshold)
+        require(allowed, "null_score_threshold", "a number or None", null_score_threshold)
+        family_of(backbone)  # an error for anything else
         inputs = backbone.input
         head = SpanHead(dtype=backbone.dtype_policy, name="span_head")
         outputs = head(backbone(inputs)["sequence_output"], backbone.padding_mask(inputs))  # (B, T, 2)
@@ -146,7 +150,7 @@ class QuestionAnswerer(Task):
             return x
         questions, contexts = split_segments(x, self.text_preprocessor.tokenizer.takes_words)
         if contexts is None:
-            if len(questions):
+            if not (isinstance(questions, Sized) and not len(questions)):
                 raise ValueError(
                     "A QuestionAnswerer takes pairs, (questions, contexts) or [(question, context), ...]; got single "
                     "texts."
@@ -167,7 +171,7 @@ class QuestionAnswerer(Task):
             ValueError: naming the first example whose context does not have the answer at its `answer_start`; for
                 labels that are missing or too few.
         """
-        encoded, weights = self.encode_inputs(x), as_weights(sample_weight)
+        encoded, weights = self.encode_inputs(x), example_weights(sample_weight)
         if isinstance(x, Encoded) and isinstance(y, np.ndarray) and y.ndim == 2:
             self.check_counts(len(encoded), y, weights)
             return Examples(encoded, self.encode_labels(y), weights)
@@ -203,8 +207,9 @@ class QuestionAnswerer(Task):
         """
         if y is None:
             return None
-        array = np.asarray(y)
-        if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu" or (array < 0).any():
+        array = as_labels(y, "two positions for each sequence")
+        whole = array.ndim == 2 and array.shape[1] == 2 and array.dtype.kind in "iu"
+        if not whole or (array < 0).any() or (array > np.iinfo("int32").max).any():
             raise ValueError(
                 "Labels of token features are the positions of the answer's first and last token, whole numbers of "
                 f"shape (n, 2); got {array.dtype} of shape {array.shape}."

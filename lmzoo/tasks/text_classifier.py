@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import keras
 import numpy as np
 
+from lmzoo.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
@@ -131,11 +132,13 @@ class TextClassifier(TextVectorTask):
             the sigmoid, is at least `threshold`, best first. The label of a class without a name is its number.
 
         Raises:
-            ValueError: for `top_k` with `multi_label` or below 1, or `threshold` without `multi_label`.
+            ValueError: for `top_k` with `multi_label` or below 1, or `threshold` without `multi_label` or outside of
+                [0, 1].
         """
         check_top_k(top_k)
         if self.multi_label and top_k != 1:
             raise ValueError("With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`.")
+        require(is_number(threshold, 0, 1), "threshold", "a probability, from 0 to 1", threshold)
         if not self.multi_label and threshold != 0.5:
             raise ValueError("`threshold` is for `multi_label`; the most probable classes are returned by `top_k`.")
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -10,10 +9,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
-from lmzoo.tasks.base.examples import Batch, Examples, Labels, Texts, Weights, as_array, as_weights
+from lmzoo.tasks.base.arguments import check_arguments
+from lmzoo.tasks.base.data_adapter import BATCH_SIZE
+from lmzoo.tasks.base.examples import Batch, Examples, Labels, Texts, Weights, as_array, example_weights
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task import Task
@@ -119,8 +121,8 @@ class TextEmbedder(Task):
             )
         if objective not in ("contrastive", "cosine"):
             raise ValueError(f'`objective` must be "contrastive" or "cosine", got {objective!r}.')
-        if not isinstance(temperature, numbers.Real) or not temperature > 0:
-            raise ValueError(f"`temperature` must be a positive number, got {temperature!r}.")
+        require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
+        family_of(backbone)  # an error for anything else
         inputs = backbone.input
         mask = backbone.padding_mask(inputs)  # (B, T)
         if pooling == "cls":
@@ -172,7 +174,7 @@ class TextEmbedder(Task):
         self.check_takes_text()
         self.check_unlabelled(y)
         pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x)
-        examples = Examples(pairs, self.encode_labels(y), as_weights(sample_weight))
+        examples = Examples(pairs, self.encode_labels(y), example_weights(sample_weight))
         self.check_counts(len(pairs), examples.labels, examples.weights)
         return examples
 
@@ -268,12 +270,13 @@ class TextEmbedder(Task):
         ```
         """
         if level == "word":
+            check_arguments(batch_size=batch_size)
             self.compile_by_default()
             self.check_takes_text()
             singles, seconds = split_segments(texts, words=True)
             if seconds is not None:
                 raise ValueError('`level="word"` takes single texts, each a string or a list of words; got pairs.')
-            return embed_words(self, self.layer_models, singles, layers, batch_size)
+            return embed_words(self, self.layer_models, singles, layers, batch_size or BATCH_SIZE)
         if level != "text":
             raise ValueError(f'`level` must be "text" or "word", got {level!r}.')
         if layers is not None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import keras
 import numpy as np
 
+from lmzoo.arguments import is_integer
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.span_marks import OUTSIDE, marks_spans
-from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_weights
-from lmzoo.tasks.base.labels import check_classes, encode_classes
+from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, example_weights
+from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
@@ -123,10 +124,10 @@ class TokenClassifier(Task):
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Weights | None = None) -> Examples:
         """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
-        encoded, weights = self.encode_inputs(x), as_weights(sample_weight)
+        encoded, weights = self.encode_inputs(x), example_weights(sample_weight)
+        if y is not None:
+            check_listed(y)
         self.check_counts(len(encoded), y, weights)
-        if weights is not None and weights.ndim != 1:
-            raise ValueError(f"Expected a weight for each text, got weights of shape {weights.shape}.")
         if isinstance(x, EncodedTexts) and (of_tokens := self._labels_of_tokens(encoded, y)) is not None:
             return Examples(encoded, of_tokens, weights)
         counts = [len(words) for words in encoded.words]
@@ -179,7 +180,7 @@ class TokenClassifier(Task):
         if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
             raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
         start, end = span["start"], span["end"]
-        if not 0 <= start < end <= len(text):
+        if not (is_integer(start, 0) and is_integer(end, 1, len(text)) and start < end):
             raise ValueError(f"{place}: the span {span!r:.80} is not within its text of {len(text)} characters.")
         if span.get("text", text[start:end]) != text[start:end]:
             raise ValueError(f"{place}: the text at the span {span!r:.80} is another, {text[start:end]!r:.60}.")
@@ -223,7 +224,7 @@ class TokenClassifier(Task):
         return None if y is None else self._checked_labels(y)
 
     def _checked_labels(self, y: Labels) -> np.ndarray:
-        array = np.asarray(y)
+        array = as_labels(y, "a label for each token")
         if array.ndim != 2 or array.dtype.kind not in "iu":
             raise ValueError(f"Expected labels of tokens, int (n, T), got {array.dtype} {array.shape}.")
         wrong = array[(array != IGNORED) & ((array < 0) | (array >= self.num_classes))]

@@ -6,6 +6,7 @@ Dimensions: K requested layers, w words of a text.
 from __future__ import annotations
 
 import functools
+import math
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import Text
@@ -89,6 +91,10 @@ class LayerMix(NamedTuple):
                 )
         if not wanted:
             raise ValueError("`layers` is empty: name at least one layer.")
+        if isinstance(layers, Mapping):
+            for layer, weight in layers.items():
+                finite = is_number(weight) and abs(weight) < math.inf
+                require(finite, f"layers[{layer}]", "a finite number, the layer's weight", weight)
         weights = list(layers.values()) if isinstance(layers, Mapping) else [1 / len(wanted)] * len(wanted)
         return cls(tuple(int(layer) % count for layer in wanted), np.array(weights, "float32"))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.text.packing import Encoded, EncodedTexts, Indices
 from lmzoo.text.preprocessor import Preprocessor
-from lmzoo.text.validate_text import Text, clean_columns, is_text
+from lmzoo.text.validate_text import Text, clean_columns, is_column, is_text
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,15 @@ def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
     """Splits examples, `(prompt, choices)`, or a tuple of two columns, into their prompts and their choices.
 
     Raises:
-        TypeError: for a single example, or naming an example whose choices are not a list.
+        TypeError: for a single example or anything else that is not a list, or naming an example whose choices are not
+            a list.
         ValueError: for an entry that is not a pair, for columns of different lengths, or naming the first example
             without choices.
     """
     if is_text(x) or isinstance(x, dict) or not isinstance(x, Sequence):
         raise TypeError(f"Expected a list of examples (prompt, choices), got {type(x).__name__}: {x!r:.60}.")
     if isinstance(x, tuple):
-        if len(x) != 2 or any(is_text(column) for column in x):
+        if len(x) != 2 or not all(map(is_column, x)):
             raise ValueError(
                 f"A tuple means two columns, the prompts and a list of choices for each; got {len(x)} entries. Write "
                 "[(prompt, choices)] for one example."

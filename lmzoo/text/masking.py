@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lmzoo.arguments import is_integer, is_number, require
+
 
 @dataclass(frozen=True)
 class Masking:
@@ -47,7 +49,8 @@ class Masking:
     dynamic: bool = True
 
     def __post_init__(self) -> None:
-        if self.ngram < 1 or (self.ngram > 1 and not self.whole_word):
+        require(is_number(self.probability, 0, 1), "probability", "a number from 0 to 1", self.probability)
+        if not is_integer(self.ngram, 1) or (self.ngram > 1 and not self.whole_word):
             raise ValueError(f"`ngram` counts words, from 1; above 1 it needs `whole_word=True`. Got {self}.")
         if self.rounding not in ("nearest", "random"):
             raise ValueError(f"`rounding` must be 'nearest' or 'random', got {self.rounding!r}.")

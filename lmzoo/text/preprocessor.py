@@ -11,10 +11,24 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.text.packing import EncodedTexts, EncodedWords, Packing, truncate_pair
 from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
 from lmzoo.text.validate_text import clean_columns, warn
 from lmzoo.text.word_splitting import place_words
+
+
+def check_is_preprocessor(value: object) -> None:
+    """Checks that an argument is a preprocessor.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    if not isinstance(value, Preprocessor):
+        raise TypeError(
+            f"`preprocessor` must be a `lmzoo.text.Preprocessor`, got {value!r:.60}. From a tokenizer: "
+            "`Preprocessor(tokenizer, packing, sequence_length)`."
+        )
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -25,6 +39,10 @@ class Preprocessor:
         tokenizer: a tokenizer of `lmzoo.text`.
         packing: `lmzoo.text.Packing`, the family's rule.
         sequence_length: int, maximum number of tokens of a sequence, special tokens included. Settable.
+
+    Raises:
+        TypeError: for anything else in place of the tokenizer or the packing.
+        ValueError: for a `sequence_length` that is not a positive integer.
 
     Example:
 
@@ -39,9 +57,14 @@ class Preprocessor:
     """
 
     def __init__(self, tokenizer: Tokenizer, packing: Packing | dict[str, Any], sequence_length: int = 512) -> None:
+        if not isinstance(tokenizer, Tokenizer):
+            raise TypeError(f"`tokenizer` must be a tokenizer of `lmzoo.text`, got {tokenizer!r:.60}.")
         self.tokenizer = tokenizer
         if isinstance(packing, dict):
             packing = Packing(**{**packing, "between": tuple(packing["between"])})
+        if not isinstance(packing, Packing):
+            raise TypeError(f"`packing` must be a `lmzoo.text.Packing`, got {packing!r:.60}.")
+        require(is_integer(sequence_length, 1), "sequence_length", "a positive integer", sequence_length)
         self.packing = packing
         self.sequence_length = sequence_length
 

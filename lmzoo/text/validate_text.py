@@ -86,6 +86,12 @@ def is_text(value: object) -> bool:
     return isinstance(value, (str, bytes))
 
 
+def is_column(values: object) -> bool:
+    """Whether `values` can be a batch of texts: anything to iterate over, in an order, but a single text or a dict."""
+    other = is_text(values) or isinstance(values, (Mapping, set, frozenset)) or getattr(values, "ndim", 1) == 0
+    return isinstance(values, Iterable) and not other
+
+
 def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
     r"""Checks a batch of texts and turns each into a valid Unicode string.
 
@@ -141,9 +147,9 @@ def _listed(texts: object, what: str) -> Iterable[object]:
         texts = texts.tolist()
     if is_text(texts):
         raise TypeError(f"`{what}` must be a list of strings, got one string; write [{texts!r:.40}].")
-    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+    if not is_column(texts):
         raise TypeError(f"`{what}` must be a list of strings, got {texts!r:.60} ({type(texts).__name__}).")
-    return texts
+    return texts  # type: ignore[return-value]
 
 
 def _clean(text: object, what: str, position: int) -> tuple[str, bool]:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.arguments import is_number, require
 from lmzoo.layers import unit_vectors
 from lmzoo.tensor_types import Tensor
 from lmzoo.training.metrics import PearsonCorrelation
@@ -78,6 +79,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
         name: str = "multiple_negatives_ranking",
     ) -> None:
         super().__init__(name=name, reduction=reduction)
+        require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
         self.temperature = temperature
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import keras
 from keras import ops
 
+from lmzoo.arguments import is_integer, is_number, require, require_share
 from lmzoo.tensor_types import Tensor
 
 _WORTH_COMPILING = 1_000_000  # weights; for fewer, XLA compiles for seconds to save less than a millisecond
@@ -24,11 +24,17 @@ Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 def _checked_rate(rate: Rate) -> Rate:
     """Returns a valid number as a float, and a schedule unchanged."""
-    if not isinstance(rate, numbers.Real):
+    if callable(rate):
         return rate
-    if not 0 <= (number := float(rate)) < math.inf:
-        raise ValueError(f"`learning_rate` must be 0 or above, got {rate}.")
-    return number
+    require(
+        is_number(rate, 0) and rate < math.inf, "learning_rate", "a finite number of at least 0, or a schedule", rate
+    )
+    return float(rate)
+
+
+def _check_constants(**constants: float) -> None:
+    for name, value in constants.items():
+        require(is_number(value, 0) and value < math.inf, name, "a finite number of at least 0", value)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -53,7 +59,9 @@ class AdamW(keras.optimizers.Optimizer):
         **kwargs: of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 
     Raises:
-        ValueError: for a learning rate below 0, infinite or not a number, or an unknown schedule.
+        TypeError: if `exclude_from_decay` is not a list of strings.
+        ValueError: for a learning rate, a weight decay or an epsilon below 0, infinite or not a number; for a beta
+            outside of [0, 1), or an unknown schedule.
 
     Example:
 
@@ -79,6 +87,12 @@ class AdamW(keras.optimizers.Optimizer):
     ) -> None:
         if schedule not in _SHAPES:
             raise ValueError(f"`schedule` must be one of {', '.join(_SHAPES)}, got {schedule!r}.")
+        _check_constants(weight_decay=weight_decay, epsilon=epsilon)
+        require_share("beta_1", beta_1)
+        require_share("beta_2", beta_2)
+        listed = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)
+        if not (listed and all(isinstance(part, str) for part in exclude_from_decay)):
+            raise TypeError(f"`exclude_from_decay` must be a list of strings, got {exclude_from_decay!r:.60}.")
         super().__init__(learning_rate=_checked_rate(learning_rate), name=name, **kwargs)
         self.decay = weight_decay
         self.beta_1 = beta_1
@@ -110,8 +124,10 @@ class AdamW(keras.optimizers.Optimizer):
             elapsed: int, steps of this schedule that were done before training was resumed.
 
         Raises:
-            ValueError: before `build`.
+            ValueError: before `build`; for a number of steps that is negative or not an integer.
         """
+        for name, value in (("warmup_steps", warmup_steps), ("total_steps", total_steps), ("elapsed", elapsed)):
+            require(is_integer(value, 0), name, "an integer of at least 0", value)
         if not self.built:
             raise ValueError("Build the optimizer (`optimizer.build(model.trainable_variables)`) before its schedule.")
         start = int(ops.convert_to_numpy(self.iterations)) - elapsed
@@ -286,9 +302,11 @@ class Adagrad(keras.optimizers.Adagrad):
         global_clipnorm: float | None = 10.0,
         **kwargs: Any,
     ) -> None:
+        rate = _checked_rate(learning_rate)
+        _check_constants(initial_accumulator_value=initial_accumulator_value)
         # bilm-tf adds no epsilon.
         kwargs = {"epsilon": 0.0, **kwargs, "global_clipnorm": global_clipnorm}
-        super().__init__(_checked_rate(learning_rate), initial_accumulator_value, **kwargs)
+        super().__init__(rate, initial_accumulator_value, **kwargs)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clips the gradients and updates every variable once."""

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.errors import NotFiniteError
 from lmzoo.layers.finite import not_finite
 from lmzoo.text.batching import Batches
@@ -66,10 +67,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         for name, value in (("every", 1 if every is None else every), ("keep", keep)):
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {value}.")
-        if minutes is not None and not minutes > 0:
-            raise ValueError(f"`minutes` must be above 0, got {minutes}.")
+            require(is_integer(value, 1), name, "an integer of at least 1", value)
+        require(minutes is None or (is_number(minutes) and minutes > 0), "minutes", "a number above 0", minutes)
         self._states = RunStates(Path(folder).expanduser().resolve(), keep)
         self.every, self.minutes = every, minutes
         self._signal: int | None = None  # the first one of this `fit`

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
 from keras import ops
 
+from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.tensor_types import Tensor
 
 
@@ -48,8 +50,12 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         name: str = "warm_up",
     ) -> None:
         super().__init__()
-        if steps < 0:
-            raise ValueError(f"`steps` must be at least 0, got {steps}.")
+        if not callable(schedule):
+            raise TypeError(
+                f"`schedule` must be a Keras schedule, got {schedule!r:.60}. For a constant rate after the warm-up: "
+                "`PolynomialDecay(rate, 1, end_learning_rate=rate)`."
+            )
+        require(is_integer(steps, 0), "steps", "an integer of at least 0", steps)
         self.schedule = schedule
         self.steps = steps
         self.shift = shift
@@ -97,8 +103,8 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak: float, steps: int, name: str = "inverse_square_root") -> None:
         super().__init__()
-        if steps < 1:
-            raise ValueError(f"`steps` must be at least 1, got {steps}.")
+        require(is_number(peak, 0) and peak < math.inf, "peak", "a finite number of at least 0", peak)
+        require(is_integer(steps, 1), "steps", "an integer of at least 1", steps)
         self.peak = peak
         self.steps = steps
         self.name = name

@@ -123,7 +123,7 @@ def test_the_gradient_flows_through_what_was_kept():
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 2])
 def test_rates_out_of_range_are_refused(rate):
-    with pytest.raises(ValueError, match=r"`rate` must be in \[0, 1\), got"):
+    with pytest.raises(ValueError, match=r"`rate` must be a number in \[0, 1\), got"):
         Dropout(rate)
 
 

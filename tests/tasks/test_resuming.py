@@ -280,11 +280,11 @@ def test_other_runs_are_refused(tiny, model, data, interrupted):
         run(model, {name: np.ones((2, 3), "int32") for name in model.input}, interrupted)
     with pytest.raises(ValueError, match="pass `sample_weight`"):
         run(model, data, interrupted, class_weight={0: 1.0})
-    with pytest.raises(ValueError, match="`every` must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="`every` must be an integer of at least 1, got 0"):
         ResumableCheckpoint(interrupted, every=0)
-    with pytest.raises(ValueError, match="`keep` must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="`keep` must be an integer of at least 1, got 0"):
         ResumableCheckpoint(interrupted, keep=0)
-    with pytest.raises(ValueError, match="`minutes` must be above 0, got nan"):
+    with pytest.raises(ValueError, match="`minutes` must be a number above 0, got nan"):
         ResumableCheckpoint(interrupted, minutes=float("nan"))
 
 

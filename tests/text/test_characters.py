@@ -69,7 +69,7 @@ def test_rows_equal_the_reference(width: int) -> None:
 
 
 def test_the_number_of_characters_is_checked() -> None:
-    with pytest.raises(ValueError, match=r"must be at least 3, .* got 2\."):
+    with pytest.raises(ValueError, match=r"must be an integer of at least 3, .* got 2\."):
         CharacterTokenizer(2)
 
 

@@ -223,5 +223,5 @@ def test_adagrad_adds_up_what_a_row_gets(norm):
 @pytest.mark.parametrize("optimizer", [AdamW, LAMB, Adagrad])
 @pytest.mark.parametrize("rate", [-1e-3, float("nan"), float("inf")])
 def test_rates_that_cannot_be(optimizer, rate):
-    with pytest.raises(ValueError, match="`learning_rate` must be 0 or above"):
+    with pytest.raises(ValueError, match="`learning_rate` must be a finite number of at least 0"):
         optimizer(rate)

@@ -12,10 +12,13 @@ import numpy as np
 from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
-from lmzoo.files.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file, check_room
 
 if TYPE_CHECKING:
     import h5py
+
+
+BYTES_OF_METADATA = 4096  # for each tensor in a file, at most; part of them is written when the file is closed
 
 
 class Hdf5File(TensorFile):
@@ -106,7 +109,8 @@ def write_hdf5(path: str | Path, tensors: Iterable[tuple[str, np.ndarray]]) -> N
     import h5py
 
     with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
-        for name, array in tensors:
+        for count, (name, array) in enumerate(tensors, 1):
+            check_room(temporary.parent, array.nbytes + count * BYTES_OF_METADATA)
             if array.dtype.kind not in "fiub":  # which bfloat16 is not
                 raise PresetError(f"{path}: {name} holds {array.dtype}, which HDF5 does not have.")
             try:

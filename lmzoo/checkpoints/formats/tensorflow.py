@@ -5,6 +5,8 @@ TensorFlow itself reads and writes them. What it would not report clearly is che
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import math
 import os
 import re
@@ -138,6 +140,25 @@ def _tensorflow(path: str | os.PathLike[str]) -> ModuleType:
     return tensorflow
 
 
+@contextlib.contextmanager
+def system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turns errors of TensorFlow when it writes files into errors of the system.
+
+    Args:
+        path: what is written, for messages.
+
+    Raises:
+        OSError: in place of TensorFlow's errors.
+    """
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        full = errno.ENOSPC if "No space left" in error.message else errno.EIO
+        raise OSError(full, f"{os.fspath(path)} cannot be written: {error.message}") from error
+
+
 def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Iterable[tuple[str, np.ndarray]]) -> None:
     """Writes a checkpoint, for `tf.train.load_checkpoint` and TensorFlow 1's `Saver`.
 
@@ -161,14 +182,12 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Iterabl
             atomic_file(data) as new_data,
             tempfile.TemporaryDirectory(dir=new_index.parent) as folder,
         ):
-            try:
+            with system_errors(prefix):
                 tensorflow.raw_ops.SaveV2(
                     prefix=f"{folder}/model",
                     tensor_names=list(values),
                     shape_and_slices=[""] * len(values),
                     tensors=list(values.values()),
                 )
-            except tensorflow.errors.OpError as error:
-                raise OSError(f"{prefix} cannot be written: {error.message}.") from error
             os.replace(f"{folder}/model.index", new_index)
             os.replace(f"{folder}/model.data-00000-of-00001", new_data)

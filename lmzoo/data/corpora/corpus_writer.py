@@ -21,7 +21,12 @@ from lmzoo.data.corpora.corpus_index import (
     identity_of,
 )
 from lmzoo.data.corpora.token_corpus import TokenCorpus
-from lmzoo.data.corpora.tokenized_documents import DocumentReader, TokenizedDocuments, tokenize_documents
+from lmzoo.data.corpora.tokenized_documents import (
+    DocumentReader,
+    TokenizedDocuments,
+    check_documents,
+    tokenize_documents,
+)
 from lmzoo.files.atomic import atomic_file
 from lmzoo.progress import progress_bar
 from lmzoo.text import Tokenizer
@@ -66,6 +71,9 @@ def write_corpus(
 
     Example: see `TokenCorpus`.
     """
+    check_documents(documents)
+    if not isinstance(tokenizer, Tokenizer):
+        raise TypeError(f"`tokenizer` must be a tokenizer of `lmzoo.text`, got {tokenizer!r:.60}.")
     folder = Path(folder)
     if (folder / INDEX_FILE).exists():
         index = Index.read(folder)

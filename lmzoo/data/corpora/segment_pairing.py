@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.sequence_storage import join_blocks, room_in_sequence
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import (
@@ -85,9 +86,11 @@ def segment_pairs(
         The pairs of all passes in random order, with their labels.
 
     Raises:
-        TypeError: for a document that is not a list of strings, naming its position.
-        ValueError: for an unknown `objective`, a `sequence_length` with room for fewer than two tokens, a corpus of
-            another tokenizer, or documents none of which has two sentences, since all labels would be 1.
+        TypeError: for a document that is not a list of strings, naming its position; for something else than a
+            preprocessor or a generator.
+        ValueError: for an unknown `objective`, `passes` below 1, a `sequence_length` with room for fewer than two
+            tokens, a corpus of another tokenizer, or documents none of which has two sentences, since all labels would
+            be 1.
 
     Example:
 
@@ -107,6 +110,9 @@ def segment_pairs(
     if objective not in ("nsp", "sop"):
         raise ValueError(f'`objective` must be "nsp" or "sop", got {objective!r}.')
     budget = room_in_sequence(preprocessor, pair=True)
+    require(is_integer(passes, 1), "passes", "an integer of at least 1", passes)
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"`rng` must be a `numpy.random.Generator`, as from `default_rng(seed)`, got {rng!r:.60}.")
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         folder, parts, given = documents.sequences_folder, list(documents.shards), len(documents)

@@ -10,14 +10,17 @@ import numpy as np
 
 from lmzoo.data.corpora.tokenized_documents import splits_of
 from lmzoo.text import Preprocessor
+from lmzoo.text.preprocessor import check_is_preprocessor
 
 
 def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
     """Number of tokens that fit into a sequence, or into a pair, in addition to the special ones.
 
     Raises:
+        TypeError: for anything but a preprocessor.
         ValueError: if there is no room for one token, or for one of each segment.
     """
+    check_is_preprocessor(preprocessor)
     length, overhead = preprocessor.sequence_length, preprocessor.packing.overhead(pair)
     room, least = length - overhead, 2 if pair else 1
     if room < least:

@@ -41,8 +41,8 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
         TypeError: for a document that is not text, naming its position.
         ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
     """
+    room, length = room_in_sequence(preprocessor, pair=False), preprocessor.sequence_length
     start, end = _ends(preprocessor)
-    length, room = preprocessor.sequence_length, room_in_sequence(preprocessor, pair=False)
 
     def blocks() -> _Blocks:
         left: list[np.ndarray] = []
@@ -97,8 +97,8 @@ def pack_sentences(
     sequences.lengths  # [7, 4]: [CLS] a a [SEP] b [SEP] [SEP] and [CLS] a [SEP] [SEP]
     ```
     """
-    start, end = _ends(preprocessor)
     room = room_in_sequence(preprocessor, pair=False) + 1  # the end token belongs to a sentence
+    start, end = _ends(preprocessor)
 
     def blocks() -> _Blocks:
         left: list[tuple[np.ndarray, np.ndarray]] = []

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from lmzoo.text import Tokenizer
-from lmzoo.text.validate_text import clean_columns, collect_warnings, is_text, warn
+from lmzoo.text.validate_text import clean_columns, collect_warnings, is_column, is_text, warn
 
 _Item = TypeVar("_Item")
 
@@ -118,8 +118,7 @@ def check_documents(documents: object) -> None:
     Raises:
         TypeError: if it is not iterable, or is one text, or a dict or a table, whose names would be read as documents.
     """
-    named = isinstance(documents, Mapping) or hasattr(documents, "columns")
-    if is_text(documents) or named or not isinstance(documents, Iterable):
+    if not is_column(documents) or hasattr(documents, "columns"):
         raise TypeError(
             f"Expected a list of documents, each a list of sentences; got {documents!r:.60} "
             f"({type(documents).__name__})."

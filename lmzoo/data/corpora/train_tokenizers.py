@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TextIO, TypeVar, Unpack
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
 from lmzoo.progress import progress_over
 from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
-from lmzoo.text.validate_text import clean_texts, warn
+from lmzoo.text.validate_text import clean_texts, is_column, warn
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked at once
@@ -295,8 +296,11 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
     """Iterates over the texts that are not empty, made valid.
 
     Raises:
+        TypeError: at once, for a single text or anything else that is not a list.
         ValueError: at once, if there are none.
     """
+    if not is_column(texts):
+        raise TypeError(f"`texts` must be a list of strings or an iterator over them, got {texts!r:.60}.")
     cleaned = (text for group in groups_of(texts, _BATCH) for text in clean_texts(group) if text.strip())
     first = next(cleaned, None)
     if first is None:
@@ -310,5 +314,6 @@ def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContext
 
 
 def _check_size(asked: int, least: int, what: str) -> None:
+    require(is_integer(asked), "vocabulary_size", "an integer", asked)
     if asked < least:
         raise ValueError(f"`vocabulary_size` is {asked}, but the special tokens and the {what} alone are {least}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.tokenized_documents import check_documents, no_record
 from lmzoo.data.corpora.train_tokenizers import report_size
 from lmzoo.progress import progress_over
@@ -37,7 +38,7 @@ def train_words(
 
     Raises:
         TypeError: for a document that is not a list of sentences, naming its position.
-        ValueError: for a `vocabulary_size` without room for a word.
+        ValueError: for a `vocabulary_size` without room for a word, or a `min_frequency` below 1.
 
     Example:
 
@@ -49,10 +50,9 @@ def train_words(
     ```
     """
     special = WordTokenizer.special_tokens
-    if vocabulary_size <= len(special):
-        raise ValueError(
-            f"`vocabulary_size` must be above {len(special)}, the number of special words, got {vocabulary_size}."
-        )
+    allowed = f"an integer above {len(special)}, the number of special words"
+    require(is_integer(vocabulary_size, len(special) + 1), "vocabulary_size", allowed, vocabulary_size)
+    require(is_integer(min_frequency, 1), "min_frequency", "an integer of at least 1", min_frequency)
     counts: Counter[str] = Counter()
     check_documents(documents)
     with progress_over(documents, "Counting words", "documents", verbose) as read:

@@ -29,8 +29,11 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
         encoding: encoding of the text.
 
     Raises:
+        TypeError: for anything else in place of the file.
         ValueError: naming a line in another encoding; for an unknown encoding or a damaged archive.
     """
+    if not (isinstance(source, (str, Path)) or hasattr(source, "read")):
+        raise TypeError(f"Expected the path of a file, or a file object in binary mode, got {source!r:.60}.")
     data = Path(source).read_bytes() if isinstance(source, (str, Path)) else source.read()
     try:
         data = decompressed(io.BufferedReader(io.BytesIO(data))).read()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmzoo.families.encoder_config import MOST_LAYERS, is_integer, require, require_positive
+from lmzoo.arguments import is_integer, is_number, require, require_share
+from lmzoo.families.encoder_config import MOST_LAYERS, require_positive
 from lmzoo.layers.scalar_mix import EPSILON
 
 MARKER_LENGTH = 3  # characters of a sentence marker, a word of one symbol
@@ -47,15 +48,14 @@ class ElmoConfig:
         require(is_integer(self.num_highway, 0, MOST_LAYERS), "num_highway", "an integer in 0..1000", self.num_highway)
         self._check_filters()
         require(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'", self.activation)
-        for name in ("cell_clip", "projection_clip"):
-            value = getattr(self, name)
-            require(value is None or value > 0, name, "a positive number or None", value)
+        for name, value in (("cell_clip", self.cell_clip), ("projection_clip", self.projection_clip)):
+            require(value is None or (is_number(value, 0) and value > 0), name, "a positive number or None", value)
         if (size := self.vocabulary_size) is not None:
             require(is_integer(size, 3), "vocabulary_size", "an integer above 2 or None", size)
             for name in ("start_token_id", "end_token_id"):
                 value = getattr(self, name)
                 require(is_integer(value, 1) and value < size, name, f"an integer in 1..{size - 1}", value)
-        require(0 <= self.dropout < 1, "dropout", "in [0, 1)", self.dropout)
+        require_share("dropout", self.dropout)
         require(self.layer_norm in EPSILON, "layer_norm", f"one of {', '.join(map(repr, EPSILON))}", self.layer_norm)
         for name in ("skip_connections", "freeze_bilm"):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))

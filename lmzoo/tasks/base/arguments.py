@@ -1,34 +1,54 @@
-"""Arguments of `fit`, `evaluate` and `predict` that are counts, checked before anything is built."""
+"""Arguments of `fit`, `evaluate` and `predict`, checked before anything is built."""
 
 from __future__ import annotations
 
-import numbers
+from collections.abc import Sequence
+
+import keras
+
+from lmzoo.arguments import is_integer, require, require_share
 
 # The least value of each, and what to do instead of passing a smaller one.
 _COUNTS = {
     "batch_size": (1, "Omit it for the default size."),
     "epochs": (0, "1 trains on every example once."),
     "initial_epoch": (0, "0 is the first epoch."),
+    "seed": (0, "Any such number makes a run repeatable."),
     "steps": (1, "Omit it to use all batches."),
     "steps_per_epoch": (1, "Omit it to use all batches."),
     "validation_batch_size": (1, "Omit it for the default size."),
+    "validation_freq": (1, "1 validates after every epoch."),
     "validation_steps": (1, "Omit it to use all batches."),
 }
-_REQUIRED = ("epochs", "initial_epoch")
+_REQUIRED = ("epochs", "initial_epoch", "seed", "validation_freq")
 
 
 def check_arguments(**arguments: object) -> None:
-    """Checks those of some arguments that are counts; the others are ignored, and None stands for a default.
+    """Checks those of some arguments that are known here; the others are ignored, and None stands for a default.
 
     Raises:
-        ValueError: naming the first that is not an integer or too small.
+        TypeError: for callbacks that are not Keras callbacks.
+        ValueError: naming the first count that is not an integer or too small; for a `validation_split` outside of
+            [0, 1).
     """
     for name, value in arguments.items():
-        if name not in _COUNTS or (value is None and name not in _REQUIRED):
-            continue
-        least, advice = _COUNTS[name]
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-            raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r:.60}. {advice}")
+        epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))  # after which to validate
+        if name in _COUNTS and not epochs and (value is not None or name in _REQUIRED):
+            least, advice = _COUNTS[name]
+            require(is_integer(value, least), name, f"an integer of at least {least}", value, advice)
+    if arguments.get("validation_split") is not None:
+        require_share("validation_split", arguments["validation_split"])
+    for callback in callback_list(arguments.get("callbacks")):
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise TypeError(f"`callbacks` must be a list of Keras callbacks, got {callback!r:.60} in it.")
+
+
+def callback_list(callbacks: object) -> list[keras.callbacks.Callback]:
+    """The `callbacks` of `fit`, a list, one of them or Keras' container of them, as a list."""
+    callbacks = getattr(callbacks, "callbacks", callbacks)
+    if callbacks is None:
+        return []
+    return list(callbacks) if isinstance(callbacks, Sequence) and not isinstance(callbacks, str) else [callbacks]
 
 
 def check_top_k(top_k: int) -> None:
@@ -37,5 +57,4 @@ def check_top_k(top_k: int) -> None:
     Raises:
         ValueError: if it is not a positive integer.
     """
-    if not isinstance(top_k, numbers.Integral) or top_k < 1:
-        raise ValueError(f"`top_k` must be a positive integer, got {top_k!r}.")
+    require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)

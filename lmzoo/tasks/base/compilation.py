@@ -134,6 +134,7 @@ class CompiledTask(keras.Model):
             **kwargs: of `keras.Model.compile`, such as `jit_compile`.
 
         Raises:
+            TypeError: for metrics that are neither a list nor a dict of lists.
             ValueError: for a cross-entropy of probabilities.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
@@ -141,7 +142,7 @@ class CompiledTask(keras.Model):
         if isinstance(loss, str) and loss == "auto":
             loss = self.default_loss()
         loss = loss_of_logits(loss)
-        if metrics == "auto":
+        if isinstance(metrics, str) and metrics == "auto":
             metrics = self.default_metrics()
         weighted_metrics = _joined(metrics, weighted_metrics)
         waits, self._compiles_itself = self._compiles_itself, False
@@ -223,6 +224,9 @@ class CompiledTask(keras.Model):
 
 def _joined(metrics: Any, more: Any) -> Metrics:
     """Both lists of metrics, or both dicts of lists, as one."""
+    for given in (metrics, more):
+        if not isinstance(given, (list, tuple, dict, type(None))):
+            raise TypeError(f'`metrics` must be a list, such as ["accuracy"], or a dict of lists, got {given!r:.60}.')
     if isinstance(metrics, dict) or isinstance(more, dict):
         parts = [metrics or {}, more or {}]
         names = dict.fromkeys(name for part in parts for name in part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,7 @@ def check_features(task: EncodingTask, x: Any) -> None:
     """Checks `x`, which is not text, before Keras gets it; datasets are checked only by what their elements are.
 
     Raises:
-        TypeError: if it is an array of something else.
+        TypeError: if it is an array of something else, or nothing that holds examples.
         ValueError: if it is a dict of arrays that the backbone cannot take.
     """
     if isinstance(x, dict):
@@ -105,6 +105,9 @@ def check_features(task: EncodingTask, x: Any) -> None:
     columns = getattr(x, "columns", None) if hasattr(x, "columns") else getattr(x, "column_names", None)
     if columns is not None:  # of pandas or of Hugging Face's datasets
         raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*columns]!r:.80}.")
+    listed = hasattr(x, "__getitem__") or (isinstance(x, Iterable) and not isinstance(x, Iterator))
+    if not (listed or isinstance(x, Generator)):
+        raise TypeError(f"Expected a list of texts, a dataset, or a dict of token features; got {x!r:.60}.")
     if hasattr(x, "shape"):
         raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
     record = leading_spec(x)

@@ -20,7 +20,7 @@ from lmzoo.tasks.base.examples import (
     Texts,
     Weights,
     as_array,
-    as_weights,
+    example_weights,
 )
 from lmzoo.tasks.base.input_kinds import check_preprocessor, split_segments
 from lmzoo.tasks.base.labels import encode_classes
@@ -96,7 +96,7 @@ class EncodingTask(keras.Model):
             ValueError: for labels that are missing, too few, or unknown to the model.
         """
         self.check_unlabelled(y)
-        examples = Examples(self.encode_inputs(x), self.encode_labels(y), as_weights(sample_weight))
+        examples = Examples(self.encode_inputs(x), self.encode_labels(y), example_weights(sample_weight))
         self.check_counts(len(examples.encoded), examples.labels, examples.weights)
         return examples
 

@@ -96,19 +96,38 @@ def as_array(values: Any) -> np.ndarray | None:
     return None if values is None else np.asarray(values)
 
 
+def example_weights(values: Any) -> np.ndarray | None:
+    """Weights of examples, (n,) or (n, 1), as a numpy array (n,); None stays None.
+
+    Raises:
+        TypeError: see `as_weights`.
+        ValueError: for weights of another shape; see `as_weights`.
+    """
+    weights = as_weights(values)
+    if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    if weights is not None and weights.ndim != 1:
+        raise ValueError(f"`sample_weight` must hold one weight for each example, got the shape {weights.shape}.")
+    return weights
+
+
 def as_weights(values: Any) -> np.ndarray | None:
     """Weights of examples or tokens as a numpy array; None stays None.
 
     Raises:
         TypeError: if they are not numbers.
-        ValueError: naming the position of the first that is NaN, infinite or negative: it would ruin every weight of
-            the model.
+        ValueError: for lists of different lengths; naming the position of the first that is NaN, infinite or negative:
+            it would ruin every weight of the model.
     """
-    weights = as_array(values)
-    if weights is None:
+    if values is None:
         return None
-    if weights.dtype.kind in "OSTU":
+    try:
+        weights = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        raise ValueError(f"`sample_weight` must be numbers, got lists of different lengths: {values!r:.60}.") from None
+    if weights.dtype.kind not in "fiub":
         raise TypeError(f"`sample_weight` must be numbers, got an array of {weights.dtype}.")
+    weights = weights.astype("float32") if weights.dtype.kind == "b" else weights
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         position = tuple(map(int, np.unravel_index(wrong[0], weights.shape)))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.text import Encoded, Preprocessor
-from lmzoo.text.validate_text import is_text
+from lmzoo.text.preprocessor import check_is_preprocessor
+from lmzoo.text.validate_text import is_column, is_text
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -64,19 +66,21 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
     pair.
 
     Raises:
-        TypeError: for a single string.
+        TypeError: for anything that is not a list of texts.
         ValueError: for examples that do not have two segments.
     """
     if isinstance(x, Mapping):
         raise TypeError(f"Expected texts, got a dict of {sorted(map(str, x))}; `predict` takes token features.")
     if is_text(x):
         raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
+    if not is_column(x):
+        raise TypeError(f"Expected a list of texts, got {x!r:.60} ({type(x).__name__}).")
     if isinstance(x, (Sequence, ValuesView)) and not isinstance(x, (tuple, list)):
         x = list(x)
     if getattr(x, "ndim", 1) > 1:
         raise ValueError(f"Expected one text per row, got an array of shape {x.shape}; pairs are (x[:, 0], x[:, 1]).")
     if isinstance(x, tuple):
-        if len(x) != 2 or any(is_text(part) for part in x):
+        if len(x) != 2 or not all(map(is_column, x)):
             one = " One pair is [(first, second)]." if len(x) == 2 else ""
             raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {x!r:.60}.{one}")
         return x
@@ -93,16 +97,17 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     """Checks that a model can take what a preprocessor makes.
 
     Raises:
+        TypeError: if it is something else.
         ValueError: if its sequences or words are too long, or its ids too high, for the model, or if it makes other
             inputs than the model takes; if its packing needs tokens that its tokenizer does not have.
     """
+    check_is_preprocessor(preprocessor)
     tokenizer, config = preprocessor.tokenizer, backbone.config
     reader, model = type(tokenizer).__name__, type(backbone).__name__
     length, longest = preprocessor.sequence_length, getattr(config, "max_sequence_length", None)
     tokens, embeddings = tokenizer.vocabulary_size, config.vocabulary_size
     columns, most = (getattr(part, "max_characters", None) for part in (tokenizer, config))
-    if not isinstance(length, int) or length < 1:
-        raise ValueError(f"`sequence_length` must be a positive integer, got {length!r}.")
+    require(is_integer(length, 1), "sequence_length", "a positive integer", length)
     if longest is not None and length > longest:
         raise ValueError(
             f"`sequence_length` is {length}, but the model has positions for {longest} tokens. Choose at most "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 import numpy as np
 
+from lmzoo.arguments import is_integer
 from lmzoo.tasks.base.examples import Labels
 
 
@@ -17,7 +19,7 @@ def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tupl
         TypeError: if `labels` have no order, or are not strings.
         ValueError: for a repeated name, a `num_classes` that does not fit `labels`, or fewer than two classes.
     """
-    if isinstance(labels, (str, set, frozenset)):
+    if labels is not None and not _is_listed(labels):
         raise TypeError(f"`labels` must be a list, whose order numbers the classes; got {labels!r:.60}.")
     if labels is not None:
         if wrong := [label for label in labels if not isinstance(label, str)]:
@@ -28,18 +30,52 @@ def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tupl
         num_classes = len(labels) if num_classes is None else num_classes
         if num_classes != len(labels):
             raise ValueError(f"`num_classes` is {num_classes}, but `labels` names {len(labels)} classes.")
-    if num_classes is None or num_classes < 2:
-        raise ValueError(f"Pass `num_classes` (at least 2) or `labels`; got num_classes={num_classes}.")
-    return num_classes, labels
+    if num_classes is None or not is_integer(num_classes, 2):
+        raise ValueError(f"Pass `num_classes` (an integer of at least 2) or `labels`; got num_classes={num_classes!r}.")
+    return int(num_classes), labels
+
+
+def check_listed(y: Any) -> None:
+    """Checks that labels are in a collection with an order.
+
+    Raises:
+        TypeError: if they are not.
+    """
+    if not _is_listed(y):
+        raise TypeError(f"`y` must be a list or an array with a label for each example, got {y!r:.60}.")
+
+
+def as_labels(y: Labels, expected: str) -> np.ndarray:
+    """Labels as an array of any shape.
+
+    Args:
+        y: n labels.
+        expected: what they should be, for the message.
+
+    Raises:
+        TypeError: if they are not a list or an array.
+        ValueError: for lists of different lengths.
+    """
+    check_listed(y)
+    try:
+        return np.asarray(y)
+    except ValueError:
+        raise ValueError(f"Expected {expected}, got lists of different lengths: {y!r:.60}.") from None
+
+
+def _is_listed(values: Any) -> bool:
+    unordered = isinstance(values, (str, bytes, Mapping, Set))
+    return not unordered and hasattr(values, "__len__") and getattr(values, "ndim", 1) != 0
 
 
 def one_each(y: Labels, expected: str) -> np.ndarray:
     """One label for each example, (n,) or (n, 1), as an array (n,); messages say what is `expected`.
 
     Raises:
+        TypeError: if they are not a list or an array.
         ValueError: for labels of another shape.
     """
-    array = np.asarray(y)
+    array = as_labels(y, expected)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -59,11 +95,10 @@ def encode_classes(
         ValueError: naming the first one that is not a class of the model.
     """
     array = one_each(y, "one class for each text")
-    if array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array):
-        array = array.astype("int64")
-    if array.dtype.kind in "USO":
+    large = array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array)  # beyond int64
+    if array.dtype.kind in "USO" and not large:
         return _encode_names(array, labels, place)
-    if array.dtype.kind not in "iub" and not np.array_equal(array, np.round(array)):
+    if not large and array.dtype.kind not in "iub" and not _are_whole(array):
         raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")
     wrong = np.flatnonzero((array < 0) | (array >= num_classes))
     if len(wrong):
@@ -75,6 +110,10 @@ def encode_classes(
     return array.astype("int32")
 
 
+def _are_whole(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" and np.array_equal(array, np.round(array))
+
+
 def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
     """Any number of classes for each example as float32 (n, C), 1 where an example has the class and 0 elsewhere.
 
@@ -82,11 +121,13 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
     array (n, C) of 0 and 1.
 
     Raises:
-        TypeError: naming the position of an entry that is not a collection of classes.
+        TypeError: if `y` is not a list or an array; naming the position of an entry that is not a collection of
+            classes.
         ValueError: naming the position of a class that the model does not have, or that an example has twice; for an
             array of another shape or of other numbers.
     """
     y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or pandas' series
+    check_listed(y)
     if getattr(y, "ndim", 1) == 2:
         y = np.asarray(y)
         if y.dtype.kind in "fiub":
@@ -132,7 +173,7 @@ def encode_numbers(y: Labels) -> np.ndarray:
     array = one_each(y, "one number for each text")
     if array.dtype.kind not in "fiub":
         for position, label in enumerate(y):
-            if not isinstance(label, numbers.Number):
+            if not isinstance(label, numbers.Real):
                 raise TypeError(f"Label {label!r:.60} at position {position} is not a number.")
     with np.errstate(over="ignore"):
         array = array.astype("float32")
@@ -143,10 +184,17 @@ def encode_numbers(y: Labels) -> np.ndarray:
 
 
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
-    names = [n.decode() if isinstance(n, bytes) else n for n in array.tolist()]
-    for position, name in enumerate(names):
-        if not isinstance(name, str):
-            raise TypeError(f"Label {name!r} {place(position)} is not a string, but others are.")
+    names = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
+    strings = [isinstance(name, str) for name in names]
+    if not any(strings):
+        position = next((i for i, label in enumerate(names) if not isinstance(label, numbers.Real)), 0)
+        raise TypeError(
+            f"Label {names[position]!r:.60} {place(position)} is neither a class's number nor its name: leave out "
+            "examples without a label."
+        )
+    if not all(strings):
+        position = strings.index(False)
+        raise TypeError(f"Label {names[position]!r:.60} {place(position)} is not a string, but others are.")
     if labels is None:
         raise ValueError(
             f"Got string labels such as {names[0]!r}, but this model's classes have no names. Pass "

@@ -10,9 +10,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers import MaskedLMHead
+from lmzoo.layers.activations import get_activation
 from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tasks.base.task import Task
 from lmzoo.tensor_types import Features, Tensor, Tensors
@@ -33,7 +35,9 @@ class MaskedTokensTask(Task):
         name: name of the model.
 
     Raises:
-        ValueError: if the family or the tokenizer has no mask token, or the models do not see what comes after one.
+        TypeError: if `masking` is something else.
+        ValueError: if the family or the tokenizer has no mask token, or the models do not see what comes after one; for
+            an unknown `activation` or an epsilon outside of (0, 1).
     """
 
     pretrains, learns_from = True, "texts alone"
@@ -52,10 +56,13 @@ class MaskedTokensTask(Task):
         if not self.supports(family):
             reason = "it is causal" if backbone.causal else "its family has no mask token"
             raise ValueError(f"{type(backbone).__name__} cannot fill masks: {reason}.")
-        if preprocessor is not None:
-            preprocessor.tokenizer.check_has_mask()
-        activation = activation or config.activation
+        masking = Masking(**masking) if isinstance(masking, dict) else masking or family.masking
+        if not isinstance(masking, Masking):
+            raise TypeError(f"`masking` must be a `lmzoo.text.Masking`, got {masking!r:.60}.")
+        activation = config.activation if activation is None else activation
+        get_activation(activation)  # an error for an unknown one
         epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
+        require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
         head = MaskedLMHead(
             backbone.embeddings.token_embedding,
             activation,
@@ -69,8 +76,10 @@ class MaskedTokensTask(Task):
         logits = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, V)
         inputs = {**backbone.input, "mask_positions": positions}
         super().__init__(backbone, preprocessor, inputs, outputs(logits, found), None, name)
+        if preprocessor is not None:
+            preprocessor.tokenizer.check_has_mask()
         self.head, self.activation, self.layer_norm_epsilon = head, activation, epsilon
-        self.masking: Masking = Masking(**masking) if isinstance(masking, dict) else masking or family.masking
+        self.masking = masking
 
     @classmethod
     def supports(cls, family: Family) -> bool:

@@ -13,7 +13,7 @@ import keras
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.archives import unpack
-from lmzoo.files.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file, check_path
 from lmzoo.layers.configured import constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.presets.keras_preset import save_preset
@@ -46,6 +46,7 @@ class SavedTask(ReportsNotFinite):
             ValueError: if the path does not end in `.keras`.
             FileExistsError: if the file exists and may not be replaced.
         """
+        check_path(filepath)
         if Path(filepath).suffix != ".keras":
             raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
         if Path(filepath).exists() and not overwrite:
@@ -248,12 +249,21 @@ class SavedTask(ReportsNotFinite):
 
 def load_keras_file(filepath: str | Path, compile: bool = True) -> keras.Model:
     """Any model in a `.keras` file; see `SavedTask.load`."""
+    check_path(filepath)
     path = Path(filepath)
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory, not a `.keras` file: `from_preset` loads a preset's directory.")
     with tempfile.TemporaryDirectory(prefix="lmzoo-") as folder:
         unpack(path, Path(folder))
         if not Path(folder, "config.json").is_file():
             raise ValueError(f"{path} is not a Keras model: it holds no config.json.")
         try:
-            return keras.saving.load_model(folder, compile=compile)
+            model = keras.saving.load_model(folder, compile=compile)
+            if (preprocessor := getattr(model, "preprocessor", None)) is not None:
+                _ = preprocessor.tokenizer.vocabulary  # an error if there is none
         except UnboundLocalError as error:  # Keras closes weights that it could not open
             raise ValueError(f"The weights in {path} cannot be read: {error.__context__}") from None
+        except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{path} is damaged, or of classes that are not imported: {reason:.1000}") from error
+        return model

@@ -11,7 +11,7 @@ import keras
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.head_kinds import HasHead
-from lmzoo.tasks.base.arguments import check_arguments
+from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
 from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, is_batched, make_batches, steps_in
 from lmzoo.tasks.base.encoding import EncodingTask
@@ -125,16 +125,19 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             Keras' history of losses and metrics.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
+            TypeError: naming the position of an entry that is not text; for callbacks that are not Keras callbacks.
             ValueError: before the first step, for labels that the model does not have, weights that are NaN, infinite
-                or negative, and counts that are too small.
+                or negative, and counts that are too small or not integers.
             NotFiniteError: if training diverges; see `StopOnDivergence`.
         """
         check_arguments(
             batch_size=batch_size,
             epochs=epochs,
+            callbacks=callbacks,
+            validation_split=validation_split,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
+            seed=seed,
             **kwargs,
         )
         if self.optimizer is None:
@@ -157,7 +160,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
         x, y, sample_weight = self.batches(x, y, sample_weight, options)
         batch_size = batch_size or BATCH_SIZE
-        callbacks = _callback_list(callbacks)
+        callbacks = callback_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
         if not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
@@ -203,6 +206,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     ) -> TrainingData:
         """`validation_data` for Keras."""
         alone = not isinstance(data, tuple) and not (isinstance(data, list) and self.needs_labels)
+        if not alone and not 1 <= len(data) <= 3:
+            raise ValueError(f"`validation_data` must be (x, y) or (x, y, sample_weight), got {len(data)} entries.")
         x, y, sample_weight = (data, None, None) if alone else (*data, None, None)[:3]
         order = "given" if kwargs.get("validation_steps") else "sorted"
         options = BatchOptions(batch_size, order, verbose=verbose != 0)
@@ -259,8 +264,3 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         if not is_raw(x):
             return (x, y, sample_weight), None
         return self.encode_examples(x, y, sample_weight).split(share)
-
-
-def _callback_list(callbacks: Any) -> list[keras.callbacks.Callback]:
-    callbacks = getattr(callbacks, "callbacks", callbacks) or []
-    return list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lmzoo.arguments import is_integer, require, require_share
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import family_of
 from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
@@ -23,7 +24,8 @@ class TokenVectors:
         encoder_dim: width of each direction of the encoder.
 
     Raises:
-        ValueError: for an unknown `encoder`.
+        ValueError: for an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
+            [0, 1).
     """
 
     dropout: float | None = None
@@ -34,9 +36,17 @@ class TokenVectors:
         """Checks the settings."""
         if self.encoder not in (None, "bilstm"):
             raise ValueError(f'`encoder` must be "bilstm" or None, got {self.encoder!r}.')
+        require(is_integer(self.encoder_dim, 1), "encoder_dim", "a positive integer", self.encoder_dim)
+        if self.dropout is not None:
+            require_share("dropout", self.dropout)
 
     def rate(self, backbone: Backbone) -> float:
-        """The dropout rate on the vectors."""
+        """The dropout rate on the vectors.
+
+        Raises:
+            ValueError: for anything but a backbone.
+        """
+        family_of(backbone)
         return backbone.config.dropout if self.dropout is None else self.dropout
 
     def sequence(self, backbone: Backbone, inputs: Features) -> Tensor:

@@ -11,7 +11,8 @@ from typing import Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens, in_order, read_lines, write_lines
+from lmzoo.text.tokenizers.token_lists import in_order, read_lines, write_lines
+from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
 _HEADER = "#version: 0.2"  # the first line of published files

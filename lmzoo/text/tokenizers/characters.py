@@ -10,6 +10,7 @@ from typing import Any, Self, Unpack
 import keras
 import numpy as np
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
@@ -46,8 +47,8 @@ class CharacterTokenizer(WordLevelTokenizer):
     """
 
     def __init__(self, max_characters: int = 50) -> None:
-        if max_characters < 3:
-            raise ValueError(f"`max_characters` must be at least 3, a byte between two marks; got {max_characters}.")
+        allowed = "an integer of at least 3, a byte between two marks"
+        require(is_integer(max_characters, 3), "max_characters", allowed, max_characters)
         self.max_characters = max_characters
 
     @classmethod

@@ -6,14 +6,15 @@ import contextlib
 import gc
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from numbers import Integral
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text.tokenizers.token_lists import check_is_vocabulary
 from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class Tokenizer(ABC):
         Raises:
             ValueError: if a special token is missing or an entry is repeated.
         """
+        check_is_vocabulary(tokens)
         ids = {token: index for index, token in enumerate(tokens)}
         if len(ids) != len(tokens):
             repeated = next(token for index, token in enumerate(tokens) if ids[token] != index)
@@ -186,8 +188,18 @@ class Tokenizer(ABC):
         return self._ids[token]
 
     def id_to_token(self, id: int) -> str:
-        """Token of an id."""
+        """Token of an id.
+
+        Raises:
+            ValueError: if no token has it.
+        """
+        self._check_id(id)
         return self._tokens[id]
+
+    def _check_id(self, id: object) -> None:
+        self._require_vocabulary()
+        last = self.vocabulary_size - 1
+        require(is_integer(id, 0, last), "id", f"an integer from 0 to {last}", id)
 
     @abstractmethod
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[Token]]:
@@ -329,37 +341,3 @@ class RustTokenizer(Tokenizer):
         pairs = itertools.chain.from_iterable(encoding.offsets for encoding in encodings)
         spans = np.fromiter(itertools.chain.from_iterable(pairs), "int64", 2 * sum(map(len, ids)))
         return ids, spans.reshape(-1, 2)
-
-
-def in_order(ids: Mapping[str, int]) -> list[str]:
-    """The tokens of a token -> id mapping in the order of their ids.
-
-    Raises:
-        ValueError: if `ids` is not such a mapping, two tokens share an id, or an id is left out.
-    """
-    numbers = ids.values() if isinstance(ids, Mapping) else (None,)  # files may hold anything
-    if not all(isinstance(i, Integral) and not isinstance(i, bool) for i in numbers):
-        raise ValueError("The vocabulary must be an object with an id for each token.")
-    tokens = sorted(ids, key=ids.__getitem__)
-    for place, token in enumerate(tokens):
-        found, last = ids[token], len(ids) - 1
-        if 0 <= found < place:
-            raise ValueError(f"The id {found} belongs to two tokens, {tokens[place - 1]!r} and {token!r}.")
-        if found != place:
-            gap = f" and no token has {place}" if found > place else ""
-            raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
-    return tokens
-
-
-def read_lines(path: Path) -> list[str]:
-    r"""The lines of a vocabulary file, whose line ends are LF or CRLF.
-
-    It is split at "\n" only: a token may hold other characters that `str.splitlines` takes for line ends.
-    """
-    text = path.read_bytes().decode("utf-8")
-    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Writes lines so that `read_lines` reads them."""
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

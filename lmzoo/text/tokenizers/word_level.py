@@ -11,14 +11,13 @@ import keras
 import numpy as np
 
 from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import (
     SpecialTokens,
     Token,
     Tokenizer,
     TokenSpan,
     making_spans,
-    read_lines,
-    write_lines,
 )
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.word_splitting import place_words, words_of
@@ -120,6 +119,7 @@ class WordTokenizer(WordLevelTokenizer):
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
         """See `Tokenizer._set_tokens`; a word may be repeated here, as in the files of bilm-tf."""
+        check_is_vocabulary(tokens)
         kept = [token for token in map(str.strip, tokens) if token != NO_ENTRY]
         ids = {token: line + 1 for line, token in enumerate(kept)}
         if missing := [token for token in self.special_tokens if token not in ids]:
@@ -138,7 +138,8 @@ class WordTokenizer(WordLevelTokenizer):
         return len(self._tokens) + 1
 
     def id_to_token(self, id: int) -> str:
-        """The word of an id; "" for padding."""
+        """The word of an id; "" for padding. See `Tokenizer.id_to_token`."""
+        self._check_id(id)
         return self._tokens[id - 1] if id else ""
 
     def _lookup(self) -> Callable[[str], int]:

@@ -9,7 +9,8 @@ from typing import Any, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens, read_lines, write_lines
+from lmzoo.text.tokenizers.token_lists import read_lines, write_lines
+from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens
 
 VOCABULARY_FILE = "vocabulary.txt"
 

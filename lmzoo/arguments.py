@@ -1,0 +1,35 @@
+"""Checks of arguments that are numbers, and the form of their messages."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+
+def is_integer(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Whether `value` is an integer, also one of numpy's, but not a bool, from `least` to `most`."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
+
+
+def is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Whether `value` is a real number, but neither a bool nor NaN, from `least` to `most`."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
+
+
+def require(condition: object, name: str, allowed: str, value: object, advice: str = "") -> None:
+    """Raises a ValueError that says what is allowed for an argument, unless `condition` holds.
+
+    Args:
+        condition: whether the value is allowed.
+        name: name of the argument.
+        allowed: what is, after "must be".
+        value: what was passed.
+        advice: a sentence that says what to do, if there is more to say.
+    """
+    if not condition:
+        raise ValueError(f"`{name}` must be {allowed}, got {value!r:.60}.{' ' if advice else ''}{advice}")
+
+
+def require_share(name: str, value: object) -> None:
+    """Raises a ValueError unless an argument is a number in [0, 1), such as the rate of a dropout."""
+    require(is_number(value, 0, 1) and value != 1, name, "a number in [0, 1)", value)

@@ -1,0 +1,70 @@
+"""Vocabularies as lists of tokens, and the files that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from lmzoo.arguments import is_integer
+
+
+def in_order(ids: Mapping[str, int]) -> list[str]:
+    """The tokens of a token -> id mapping in the order of their ids.
+
+    Raises:
+        ValueError: if `ids` is not such a mapping, two tokens share an id, or an id is left out.
+    """
+    numbers = ids.values() if isinstance(ids, Mapping) else (None,)  # files may hold anything
+    if not all(is_integer(i) for i in numbers):
+        raise ValueError("The vocabulary must be an object with an id for each token.")
+    tokens = sorted(ids, key=ids.__getitem__)
+    for place, token in enumerate(tokens):
+        found, last = ids[token], len(ids) - 1
+        if 0 <= found < place:
+            raise ValueError(f"The id {found} belongs to two tokens, {tokens[place - 1]!r} and {token!r}.")
+        if found != place:
+            gap = f" and no token has {place}" if found > place else ""
+            raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
+    return tokens
+
+
+def check_is_vocabulary(tokens: object) -> None:
+    """Checks that a vocabulary is a list of strings.
+
+    Raises:
+        TypeError: if it is not, naming the first entry that is not a string.
+    """
+    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
+        raise TypeError(f"`vocabulary` must be a list of tokens, got {tokens!r:.60}.")
+    for index, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise TypeError(f"`vocabulary[{index}]` must be a string, got {token!r:.60}.")
+
+
+def read_lines(path: Path) -> list[str]:
+    r"""The lines of a vocabulary file, whose line ends are LF or CRLF.
+
+    It is split at "\n" only: a token may hold other characters that `str.splitlines` takes for line ends.
+    """
+    text = read_utf8(path)
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ValueError: naming the file, if it is not UTF-8.
+    """
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8: its byte {error.start} is 0x{error.object[error.start]:02x}. Fetch or save it "
+            "again, or convert it to UTF-8."
+        ) from None
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes lines so that `read_lines` reads them."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
