@@ -3,6 +3,7 @@
 from lmzoo import data, layers, models, text, training
 from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.presets.catalog import PresetInfo, list_presets
+from lmzoo.presets.upload import upload_preset
 from lmzoo.version import __version__
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "save_checkpoint",
     "text",
     "training",
+    "upload_preset",
     "verify",
 ]

@@ -58,7 +58,6 @@ class Kind:
         name: its name there.
         head: the kind of its head.
         read: reads its examples.
-        report: name of the function of `lmzoo.cli.task_scores` that compares its predictions with labels.
         names: takes labels, of examples or of their words, returns the names in them; None if labels have no names.
         arguments: takes labels, returns the constructor's arguments that depend on them.
         fits: whether a model with such a head is of this kind.
@@ -67,7 +66,6 @@ class Kind:
     name: str
     head: str
     read: Reader
-    report: str
     names: Callable[[Any], Iterable[str]] | None = None
     arguments: Callable[[Any], dict[str, object]] = lambda y: {}
     fits: Callable[[Task], bool] = lambda task: True
@@ -82,20 +80,17 @@ def _objective(y: Labels) -> dict[str, object]:
 
 
 KINDS = (
-    Kind(
-        "classifier", "classification", read_texts, "report_classes", names=iter, fits=lambda task: not task.multi_label
-    ),
-    Kind("regressor", "regression", read_numbers, "report_numbers"),
-    Kind("tagger", "token_classification", read_words, "report_tags", names=chain.from_iterable),
-    Kind("qa", "question_answering", read_questions, "report_answers", arguments=_threshold),
-    Kind("choice", "multiple_choice", read_prompts, "report_choices"),
-    Kind("masked-lm", "masked_lm", read_texts_alone, "report_masked"),
-    Kind("embedder", "embedding", read_pairs, "report_pairs", arguments=_objective),
+    Kind("classifier", "classification", read_texts, names=iter, fits=lambda task: not task.multi_label),
+    Kind("regressor", "regression", read_numbers),
+    Kind("tagger", "token_classification", read_words, names=chain.from_iterable),
+    Kind("qa", "question_answering", read_questions, arguments=_threshold),
+    Kind("choice", "multiple_choice", read_prompts),
+    Kind("masked-lm", "masked_lm", read_texts_alone),
+    Kind("embedder", "embedding", read_pairs, arguments=_objective),
     Kind(
         "multi-label",
         "classification",
         read_label_sets,
-        "report_label_sets",
         names=chain.from_iterable,
         arguments=lambda y: {"multi_label": True},
         fits=lambda task: task.multi_label,
@@ -221,7 +216,7 @@ def fit(
         Console(stderr=True).print(f"written to {output}", highlight=False)
         training = {f"training {name}": values[-1] for name, values in history.items()}
         named = bool(kind.names)
-        show_report(score(model, kind.report, named, *held_out, batch_size) if held_out else Report(training))
+        show_report(score(model, named, *held_out, batch_size) if held_out else Report(training))
 
 
 @app.command(rich_help_panel="Tasks")
@@ -252,7 +247,7 @@ def evaluate(
         columns = Columns(text, pair, label, choices, format, header, encoding, scale)
         kind, task = load_task(model)
         x, y = kind.read(data, columns, True, task.class_names if kind.names else None)
-        report = score(task, kind.report, bool(kind.names), x, y, batch_size)
+        report = score(task, bool(kind.names), x, y, batch_size)
         if json_file:
             write_json(json_file, {"model": model, "data": str(data), "examples": count_of(x)}, report)
         show_report(report)

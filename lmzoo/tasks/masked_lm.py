@@ -13,6 +13,7 @@ from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokens
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax
+from lmzoo.tasks.base.reports import report_masked
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, mask_positions, maskable
@@ -196,6 +197,7 @@ class MaskedLM(Task):
         return results[0] if len(results) == 1 else [*results]
 
     verb = "fill"
+    compare = report_masked
     served_outputs = ("token", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

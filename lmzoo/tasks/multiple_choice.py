@@ -17,6 +17,7 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import one_each
 from lmzoo.tasks.base.numpy_outputs import check_top_k
+from lmzoo.tasks.base.reports import report_choices
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.tensor_types import Features
@@ -205,6 +206,7 @@ class MultipleChoice(Task):
         return [choices[0] if top_k == 1 else choices for choices in ranked]
 
     verb = "choose"
+    compare = report_choices
     served_outputs = ("choice", "index", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -17,6 +17,7 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, as_weights
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.numpy_outputs import check_top_k
+from lmzoo.tasks.base.reports import report_answers
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, softmax, with_null
@@ -297,6 +298,7 @@ class QuestionAnswerer(Task):
         return self.null_score_threshold
 
     verb = "answer"
+    compare = report_answers
     served_outputs = ("answer", "start", "end", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -16,6 +16,7 @@ from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
 from lmzoo.tasks.base.numpy_outputs import check_top_k, log_softmax, sigmoid
+from lmzoo.tasks.base.reports import report_classes
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.text import Preprocessor
@@ -191,6 +192,7 @@ class TextClassifier(Task):
         return list(self.labels or map(str, range(self.num_classes)))
 
     verb = "classify"
+    compare = report_classes
     served_outputs = ("label", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -16,6 +16,7 @@ from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
 from lmzoo.tasks.base.examples import Batch, Examples, Labels, Texts, Weights, as_array, as_weights
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
+from lmzoo.tasks.base.reports import report_pairs
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
@@ -298,6 +299,7 @@ class TextEmbedder(Task):
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
     verb = "embed"
+    compare = report_pairs
     served_outputs = ("embedding",)
     output_name = "embedding"
 

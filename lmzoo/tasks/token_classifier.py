@@ -17,6 +17,7 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_weights
 from lmzoo.tasks.base.labels import check_classes, encode_classes
 from lmzoo.tasks.base.numpy_outputs import log_softmax
+from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
@@ -319,6 +320,7 @@ class TokenClassifier(Task):
             yield [places[k] for k in with_text], columns[with_text]
 
     verb = "tag"
+    compare = report_tags
     served_outputs = ("text", "label", "score", "start", "end")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
