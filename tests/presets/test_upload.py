@@ -57,6 +57,7 @@ def accepting(hub, monkeypatch):
         return {"commitUrl": f"{hub.url}/me/reviews/commit/1", "commitOid": "1", "success": True}
 
     hub.serve("/api/repos/create", answer(lambda body: {"url": f"{hub.url}/me/reviews", "name": "me/reviews"}))
+    hub.serve("/api/validate-yaml", answer(lambda body: {"errors": [], "warnings": []}))
     hub.serve("/api/models/me/reviews/preupload/main", answer(modes))
     hub.serve("/api/models/me/reviews/commit/main", answer(commit))
     return requests, files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -13,7 +14,9 @@ BACKEND = keras.backend.backend()
 
 def probe(root, *arguments: str) -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.training.devices_probe", *arguments]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900, check=False)
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
+    environment = {**os.environ, "KERAS_BACKEND": BACKEND, "XLA_FLAGS": flags}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.stdout.splitlines()[-1:] == ["equal"], done.stderr[-3000:]
 
 

@@ -38,7 +38,7 @@ def examples_of(
         raise TypeError(f"Expected one table, got all of {names!r:.200}: pass one, such as `data[{names[0]!r}]`.")
     if not hasattr(x, "__len__"):
         raise TypeError(
-            f"This {type(x).__name__} is streamed, without a length: pass a list of its first examples, or a "
+            f"This {type(x).__name__} is read on demand, without a length: pass a table in memory, a list, or a "
             "`tf.data.Dataset`."
         )
     if label is not None and y is not None:
