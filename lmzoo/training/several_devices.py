@@ -30,37 +30,37 @@ class SeveralDevicesModel(keras.Model):
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """See `keras.Model.fit`."""
-        with _whole_batches():
+        with whole_batches():
             return super().fit(*args, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.evaluate`."""
-        with _whole_batches():
+        with whole_batches():
             return super().evaluate(*args, **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.predict`."""
-        with _whole_batches():
+        with whole_batches():
             return super().predict(*args, **kwargs)
 
     # On JAX, steps also take the state of the training, before the batch.
 
     def train_step(self, *args: Any) -> Any:
         """See `keras.Model.train_step`."""
-        return super().train_step(*args[:-1], _split(args[-1]))
+        return super().train_step(*args[:-1], split_evenly(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
         """See `keras.Model.test_step`."""
-        return super().test_step(*args[:-1], _split(args[-1]))
+        return super().test_step(*args[:-1], split_evenly(args[-1]))
 
     def predict_step(self, *args: Any) -> Any:
         """See `keras.Model.predict_step`."""
-        return super().predict_step(*args[:-1], _split(args[-1]))
+        return super().predict_step(*args[:-1], split_evenly(args[-1]))
 
 
 @contextlib.contextmanager
-def _whole_batches() -> Iterator[None]:
-    """Within it, the current distribution gives every device whole batches, which `_split` splits."""
+def whole_batches() -> Iterator[None]:
+    """Within it, the current distribution gives every device whole batches, which `split_evenly` splits."""
     distribution = keras.distribution.distribution()
     if distribution is None or hasattr(distribution, "split_layout") or distribution.num_processes > 1:
         yield
@@ -75,7 +75,7 @@ def _whole_batches() -> Iterator[None]:
         yield
 
 
-def _split(batch: Tensors) -> Tensors:
+def split_evenly(batch: Tensors) -> Tensors:
     """Splits the arrays of a whole batch between the devices, if they can be split evenly."""
     distribution = keras.distribution.distribution()
     layout_of: _Layouts | None = getattr(distribution, "split_layout", None)
