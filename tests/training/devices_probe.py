@@ -36,8 +36,8 @@ def dense_results() -> list[object]:
 
 def task_results() -> list[object]:
     task = small_task()
-    x, y = tiny_examples(task, 7)
-    fitted = task.fit(x, y, batch_size=4, verbose=0).history
+    x, y = tiny_examples(task, 3)
+    fitted = task.fit(x, y, verbose=0).history
     scores = [answer["score"] for answer in task.classify(x[:2])]
     return [*fitted.values(), scores, *task.get_weights()]
 
@@ -84,6 +84,7 @@ def fit_outside_of_a_tensorflow_scope() -> None:
         task = small_task()
     x, y = tiny_examples(task, 4)
     for model in (expected, task):
+        model.compile(run_eagerly=True)  # quicker for one batch
         model.fit(x, y, batch_size=4, verbose=0)
     for one, several in zip(expected.get_weights(), task.get_weights(), strict=True):
         np.testing.assert_allclose(several, one, atol=1e-4)  # Adam enlarges rounding errors of small gradients
