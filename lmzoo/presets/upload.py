@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import read_manifest, verify_manifest
-from lmzoo.files.preset_files import METADATA_FILE, TASK_FILE, read_json
+from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, TASK_FILE, read_json
 from lmzoo.presets.hubs import KAGGLE, while_reachable
 
 _CARD = "README.md"
@@ -63,7 +63,7 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
     if not folder.is_dir() or not verify_manifest(folder):
         raise PresetError(f"{folder} is not a preset of lmzoo (it has no manifest). Write one with `save_to_preset`.")
     with tempfile.TemporaryDirectory() as staged:
-        for file in {*read_manifest(folder), _CARD}:  # without what else is in the folder
+        for file in {*read_manifest(folder), MANIFEST_FILE, _CARD}:  # without what else is in the folder
             if (folder / file).is_file():
                 link = Path(staged, file)
                 link.parent.mkdir(parents=True, exist_ok=True)
