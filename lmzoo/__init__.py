@@ -7,6 +7,7 @@ from lmzoo import tensorflow_logs  # noqa: F401 - before what imports TensorFlow
 from lmzoo import data, layers, models, text, training
 from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.presets.catalog import PresetInfo, list_presets
+from lmzoo.presets.upload import upload_preset
 from lmzoo.version import __version__
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "save_checkpoint",
     "text",
     "training",
+    "upload_preset",
     "verify",
 ]

@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
         answers = self.server.answers.get(path, [fail(404)])
         (answers.pop(0) if len(answers) > 1 else answers[0])(self)
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_GET  # noqa: N815
 
     def log_message(self, *_) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The kinds of tasks on the command line: how their examples are read and their predictions compared."""
+"""The kinds of tasks on the command line: how their examples are read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ class Kind:
         head: the kind of its head.
         saved_as: the class's name in files, which tells the task before Keras is loaded.
         read: reads its examples.
-        report: name of the function of `lmzoo.cli.task_scores` that compares its predictions with labels.
         names: takes labels, of examples or of their words, returns the names in them; None if labels have no names.
         arguments: takes labels, returns the constructor's arguments that depend on them.
         multi_label: whether an example has any number of classes; tells the kinds with the same head apart.
@@ -46,7 +45,6 @@ class Kind:
     head: str
     saved_as: str
     read: Reader
-    report: str
     names: Callable[[Any], Iterable[str]] | None = None
     arguments: Callable[[Any], dict[str, object]] = lambda y: {}
     multi_label: bool = False
@@ -66,14 +64,13 @@ def _objective(y: Labels) -> dict[str, object]:
 
 
 KINDS = (
-    Kind("classifier", "classification", "lmzoo>TextClassifier", read_texts, "report_classes", names=iter),
-    Kind("regressor", "regression", "lmzoo>TextRegressor", read_numbers, "report_numbers"),
+    Kind("classifier", "classification", "lmzoo>TextClassifier", read_texts, names=iter),
+    Kind("regressor", "regression", "lmzoo>TextRegressor", read_numbers),
     Kind(
         "tagger",
         "token_classification",
         "lmzoo>TokenClassifier",
         read_words,
-        "report_tags",
         names=chain.from_iterable,
     ),
     Kind(
@@ -81,19 +78,17 @@ KINDS = (
         "question_answering",
         "lmzoo>QuestionAnswerer",
         read_questions,
-        "report_answers",
         arguments=_threshold,
         inputs=("question",),
     ),
-    Kind("choice", "multiple_choice", "lmzoo>MultipleChoice", read_prompts, "report_choices", inputs=("prompt",)),
-    Kind("masked-lm", "masked_lm", "lmzoo>MaskedLM", read_texts_alone, "report_masked"),
-    Kind("embedder", "embedding", "lmzoo>TextEmbedder", read_pairs, "report_pairs", arguments=_objective),
+    Kind("choice", "multiple_choice", "lmzoo>MultipleChoice", read_prompts, inputs=("prompt",)),
+    Kind("masked-lm", "masked_lm", "lmzoo>MaskedLM", read_texts_alone),
+    Kind("embedder", "embedding", "lmzoo>TextEmbedder", read_pairs, arguments=_objective),
     Kind(
         "multi-label",
         "classification",
         "lmzoo>TextClassifier",
         read_label_sets,
-        "report_label_sets",
         names=chain.from_iterable,
         arguments=lambda y: {"multi_label": True},
         multi_label=True,

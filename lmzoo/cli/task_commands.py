@@ -162,7 +162,7 @@ def fit(
         say(f"written to {output}")
         training = {f"training {name}": values[-1] for name, values in history.items()}
         named = bool(kind.names)
-        show_report(score(model, kind.report, named, *held_out, batch_size) if held_out else Report(training))
+        show_report(score(model, named, *held_out, batch_size) if held_out else Report(training))
 
 
 @app.command(rich_help_panel="Tasks")
@@ -192,7 +192,7 @@ def evaluate(
         kind, task, (x, y) = load_with_examples(model, lambda kind, names: kind.read(data, columns, True, names))
         from lmzoo.cli.task_scores import score
 
-        report = score(task, kind.report, bool(kind.names), x, y, batch_size)
+        report = score(task, bool(kind.names), x, y, batch_size)
         if json_file:
             write_json(json_file, {"model": model, "data": str(data), "examples": count_of(x)}, report)
         show_report(report)

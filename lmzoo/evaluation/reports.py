@@ -1,4 +1,4 @@
-"""Reports on how well predictions agree with labels, which `lmzoo evaluate` prints."""
+"""Reports on how well predictions agree with labels: what `Task.report` returns and `lmzoo evaluate` prints."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ Cells = tuple[list[str], list[list[Cell]]]  # titles of columns, and rows
 
 @dataclass
 class Report:
-    """Scores and tables by name."""
+    """Scores and tables by name; `str` and `print` make columns of text of them."""
 
     scores: dict[str, float] = field(default_factory=dict)
     tables: dict[str, Cells] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """All scores, and then each table, with columns of equal width."""
+        scores: list[list[Cell]] = [[name, score] for name, score in self.scores.items()]
+        return "\n\n".join(
+            _text([titles, *rows]) for titles, rows in [(["score", "value"], scores), *self.tables.values()]
+        )
 
 
 def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequence[str]) -> Report:
@@ -113,6 +120,13 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
         averages = dict(zip(averages, map(float, (*total[:3], by_type[2].mean())), strict=True))
     scores |= {name: value for name, value in averages.items() if marked or name == "macro_f1"}
     return Report(scores, {"types" if marked else "labels": _table("label", types, by_type)})
+
+
+def _text(rows: Sequence[Sequence[Cell]]) -> str:
+    cells = [[f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    first, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
+    lines = ([row[0].ljust(first), *map(str.rjust, row[1:], widths)] for row in cells)
+    return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
 def _table(title: str, names: Sequence[str], columns: Sequence[np.ndarray]) -> Cells:

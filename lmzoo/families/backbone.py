@@ -19,9 +19,10 @@ from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
 from lmzoo.tensor_types import Features, Tensor
+from lmzoo.training.several_devices import SeveralDevicesModel
 
 
-class Backbone(ReportsNotFinite):
+class Backbone(ReportsNotFinite, SeveralDevicesModel):
     """A Functional model from token features to hidden states; the part of a task that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes

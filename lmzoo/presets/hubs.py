@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from pathlib import Path, PurePosixPath
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import huggingface_hub
@@ -22,8 +22,10 @@ from lmzoo.files.download import TIMEOUT as _TIMEOUT
 from lmzoo.files.download import RemoteFile
 from lmzoo.files.manifest import mismatch
 
+_Result = TypeVar("_Result")
+
 _PATIENCE = 1.0  # seconds until we check whether a client's server can be reached
-_KAGGLE = "https://www.kaggle.com"
+KAGGLE = "https://www.kaggle.com"
 
 # Copies of the weights for other frameworks, which would multiply the download, and files left over from training.
 _NOT_READ = [
@@ -132,7 +134,7 @@ def _download_hf(handle: str) -> str:
         return str(folder)
 
     try:
-        return _while_reachable(download, constants.ENDPOINT)
+        return while_reachable(download, constants.ENDPOINT)
     except ConnectionError as failure:
         try:
             return download(local_files_only=True)
@@ -143,7 +145,7 @@ def _download_hf(handle: str) -> str:
 def _download_kaggle(handle: str) -> str:
     import kagglehub  # a slow import
 
-    return _while_reachable(functools.partial(kagglehub.model_download, handle), _KAGGLE)
+    return while_reachable(functools.partial(kagglehub.model_download, handle), KAGGLE)
 
 
 _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
@@ -162,7 +164,7 @@ _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
 }
 
 
-def _while_reachable(download: Callable[[], str], server: str) -> str:
+def while_reachable(transfer: Callable[[], _Result], server: str) -> _Result:
     """Runs a hub's client, for as long as it takes, provided that its server can be reached.
 
     The clients send some requests without a time limit and repeat others for half a minute. Without a network, or
@@ -171,22 +173,22 @@ def _while_reachable(download: Callable[[], str], server: str) -> str:
     Raises:
         ConnectionError: if the client does not finish soon and the server does not answer a request of ours.
     """
-    downloading: Future[str] = Future()
+    done: Future[_Result] = Future()
 
     def run() -> None:
         try:
-            downloading.set_result(download())
+            done.set_result(transfer())
         except BaseException as error:
-            downloading.set_exception(error)
+            done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()  # an executor's thread would keep the process alive
-    if not wait([downloading], _PATIENCE).done:
+    if not wait([done], _PATIENCE).done:
         try:
             requests.head(server, timeout=_TIMEOUT)
         except requests.exceptions.SSLError:
             pass  # the server is there, and the client may know its certificate
         except (requests.ConnectionError, requests.Timeout) as error:
             answered = isinstance(error.args[0], urllib3.exceptions.ProtocolError)  # a server cut the connection
-            if not answered and not downloading.done():
+            if not answered and not done.done():
                 raise ConnectionError(f"{server} cannot be reached ({type(error).__name__}).") from error
-    return downloading.result()
+    return done.result()

@@ -12,6 +12,7 @@ from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, Texts
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
+from lmzoo.tasks.base.reports import report_masked
 from lmzoo.text import Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
 from lmzoo.text.probabilities import log_softmax
@@ -172,6 +173,7 @@ class MaskedLM(MaskedTokensTask):
         return results[0] if len(results) == 1 else [*results]
 
     verb = "fill"
+    compare = report_masked
     served_outputs = ("token", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -16,6 +16,7 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import one_each
+from lmzoo.tasks.base.reports import report_choices
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedChoices, Preprocessor
@@ -196,6 +197,7 @@ class MultipleChoice(TextVectorTask):
         return [choices[0] if top_k == 1 else choices for choices in ranked]
 
     verb = "choose"
+    compare = report_choices
     served_outputs = ("choice", "index", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -19,6 +19,7 @@ from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, example_weights
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import as_labels
+from lmzoo.tasks.base.reports import report_answers
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
@@ -303,6 +304,7 @@ class QuestionAnswerer(Task):
         return self.null_score_threshold
 
     verb = "answer"
+    compare = report_answers
     served_outputs = ("answer", "start", "end", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -14,6 +14,7 @@ from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
+from lmzoo.tasks.base.reports import report_classes
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
 from lmzoo.text.probabilities import sigmoid, softmax
@@ -153,6 +154,7 @@ class TextClassifier(TextVectorTask):
         return [classes[0] if top_k == 1 else classes for classes in ranked]
 
     verb = "classify"
+    compare = report_classes
     served_outputs = ("label", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -18,6 +18,7 @@ from lmzoo.tasks.base.data_adapter import BATCH_SIZE
 from lmzoo.tasks.base.examples import Batch, Examples, Labels, Texts, Weights, as_array, example_weights
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
+from lmzoo.tasks.base.reports import report_pairs
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
@@ -284,6 +285,7 @@ class TextEmbedder(Task):
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
     verb = "embed"
+    compare = report_pairs
     served_outputs = ("embedding",)
     output_name = "embedding"
 

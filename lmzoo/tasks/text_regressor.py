@@ -10,6 +10,7 @@ import numpy as np
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.labels import encode_numbers
+from lmzoo.tasks.base.reports import report_numbers
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
 from lmzoo.training import PearsonCorrelation
@@ -105,6 +106,7 @@ class TextRegressor(TextVectorTask):
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
     verb = "score"
+    compare = report_numbers
     served_outputs = ("score",)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -17,6 +17,7 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, example_weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
+from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
@@ -311,6 +312,7 @@ class TokenClassifier(Task):
             yield [places[k] for k in with_text], columns[with_text]
 
     verb = "tag"
+    compare = report_tags
     served_outputs = ("text", "label", "score", "start", "end")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

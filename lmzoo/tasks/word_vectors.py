@@ -23,6 +23,7 @@ from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.validate_text import clean_columns, collect_warnings, warn
 from lmzoo.text.word_splitting import place_words
+from lmzoo.training.several_devices import SeveralDevicesModel
 
 _VALUES = 1 << 26  # floats of the tokens' vectors at once: 256 MiB
 
@@ -123,7 +124,7 @@ class LayerModels:
     def _of(self, layers: tuple[int, ...]) -> keras.Model:
         """The model whose output is float32 (B, T, K, H)."""
         stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
-        model = keras.Model(self.backbone.input, stacked)
+        model = SeveralDevicesModel(self.backbone.input, stacked)
         model.compile(**self.compiled)
         return model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import re
 
 import h5py
 import keras
@@ -316,6 +317,26 @@ def test_what_a_format_cannot_say(backbone_of, tmp_path):
     with pytest.raises(ValueError, match="`to` must be one of keras, hf"):
         save_checkpoint(backbone, tmp_path / "it", to="onnx")
     assert not (tmp_path / "it").exists()
+
+
+@pytest.mark.parametrize("name", ["bert", "albert"])
+def test_the_exact_gelu_is_approximated_with_a_warning_of_the_difference(name, tmp_path):
+    only = {**SAYABLE[name, "keras_hub"], "activation": "gelu"}
+    backbone = tiny_backbone(families()[name], **only)
+    with pytest.warns(UserWarning, match="the exact GELU, for which the format 'keras_hub' always") as caught:
+        save_checkpoint(backbone, tmp_path / "it", to="keras_hub")
+    again = Backbone.from_preset(tmp_path / "it")
+    assert again.config.activation == "gelu_tanh"
+    assert_same(again, backbone)
+    numbers = r"by up to (\S+), at a standard deviation of (\S+)\.$"
+    said, spread = next(map(float, m.groups()) for w in caught if (m := re.search(numbers, str(w.message))))
+    rng = np.random.default_rng(7)
+    ids = rng.integers(0, backbone.config.vocabulary_size, (4, 61), "int32")
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    ours, theirs = (run(model, inputs)["sequence_output"] for model in (backbone, again))
+    assert 0 < said < 0.1 * spread
+    assert said / 4 < difference(ours, theirs) < 4 * said
+    assert spread == pytest.approx(ours.std(), rel=0.1)
 
 
 def test_a_failed_write_leaves_what_was_there(backbone_of, tmp_path, monkeypatch):

@@ -130,7 +130,9 @@ def test_elmo_predicts_no_tokens_after_padding(backbones):
 
 
 def test_elmo_attends_to_nothing(backbones):
-    with pytest.raises(AttributeError, match="'ElmoBackbone' object has no attribute 'attention_scores'"):
+    with pytest.raises(
+        AttributeError, match="'ElmoBackbone' object has no attribute 'attention_scores': ELMo's layers are LSTMs"
+    ):
         backbones["elmo"].attention_scores(features_of("elmo"))
 
 

@@ -93,19 +93,6 @@ def test_offline_with_a_cached_copy(tmp_path):
     assert resolve_in_child(["hf://lmzoo/small"], tmp_path, HF_HUB_OFFLINE="1") == [f"FOUND {snapshot}"]
 
 
-@pytest.fixture
-def hub(web, tmp_path, monkeypatch):
-    """A hub of our own and an empty cache, for Hugging Face's client in this process."""
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, web.url)
-    monkeypatch.setattr(constants, "ENDPOINT", web.url)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    web.serve("/", web.content(b"a page"))
-    huggingface_hub.close_session()  # with the proxies that the environment named before
-    yield web
-    huggingface_hub.close_session()
-
-
 def serve_hub(web, revision: str, files: list[str]) -> None:
     """What Hugging Face's client asks for, of a repository org/name with these files."""
     entries = [{"type": "file", "path": name, "size": len(name), "oid": f"{n:040x}"} for n, name in enumerate(files)]
@@ -252,7 +239,7 @@ def test_a_silent_hugging_face(tmp_path, monkeypatch, silent):
 
 def test_a_silent_kaggle(monkeypatch, silent):
     monkeypatch.setattr(kagglehub, "model_download", lambda name: requests.get(silent, timeout=3))
-    monkeypatch.setattr(hubs, "_KAGGLE", silent)
+    monkeypatch.setattr(hubs, "KAGGLE", silent)
     with pytest.raises(PresetError, match=rf"ConnectionError: {silent} cannot be reached \(ReadTimeout\)"):
         resolve("kaggle://owner/model/keras/variation")
 

@@ -36,6 +36,9 @@ class Dataset:
     def __getitem__(self, name):
         return Column(self._columns[name])
 
+    def __len__(self):
+        return self.shape[0]
+
 
 PAIRS = {models.QuestionAnswerer, models.TextEmbedder, models.MultipleChoice}
 TASKS = [getattr(models, name) for name in models.__all__ if "Backbone" not in name and name != "Task"]
@@ -72,12 +75,92 @@ def test_names_of_classes_and_pairs():
     assert task.evaluate((data["text"], data["other"]), data["label"], verbose=0) == pairs
 
 
+class Frame:
+    """A DataFrame of pandas, as far as it is used: an index of names, and columns that iterate over numpy's scalars."""
+
+    def __init__(self, **columns):
+        self._columns = {name: np.array(column, object) for name, column in columns.items()}
+        self.columns = np.array([*columns], object)
+
+    def __getitem__(self, name):
+        return self._columns[name]
+
+    def __len__(self):
+        return len(next(iter(self._columns.values())))
+
+
+TEXTS, NAMES = ["good film", "bad", "dull plot", "never", "a fine film"], ["a", "b", "a", "b", "a"]
+
+
+@pytest.fixture
+def task(eager):
+    return tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["a", "b"])
+
+
+@pytest.mark.parametrize("kind", [Frame, Dataset])
+def test_columns_of_a_table_are_named(task, kind):
+    table, validation = (kind(review=t, title=t[::-1], stars=n) for t, n in ((TEXTS, NAMES), (TEXTS[:2], NAMES[:2])))
+    options = {"verbose": 0, "shuffle": False}
+    weights = task.get_weights()
+    found = task.fit(table, text="review", label="stars", validation_data=validation, **options).history
+    task.set_weights(weights)
+    task.compile()
+    assert found == task.fit(TEXTS, NAMES, validation_data=(TEXTS[:2], NAMES[:2]), **options).history
+    assert task.evaluate(table, text="review", label="stars", verbose=0) == task.evaluate(TEXTS, NAMES, verbose=0)
+    pairs = task.evaluate((TEXTS, TEXTS[::-1]), NAMES, verbose=0)
+    assert task.evaluate(table, text=("review", "title"), label="stars", verbose=0) == pairs
+    assert task.evaluate(table, NAMES, text=("review", "title"), verbose=0) == pairs
+    assert task.report(table, text="review", label="stars", verbose=0) == task.report(TEXTS, NAMES, verbose=0)
+
+
+def test_columns_have_the_command_lines_names_by_default(task, eager):
+    table = Dataset(text=TEXTS, label=NAMES)
+    assert task.evaluate(table, verbose=0) == task.evaluate(TEXTS, NAMES, verbose=0)
+    unlabelled = tiny_task(models.MaskedLM, FAMILY)
+    seen = unlabelled.fit(table, verbose=0, validation_data=table).history
+    assert seen.keys() >= {"loss", "val_loss"}
+
+
+def test_wrong_columns_are_errors_before_the_first_step(task):
+    table = Frame(review=TEXTS, stars=NAMES)
+    cases = [
+        (ValueError, r"The table has no column 'text': pass one of \['review', 'stars'\] as `text`", table, {}),
+        (ValueError, r"no column 'label': pass one of .* as `label`", table, {"text": "review"}),
+        (ValueError, "not both", table, {"text": "review", "label": "stars", "y": NAMES}),
+        (TypeError, "name columns of a table, got list instead", TEXTS, {"text": "review"}),
+        (TypeError, "name columns of a table, got list instead", TEXTS, {"label": "stars", "y": NAMES}),
+    ]
+    for error, message, x, options in cases:
+        for call in (task.fit, task.evaluate, task.report):
+            with pytest.raises(error, match=message):
+                call(x, **options)
+    with pytest.raises(ValueError, match="In `validation_data`: The table has no column 'review'"):
+        task.fit(table, text="review", label="stars", validation_data=Frame(text=TEXTS, stars=NAMES))
+
+
+def test_other_things_with_columns(task):
+    class Streamed:
+        column_names = ("text", "label")
+
+        def __iter__(self):
+            return iter([{"text": "good", "label": "a"}])
+
+    class Splits(dict):
+        @property
+        def column_names(self):
+            return {name: table.column_names for name, table in self.items()}
+
+    with pytest.raises(TypeError, match="This Streamed is read on demand, without a length: pass a table in memory"):
+        task.fit(Streamed())
+    with pytest.raises(TypeError, match=r"got all of \['train', 'test'\]: pass one, such as `data\['train'\]`"):
+        task.fit(Splits(train=Dataset(text=TEXTS, label=NAMES), test=Dataset(text=TEXTS, label=NAMES)))
+
+
 def test_a_whole_dataset_is_told_from_a_column():
     task = tiny_task(models.TextClassifier, FAMILY)
     data = Dataset(text=["good"], label=[0])
-    for call in (task.fit, task.evaluate, task.predict):
-        with pytest.raises(TypeError, match=r"got a table: pass one column, or two for pairs, of \['text', 'label'\]"):
-            call(data)
+    with pytest.raises(TypeError, match=r"got a table: pass one column, or two for pairs, of \['text', 'label'\]"):
+        task.predict(data)
 
 
 @pytest.mark.tf_only

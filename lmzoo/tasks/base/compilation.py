@@ -15,6 +15,7 @@ from lmzoo.tensor_types import Tensor
 from lmzoo.tensorflow_logs import without_log_lines
 from lmzoo.training import AdamW
 from lmzoo.training.losses import loss_of_logits
+from lmzoo.training.several_devices import SeveralDevicesModel
 
 _COMPILING = threading.RLock()  # several threads may ask a new task for predictions
 _WARMUP_OF_UNKNOWN = 100  # steps, if the length of the training is not known
@@ -41,7 +42,7 @@ class _WhenCompiled:
         task.__dict__[self.name] = value
 
 
-class CompiledTask(keras.Model):
+class CompiledTask(SeveralDevicesModel):
     """What is trained, and how: the part of `lmzoo.models.Task` behind `compile`.
 
     A task is compiled with its defaults when that is first needed, unless it was loaded with `compile=False`.
@@ -137,17 +138,19 @@ class CompiledTask(keras.Model):
             TypeError: for metrics that are neither a list nor a dict of lists.
             ValueError: for a cross-entropy of probabilities.
         """
-        if isinstance(optimizer, str) and optimizer == "auto":
-            optimizer = self.default_optimizer()
-        if isinstance(loss, str) and loss == "auto":
-            loss = self.default_loss()
-        loss = loss_of_logits(loss)
-        if isinstance(metrics, str) and metrics == "auto":
-            metrics = self.default_metrics()
-        weighted_metrics = _joined(metrics, weighted_metrics)
         waits, self._compiles_itself = self._compiles_itself, False
         try:
-            super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+            with self.device_scope():
+                if isinstance(optimizer, str) and optimizer == "auto":
+                    optimizer = self.default_optimizer()
+                if isinstance(loss, str) and loss == "auto":
+                    loss = self.default_loss()
+                if isinstance(metrics, str) and metrics == "auto":
+                    metrics = self.default_metrics()
+                weighted_metrics = _joined(metrics, weighted_metrics)
+                super().compile(
+                    optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs
+                )
         except Exception:
             self._compiles_itself = waits  # as if nobody had called it
             raise
@@ -192,7 +195,13 @@ class CompiledTask(keras.Model):
         built = config.pop("optimizer_built", False)
         self.compile(**config)
         if built:
-            self.optimizer.build(self.trainable_variables)
+            self.build_optimizer()
+
+    def build_optimizer(self) -> None:
+        """Creates the optimizer's state, unless it has been created."""
+        if not self.optimizer.built:
+            with self.device_scope():
+                self.optimizer.build(self.trainable_variables)
 
     def start_schedule(
         self, steps: int | None, epochs: int, done: int, callbacks: list[keras.callbacks.Callback]

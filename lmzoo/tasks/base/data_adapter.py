@@ -25,6 +25,7 @@ from lmzoo.tasks.base.examples import (
     as_weights,
 )
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
+from lmzoo.tasks.base.tables import columns_of
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import LengthBatches
 from lmzoo.text.batching import fitted_buckets, ladder_buckets, stream
@@ -102,9 +103,8 @@ def check_features(task: EncodingTask, x: Any) -> None:
     """
     if isinstance(x, dict):
         task.backbone.check_inputs(task.backbone_inputs(x))
-    columns = getattr(x, "columns", None) if hasattr(x, "columns") else getattr(x, "column_names", None)
-    if columns is not None:  # of pandas or of Hugging Face's datasets
-        raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {[*columns]!r:.80}.")
+    if (columns := columns_of(x)) is not None:
+        raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {columns!r:.80}.")
     listed = hasattr(x, "__getitem__") or (isinstance(x, Iterable) and not isinstance(x, Iterator))
     if not (listed or isinstance(x, Generator)):
         raise TypeError(f"Expected a list of texts, a dataset, or a dict of token features; got {x!r:.60}.")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.head_kinds import HasHead
@@ -15,10 +16,11 @@ from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
 from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, is_batched, make_batches, steps_in
 from lmzoo.tasks.base.encoding import EncodingTask
-from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, TrainingData, Weights
+from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
 from lmzoo.tasks.base.prediction import predict
 from lmzoo.tasks.base.saving import SavedTask
+from lmzoo.tasks.base.tables import columns_of, examples_of
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches, keras_input
@@ -30,8 +32,9 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     """A backbone, a head and a preprocessor in one Functional model.
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
-    of 2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. Lists and arrays of text
-    are tokenised once and batched by length; a dataset is tokenised as it streams.
+    of 2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. `fit` and `evaluate`
+    also take tables. Lists and arrays of text are tokenised once and batched by length; a dataset is tokenised as it
+    streams.
 
     A subclass builds the head in its constructor and defines what differs from the defaults:
 
@@ -100,25 +103,31 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         seed: int = 0,
+        text: str | tuple[str, str] | None = None,
+        label: str | None = None,
         **kwargs: Any,
     ) -> keras.callbacks.History:
         """Trains the model; see `keras.Model.fit`.
 
         Args:
-            x: texts, a `tf.data.Dataset` of them with labels, or token features.
+            x: texts, a `tf.data.Dataset` of them with labels, token features, or a table: a DataFrame of pandas or
+                polars, a table of pyarrow, a dataset of Hugging Face.
             y: labels: integers, or strings if the task has `labels`.
             batch_size: int, by default 32 (`BidirectionalLM`: 128).
             epochs: int, epoch to stop at.
             verbose: as in Keras.
             callbacks: as in Keras.
             validation_split: share of the examples, the last ones, to hold out.
-            validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset; `x` alone for a task without labels.
+            validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset; `x` alone for a task without labels; or
+                a table with the same columns.
             shuffle: whether each epoch has a new order; False keeps the given one.
             class_weight: weight of each class, by number or by name.
             sample_weight: float array (n,).
             initial_epoch: int, epoch to start at.
             steps_per_epoch: int, batches of an epoch; all by default.
             seed: int, of the order of the examples and of masking.
+            text: column of a table that holds the texts, by default "text"; a tuple of two columns for pairs.
+            label: column of a table that holds the labels; by default "label" if the task needs labels.
             **kwargs: of `keras.Model.fit`.
 
         Returns:
@@ -142,6 +151,10 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         )
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
+        if columns_of(validation_data) is not None:
+            with errors_in("`validation_data`"):
+                validation_data = examples_of(validation_data, None, text, label, self.needs_labels)
+        x, y = examples_of(x, y, text, label, self.needs_labels)
         if class_weight is not None:
             class_weight = self.encode_class_weight(class_weight)
         if validation_split and validation_data is None:
@@ -162,8 +175,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         batch_size = batch_size or BATCH_SIZE
         callbacks = callback_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
-        if not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
+        self.build_optimizer()
         start, resumed, done = None, False, (steps or 0) * initial_epoch
         checkpoint = next((c for c in callbacks if isinstance(c, ResumableCheckpoint)), None)
         if checkpoint is not None:
@@ -223,16 +235,73 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         y: Labels | None = None,
         batch_size: int | None = None,
         sample_weight: Weights | None = None,
+        text: str | tuple[str, str] | None = None,
+        label: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Loss and metrics; takes what `fit` takes. See `keras.Model.evaluate`."""
+        """Loss and metrics; takes what `fit` takes, tables included. See `keras.Model.evaluate`, and `report`."""
         check_arguments(batch_size=batch_size, **kwargs)
+        x, y = examples_of(x, y, text, label, self.needs_labels)
         order = "given" if kwargs.get("steps") else "sorted"  # the first batches must not hold the shortest texts
         options = BatchOptions(batch_size, order, verbose=kwargs.get("verbose") != 0)
         x, y, sample_weight = self.batches(x, y, sample_weight, options)
         batch_size = None if is_batched(x) else batch_size
         with expected_retracing():
             return super().evaluate(keras_input(x), y, batch_size=batch_size, sample_weight=sample_weight, **kwargs)
+
+    def report(
+        self,
+        x: Inputs,
+        y: Labels | None = None,
+        batch_size: int = 32,
+        text: str | tuple[str, str] | None = None,
+        label: str | None = None,
+        verbose: bool | int | str = "auto",
+    ) -> Report:
+        """All scores that suit the task, as `lmzoo evaluate` prints them; `print` shows them as tables.
+
+        Args:
+            x: texts, or a table as for `fit`.
+            y: labels, as for `fit`.
+            batch_size: int.
+            text: see `fit`.
+            label: see `fit`.
+            verbose: as for `keras.Model.evaluate`.
+
+        Returns:
+            `scores` by name: the loss and metrics of `evaluate`, and scores of the answers, such as macro F1 or the F1
+            of spans; `tables` by name, such as precision and recall by class, and the confusion matrix.
+
+        Raises:
+            TypeError: if `x` is neither texts nor a table.
+            ValueError: as `evaluate`.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        task = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
+        print(task.report(["A fine film.", "A dull film."], ["good", "bad"], verbose=0))
+        ```
+        """
+        x, y = examples_of(x, y, text, label, self.needs_labels)
+        if not is_raw(x):
+            raise TypeError(f"A report needs texts or a table, got {type(x).__name__}: `evaluate` takes other data.")
+        measured = self.evaluate(x, y if self.needs_labels else None, batch_size, return_dict=True, verbose=verbose)
+        found = self.compare([x], y, batch_size=batch_size, **measured)
+        return Report({**measured, **found.scores}, found.tables)
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        """The scores of the task's answers; none by default.
+
+        Args:
+            parts: parts of the examples, in their order.
+            y: the labels of all examples.
+            batch_size: int.
+            **measured: the loss and metrics of `evaluate`.
+        """
+        return Report()
 
     def predict(self, x: Inputs, batch_size: int | None = None, **kwargs: Any) -> Any:
         """The model's outputs (logits) in the order of `x`, texts or token features; see `keras.Model.predict`.

@@ -1,0 +1,126 @@
+"""Uploads presets to Hugging Face and Kaggle with their own clients."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import huggingface_hub
+from huggingface_hub import constants
+
+from lmzoo.errors import PresetError
+from lmzoo.files.manifest import read_manifest, verify_manifest
+from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, TASK_FILE, read_json
+from lmzoo.presets.hubs import KAGGLE, while_reachable
+
+_CARD = "README.md"
+# Those of Hugging Face's names of licences that presets have had; it refuses a card with a name that it does not know.
+_LICENCES = ("apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit")
+_ADVICE = {
+    "hf": "Check the name (hf://name/preset), run `hf auth login` with a token that may write, and unset "
+    "HF_HUB_OFFLINE if it is set.",
+    "kaggle": "Check the name (kaggle://owner/model/framework/variation) and the Kaggle credentials: "
+    "`kagglehub.login()`.",
+}
+
+
+def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
+    """Uploads a preset, which `from_preset(uri)` then loads.
+
+    The files are checked against the manifest first, and only they and the model card, README.md, are uploaded. If the
+    folder has no card, a short one is made from the preset's metadata. Files that are there already stay in the hub's
+    history.
+
+    Args:
+        uri: `hf://name/preset` or `kaggle://owner/model/framework/variation`.
+        preset: the folder that `save_to_preset` or `lmzoo pretrain` has written.
+        private: whether a new Hugging Face repository is visible only to its owners; one that exists stays as it is.
+            New models on Kaggle are always private, until they are published there.
+
+    Raises:
+        ValueError: for another kind of address, `private=False` with Kaggle, a folder that is not a complete preset, or
+            a failed upload: with the reason and what to do.
+
+    Example:
+
+    ```python notest
+    import lmzoo
+
+    model = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
+    model.save_to_preset("sentiment")
+    lmzoo.upload_preset("hf://me/sentiment", "sentiment")
+    ```
+    """
+    scheme, _, name = uri.partition("://")
+    if scheme not in _ADVICE or not name:
+        raise PresetError(f"Presets are uploaded to hf://name/preset or kaggle://owner/model/..., got {uri!r}.")
+    if scheme == "kaggle" and not private:
+        raise PresetError("Kaggle makes new models private: leave out `private=False`, and publish the model there.")
+    folder = Path(preset).expanduser().resolve()
+    if not folder.is_dir() or not verify_manifest(folder):
+        raise PresetError(f"{folder} is not a preset of lmzoo (it has no manifest). Write one with `save_to_preset`.")
+    with tempfile.TemporaryDirectory() as staged:
+        for file in {*read_manifest(folder), MANIFEST_FILE, _CARD}:  # without what else is in the folder
+            if (folder / file).is_file():
+                link = Path(staged, file)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(folder / file)
+        if not (folder / _CARD).is_file():
+            Path(staged, _CARD).write_text(_card(folder, uri), "utf-8")
+        upload, server = _UPLOADS[scheme]
+        try:
+            while_reachable(functools.partial(upload, name, staged, private), server())
+        except Exception as error:
+            raise PresetError(
+                f"Cannot upload {folder} to {uri!r}.\n{type(error).__name__}: {error}\n{_ADVICE[scheme]}"
+            ) from error
+
+
+def _upload_hf(name: str, folder: str, private: bool) -> None:
+    client = huggingface_hub.HfApi()
+    repository = client.create_repo(name, private=private, exist_ok=True).repo_id  # with the user's name if it has none
+    client.upload_folder(repo_id=repository, folder_path=folder, commit_message="Upload a preset of lmzoo")
+
+
+def _upload_kaggle(name: str, folder: str, private: bool) -> None:
+    import kagglehub  # a slow import
+
+    kagglehub.model_upload(name, folder)
+
+
+_UPLOADS: dict[str, tuple[Callable[[str, str, bool], None], Callable[[], str]]] = {
+    "hf": (_upload_hf, lambda: constants.ENDPOINT),
+    "kaggle": (_upload_kaggle, lambda: KAGGLE),
+}
+
+
+def _card(folder: Path, uri: str) -> str:
+    """A model card: what the metadata says, and how the preset is loaded."""
+    metadata, file = read_json(folder, METADATA_FILE), folder / TASK_FILE
+    family, licence = metadata.get("family", "unknown"), metadata.get("licence", "not stated")
+    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if file.is_file() else "Backbone"
+    data = huggingface_hub.ModelCardData(
+        language=metadata.get("languages") or None,
+        license=licence.lower() if licence.lower() in _LICENCES else None,
+        library_name="keras",
+        tags=["lmzoo", family],
+    )
+    return f"""---
+{data.to_yaml()}
+---
+
+# {re.split("[/@]", uri)[-1]}
+
+{metadata.get("description", f"A {kind} of the family {family}.")} {metadata.get("parameter_count", 0):,} parameters.
+
+```python
+import lmzoo
+
+model = lmzoo.models.{kind}.from_preset("{uri}")
+```
+
+Licence: {licence}.
+"""

@@ -1,0 +1,91 @@
+"""Models that train and predict on several devices with batches of any size."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from lmzoo.tensor_types import Tensors
+
+_Layouts = Callable[[tuple[int, ...]], keras.distribution.TensorLayout]
+
+
+class SeveralDevicesModel(keras.Model):
+    """A model whose batches need not divide by the devices of a `keras.distribution` on JAX.
+
+    Keras splits all batches as it splits the first one, and JAX refuses a batch that cannot be split evenly, such as
+    the last one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled
+    step takes the device's part of them. A batch that does not divide is computed by every device, so that its loss
+    and metrics are those of one device.
+    """
+
+    def device_scope(self) -> contextlib.AbstractContextManager[Any]:
+        """The scope of the `tf.distribute.Strategy` that the model was built in; on other backends an empty one."""
+        strategy = getattr(self, "distribute_strategy", None)
+        return contextlib.nullcontext() if strategy is None else strategy.scope()
+
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """See `keras.Model.fit`."""
+        with whole_batches():
+            return super().fit(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """See `keras.Model.evaluate`."""
+        with whole_batches():
+            return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """See `keras.Model.predict`."""
+        with whole_batches():
+            return super().predict(*args, **kwargs)
+
+    # On JAX, steps also take the state of the training, before the batch.
+
+    def train_step(self, *args: Any) -> Any:
+        """See `keras.Model.train_step`."""
+        return super().train_step(*args[:-1], split_evenly(args[-1]))
+
+    def test_step(self, *args: Any) -> Any:
+        """See `keras.Model.test_step`."""
+        return super().test_step(*args[:-1], split_evenly(args[-1]))
+
+    def predict_step(self, *args: Any) -> Any:
+        """See `keras.Model.predict_step`."""
+        return super().predict_step(*args[:-1], split_evenly(args[-1]))
+
+
+@contextlib.contextmanager
+def whole_batches() -> Iterator[None]:
+    """Within it, the current distribution gives every device whole batches, which `split_evenly` splits."""
+    distribution = keras.distribution.distribution()
+    if distribution is None or hasattr(distribution, "split_layout") or distribution.num_processes > 1:
+        yield
+        return
+
+    def whole(shape: tuple[int, ...]) -> keras.distribution.TensorLayout:
+        return keras.distribution.TensorLayout([None] * len(shape), distribution.device_mesh)
+
+    changed = copy.copy(distribution)
+    changed.split_layout, changed.get_data_layout = distribution.get_data_layout, whole
+    with changed.scope():
+        yield
+
+
+def split_evenly(batch: Tensors) -> Tensors:
+    """Splits the arrays of a whole batch between the devices, if they can be split evenly."""
+    distribution = keras.distribution.distribution()
+    layout_of: _Layouts | None = getattr(distribution, "split_layout", None)
+    if layout_of is None:
+        return batch
+    sizes = dict(zip(distribution.device_mesh.axis_names, distribution.device_mesh.shape, strict=True))
+
+    def split(array: Any) -> Any:
+        if array is None or array.shape[0] % sizes[distribution.batch_dim_name]:
+            return array
+        return keras.distribution.distribute_tensor(array, layout_of(array.shape))
+
+    return keras.tree.map_structure(split, batch)

@@ -1,0 +1,20 @@
+"""A fixture of the tests of hubs: one on this machine."""
+
+from __future__ import annotations
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants
+
+
+@pytest.fixture
+def hub(web, tmp_path, monkeypatch):
+    """A hub of our own and an empty cache, for Hugging Face's client in this process."""
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, web.url)
+    monkeypatch.setattr(constants, "ENDPOINT", web.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    web.serve("/", web.content(b"a page"))
+    huggingface_hub.close_session()  # with the proxies that the environment named before
+    yield web
+    huggingface_hub.close_session()

@@ -1,0 +1,139 @@
+"""Uploads of presets: through Hugging Face's client to a server of our own, and through a stand-in for Kaggle's."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from unittest.mock import create_autospec
+
+import huggingface_hub
+import kagglehub
+import pytest
+
+import lmzoo
+from lmzoo.errors import PresetError
+from lmzoo.families.bert import FAMILY
+from lmzoo.models import TextClassifier
+from lmzoo.testing import tiny_task
+
+HANDLE = "kaggle://me/reviews/keras/tiny"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "reviews"
+    tiny_task(TextClassifier, FAMILY, num_classes=None, labels=["bad", "good"]).save_to_preset(folder)
+    (folder / "notes.txt").write_text("for myself")
+    return folder
+
+
+@pytest.fixture
+def accepting(hub, monkeypatch):
+    """A hub that accepts uploads; the requests that it gets, and the files of its commit."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    requests, files = [], {}
+
+    def answer(reply):
+        def of_request(request):
+            body = request.rfile.read(int(request.headers["Content-Length"]))
+            requests.append((request.path.partition("?")[0], body))
+            text = json.dumps(reply(body)).encode()
+            request.send_response(200)
+            request.send_header("Content-Type", "application/json")
+            request.send_header("Content-Length", str(len(text)))
+            request.end_headers()
+            request.wfile.write(text)
+
+        return of_request
+
+    def modes(body):
+        return {
+            "files": [{**file, "uploadMode": "regular", "shouldIgnore": False} for file in json.loads(body)["files"]]
+        }
+
+    def commit(body):
+        for line in map(json.loads, body.splitlines()):
+            if line["key"] == "file":
+                files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+        return {"commitUrl": f"{hub.url}/me/reviews/commit/1", "commitOid": "1", "success": True}
+
+    hub.serve("/api/repos/create", answer(lambda body: {"url": f"{hub.url}/me/reviews", "name": "me/reviews"}))
+    hub.serve("/api/validate-yaml", answer(lambda body: {"errors": [], "warnings": []}))
+    hub.serve("/api/models/me/reviews/preupload/main", answer(modes))
+    hub.serve("/api/models/me/reviews/commit/main", answer(commit))
+    return requests, files
+
+
+def is_private(requests) -> bool:
+    """Whether the first request asks for a private repository, in either of the forms that the client has had."""
+    body = json.loads(requests[0][1])
+    return body["private"] if "private" in body else body["visibility"] == "private"
+
+
+def test_hugging_face_gets_the_preset_and_a_card(saved, accepting, tmp_path):
+    requests, files = accepting
+    lmzoo.upload_preset("hf://me/reviews", saved)
+    assert is_private(requests)
+    for name, content in files.items():
+        target = tmp_path / "downloaded" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    assert files.keys() == {p.relative_to(saved).as_posix() for p in saved.rglob("*") if p.is_file()} - {
+        "notes.txt"
+    } | {"README.md"}
+    assert TextClassifier.from_preset(tmp_path / "downloaded").labels == ("bad", "good")
+    card = huggingface_hub.ModelCard(files["README.md"].decode())
+    assert card.data.to_dict() == {"library_name": "keras", "tags": ["lmzoo", "bert"]}
+    assert 'lmzoo.models.TextClassifier.from_preset("hf://me/reviews")' in card.text
+    assert not (saved / "README.md").exists()
+
+
+def test_public_repositories_and_own_cards(saved, accepting, tmp_path):
+    (copy := tmp_path / "copy").symlink_to(saved)
+    (saved / "README.md").write_text("# My own card")
+    try:
+        lmzoo.upload_preset("hf://me/reviews", copy, private=False)
+    finally:
+        (saved / "README.md").unlink()
+    requests, files = accepting
+    assert not is_private(requests)
+    assert files["README.md"] == b"# My own card"
+
+
+def test_kaggle_gets_the_same_files(saved, monkeypatch):
+    seen = {}
+    upload = create_autospec(
+        kagglehub.model_upload,
+        side_effect=lambda handle, folder: seen.update((p.name, p.read_bytes()) for p in Path(folder).rglob("*.*")),
+    )
+    monkeypatch.setattr(kagglehub, "model_upload", upload)
+    lmzoo.upload_preset(HANDLE, saved)
+    assert upload.call_args.args[0] == HANDLE.removeprefix("kaggle://")
+    assert seen.keys() >= {"config.json", "manifest.json", "task.weights.h5", "README.md"}
+    assert "notes.txt" not in seen
+
+
+def test_uploads_that_cannot_succeed(saved, hub, tmp_path, monkeypatch):
+    def refuse(handle: str, local_model_dir: str) -> None:
+        raise PermissionError("not your model")
+
+    monkeypatch.setattr(kagglehub, "model_upload", refuse)
+    hub.serve("/api/repos/create", hub.fail(401))
+    (broken := tmp_path / "broken").mkdir()
+    for file in ("config.json", "manifest.json"):
+        (broken / file).write_bytes((saved / file).read_bytes())
+    cases = {
+        ("s3://me/reviews", saved): "Presets are uploaded to hf://name/preset or kaggle",
+        ("reviews", saved): "Presets are uploaded to hf://name/preset or kaggle",
+        ("hf://me/reviews", tmp_path): "is not a preset of lmzoo .* `save_to_preset`",
+        ("hf://me/reviews", tmp_path / "nowhere"): "is not a preset of lmzoo",
+        ("hf://me/reviews", broken): "is missing, although manifest.json lists it",
+        ("hf://me/reviews", saved): r"(?s)Cannot upload .*401.*hf auth login",
+        (HANDLE, saved): r"(?s)Cannot upload .*PermissionError: not your model\n.*`kagglehub.login\(\)`",
+    }
+    for (uri, folder), message in cases.items():
+        with pytest.raises(PresetError, match=message):
+            lmzoo.upload_preset(uri, folder)
+    with pytest.raises(PresetError, match="leave out `private=False`"):
+        lmzoo.upload_preset(HANDLE, saved, private=False)

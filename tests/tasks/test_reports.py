@@ -1,0 +1,200 @@
+"""How answers are compared with labels: with stand-ins for models, and in `Task.report`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lmzoo import models
+from lmzoo.families.bert import FAMILY
+from lmzoo.tasks.base.reports import (
+    report_answers,
+    report_choices,
+    report_classes,
+    report_label_sets,
+    report_numbers,
+    report_pairs,
+    report_tags,
+)
+from lmzoo.testing import tiny_examples, tiny_task
+
+
+def model(verb, answer, **attributes):
+    """A stand-in for a task that has only its verb."""
+    return SimpleNamespace(verb=verb, **{verb: answer}, **attributes)
+
+
+def test_classes():
+    found = ["bad", "good", "bad"]
+    task = model(
+        "classify",
+        lambda x, batch_size: [{"label": found[i]} for i in x],
+        class_names=["bad", "good"],
+        multi_label=False,
+    )
+    report = report_classes(task, [[0, 1], [2]], ["bad", "bad", "bad"], batch_size=4)
+    assert report.scores["accuracy"] == pytest.approx(2 / 3)
+    assert report.tables["classes"][1][0] == ["bad", 1.0, pytest.approx(2 / 3), 0.8, 3]
+
+
+def test_label_sets():
+    found = [["a", "b"], [], ["b"]]
+
+    def classify(x, batch_size):
+        return [[{"label": name} for name in found[i]] for i in x]
+
+    task = model("classify", classify, class_names=["a", "b"])
+    report = report_label_sets(task, [[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
+    assert report.scores == pytest.approx({"micro_f1": 0.8, "macro_f1": (1 + 2 / 3) / 2, "exact": 2 / 3})
+
+
+def test_correlations():
+    labels, predicted = [1.0, 2.0, 4.0, 3.0], [1.0, 3.0, 4.0, 9.0]
+    task = model("score", lambda x, batch_size: [predicted[i] for i in x])
+    report = report_numbers(task, [range(3), range(3, 4)], labels, batch_size=4)
+    pearson = np.corrcoef(labels, predicted)[0, 1]
+    assert report.scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
+    vectors = np.array([[3.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    task = SimpleNamespace(embed=lambda x, batch_size: vectors[x])
+    pairs = ([0, 0, 0], [1, 2, 3])  # cosines 1, 0.71, 0
+    report = report_pairs(task, [pairs], [0.9, 0.5, 0.1], batch_size=4)
+    pearson = np.corrcoef([0.9, 0.5, 0.1], [1, 0.5**0.5, 0])[0, 1]
+    assert report.scores == pytest.approx({"pearson": pearson, "spearman": 1.0})
+    assert report_pairs(task, [pairs], None, batch_size=4).scores == {}
+
+
+def test_choices_and_answers():
+    task = model("choose", lambda x, batch_size: [{"index": i} for i in x])
+    assert report_choices(task, [[1, 2], [0]], [1, 0, 0], batch_size=4).scores["accuracy"] == 2 / 3
+    task = model("answer", lambda x, batch_size: [{"text": text} for text in x])
+    golds = [[{"text": "Ada", "answer_start": 0}], []]
+    report = report_answers(task, [["the Ada", "Bob"]], golds, batch_size=4)
+    assert report.scores["exact_match"] == 50
+    assert report.scores["unanswerable_accuracy"] == 0
+
+
+class Tagger:
+    """A stand-in for a model with fixed labels for the words that it sees; None for words that are cut off."""
+
+    def __init__(self, labels, given):
+        self.labels = self.class_names = labels
+        self._given = given
+
+    def encode_inputs(self, texts):
+        first = [k if label else -1 for row in self._given for k, label in enumerate(row)]
+        splits = np.cumsum([0, *map(len, self._given)])
+        return type("Encoded", (), {"first": np.array(first), "word_splits": splits})
+
+    def predict(self, encoded, batch_size, verbose):
+        logits = np.zeros((len(self._given), 9, len(self.labels)))
+        for i, row in enumerate(self._given):
+            for k, label in enumerate(row):
+                if label:
+                    logits[i, k, self.labels.index(label)] = 1
+        return logits
+
+
+def test_words_that_were_cut_off_are_outside_of_spans():
+    actual = [["B-X", "I-X", "O", "B-Y"], ["B-Y", "O"], ["B-X"]]
+    task = Tagger(["O", "B-X", "I-X", "B-Y"], [["B-X", "I-X", "O", "B-X"], ["B-Y", "B-Y"], [None]])
+    report = report_tags(task, [actual], actual, batch_size=4)
+    assert report.tables["types"][1] == [["X", 0.5, 0.5, 0.5, 2], ["Y", 0.5, 0.5, 0.5, 2]]
+    assert report.scores["accuracy"] == pytest.approx(4 / 7)
+
+
+def test_words_that_were_cut_off_have_wrong_labels():
+    actual = [["NOUN", "VERB"], ["NOUN"]]
+    report = report_tags(Tagger(["NOUN", "VERB"], [["NOUN", "NOUN"], [None]]), [actual], actual, batch_size=4)
+    assert report.tables["labels"][1] == [["NOUN", 0.5, 0.5, 0.5, 2], ["VERB", 0.0, 0.0, 0.0, 1]]
+    assert report.scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.25})
+
+
+# === Task.report ===
+
+# One of each kind of answer in `make test`.
+QUICK = {"TextClassifier", "TokenClassifier", "TextEmbedder"}
+SCORES = {
+    "TextClassifier": {"loss", "accuracy", "macro_f1"},
+    "TextRegressor": {"loss", "pearson", "spearman"},
+    "TokenClassifier": {"loss", "accuracy", "span_f1", "macro_f1"},
+    "QuestionAnswerer": {"loss", "exact_match", "f1"},
+    "MultipleChoice": {"loss", "accuracy"},
+    "MaskedLM": {"loss", "perplexity"},
+    "TextEmbedder": {"loss", "pearson", "spearman"},
+    "Pretrainer": {"loss"},
+}
+
+
+@pytest.fixture
+def reported(eager):
+    """Builds a tiny task, and returns it with examples."""
+
+    def build(name, **arguments):
+        task = tiny_task(getattr(models, name), FAMILY, **arguments)
+        x, y = tiny_examples(task, 7)
+        return task, x, np.linspace(-1, 1, len(x)) if name == "TextEmbedder" else y
+
+    return build
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in SCORES])
+def test_a_report_holds_the_scores_of_evaluate_and_of_the_answers(name, reported):
+    task, x, y = reported(name)
+    if name == "Pretrainer":
+        x = [["good film", "dull plot"]] * 5
+    report = task.report(x, y, batch_size=3, verbose=0)
+    assert report.scores.keys() >= SCORES[name]
+    measured = task.evaluate(x, y if task.needs_labels else None, batch_size=3, return_dict=True, verbose=0)
+    same = {name: report.scores[name] for name in measured if name != "accuracy"}
+    if name != "Pretrainer":  # whose evaluation masks other tokens each time
+        assert same == pytest.approx({name: measured[name] for name in same}, rel=1e-5)
+    lines = str(report).splitlines()
+    assert lines[0].split() == ["score", "value"]
+    assert sum(line == "" for line in lines) == len(report.tables)
+
+
+def test_names_and_numbers_of_classes_give_one_report(reported):
+    task, x, y = reported("TextClassifier")
+    reports = [
+        task.report(x, labels, verbose=0) for labels in (y, [task.labels[k] for k in y], y.astype("float"), list(y))
+    ]
+    assert all(report == reports[0] for report in reports)
+    assert [row[-1] for row in reports[0].tables["classes"][1]] == [3, 2, 2]
+    task, x, y = reported("TextClassifier", multi_label=True)
+    sets = [[0, 2], [], [1]] * 2 + [[2]]
+    flags = np.array([[k in of_text for k in range(3)] for of_text in sets], "int32")
+    named = [[task.labels[k] for k in of_text] for of_text in sets]
+    assert task.report(x, sets, verbose=0) == task.report(x, flags, verbose=0) == task.report(x, named, verbose=0)
+
+
+def test_words_without_a_label_do_not_count(reported):
+    task, x, y = reported("TokenClassifier")
+    words = [text.split() for text in x]
+    without = [[-100, *labels[1:]] for labels in y]
+    report = task.report(words, without, verbose=0)
+    assert sum(map(len, y)) - len(y) > 0
+    found = task.predict(words, verbose=0).argmax(axis=-1)
+    encoded = task.encode_inputs(words)
+    right = [
+        found[i, column] == label
+        for i, columns in enumerate(np.split(encoded.first, encoded.word_splits[1:-1]))
+        for column, label in list(zip(columns, y[i], strict=True))[1:]
+    ]
+    assert report.scores["accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_pairs_are_compared_in_either_form(reported):
+    task, x, y = reported("TextEmbedder")
+    firsts, seconds = map(list, zip(*x, strict=True))
+    assert task.report(x, y, verbose=0).scores == task.report((firsts, seconds), y, verbose=0).scores
+
+
+def test_a_report_needs_texts(reported):
+    task, x, y = reported("TextClassifier")
+    features = task.text_preprocessor(x)
+    with pytest.raises(TypeError, match="A report needs texts or a table, got dict: `evaluate` takes other data"):
+        task.report(features, y)
+    with pytest.raises(ValueError, match="needs a label for each text"):
+        task.report(x)
