@@ -76,7 +76,7 @@ def page_parameters() -> Iterator[object]:
         yield pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] * slow)
 
 
-# A page may show what gives the notice; everywhere else a warning is an error.
+# A page may show what this warning is about; everywhere else a warning is an error.
 @pytest.mark.filterwarnings("ignore:The head of .* is not used")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", list(page_parameters()))

@@ -106,7 +106,7 @@ def output_to(path: Path | None) -> Iterator[BinaryIO]:
 
 
 def json_line(answer: object) -> bytes:
-    """A verb's answer to one example as a line of JSON."""
+    """A task's answer to one example as a line of JSON."""
     line = json.dumps(answer, ensure_ascii=False, default=lambda array: array.tolist())
     return f"{line}\n".encode(errors="replace")
 

@@ -44,7 +44,7 @@ def _numbered(y: Any, numbers: dict[str, int]) -> Any:
 
 
 def _answers(task: Task, parts: Iterable[Inputs], batch_size: int) -> list[Any]:
-    """What the task's verb returns for each example."""
+    """The task's answer to each example."""
     return [answer for part in parts for answer in getattr(task, task.verb)(part, batch_size=batch_size)]
 
 

@@ -55,7 +55,7 @@ class EncodedChoices(Encoded):
 def encode_choices(
     preprocessor: Preprocessor, prompts: Sequence[Text], choices: Sequence[Sequence[Text]]
 ) -> EncodedChoices:
-    """Tokenises prompts and choices, and packs each choice with its prompt as a pair, without padding.
+    """Tokenizes prompts and choices, and packs each choice with its prompt as a pair, without padding.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`.
