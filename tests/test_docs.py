@@ -109,7 +109,7 @@ def test_docstring(name: str, text: str, line: int) -> None:
     ],
 )
 def test_every_public_name_is_documented(module: str) -> None:
-    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").rglob("*.md"))
     names = importlib.import_module(f"lmzoo.{module}").__all__
     assert [name for name in names if not re.search(rf"^::: lmzoo\..*\b{name}$", pages, re.MULTILINE)] == []
 
