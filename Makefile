@@ -48,7 +48,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 	test-lowest test-highest release-check
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
@@ -126,7 +126,7 @@ $(TOOLS_STAMP): .ci/release-tools.txt | $(BIN)/python
 	@$(TOOLS)/bin/python -m pip --disable-pip-version-check install --quiet --progress-bar off --requirement .ci/release-tools.txt
 	@touch $@
 
-test-lowest: $(TOOLS_STAMP)  ## some tests with the lowest allowed versions of all dependencies; PYTHON=python3.13 for another
+test-lowest: $(TOOLS_STAMP)  ## some tests with the lowest allowed version of every dependency; PYTHON=python3.13
 	@echo "== lowest versions"
 	@bash .ci/test_versions.sh lowest-direct $(PYTHON) $(TOOLS)/bin
 
