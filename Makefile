@@ -10,15 +10,18 @@ PIP_INSTALL := $(PIP) install --quiet --progress-bar off
 QUICKSTART_STAMP := $(VENV)/.installed-quickstart
 DOCS_STAMP := $(VENV)/.installed-docs
 DEV_STAMP := $(VENV)/.installed-dev
+# The tools of releases have an environment of their own: their dependencies and lmzoo's do not mix.
+TOOLS := $(VENV)/release-tools
+TOOLS_STAMP := $(TOOLS)/.installed
 
-# A worker a processor, each with one thread (tests/conftest.py sees to that).
+# One worker per processor, each with one thread (set in tests/conftest.py).
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 # `make test` leaves out the tests marked slow, `make test-all` none.
 MARKS ?= not slow
 
-# Backends keep what they compiled: new processes for each part give the memory back.
+# Backends keep what they have compiled: each part has new processes, so that the memory is freed.
 PART_1 := tests/conformance
 PART_2 := tests/families tests/layers tests/checkpoints tests/conversion
 PART_3 := tests/tasks tests/pretraining tests/compat
@@ -26,26 +29,26 @@ PART_4 := $(filter-out $(PART_1) $(PART_2) $(PART_3) tests/reference tests/mutan
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(PART_4)"
 
-# What computes in a way of its own on the second backend. What tasks and models compute there, the tests on TensorFlow
-# ask it (`check_task_backends`); `make test-all` runs everything on both.
+# Code that computes differently on the second backend. What tasks and models compute on JAX is compared by the tests on
+# TensorFlow (`check_task_backends`); `make test-all` runs everything on both backends.
 JAX_TESTS ?= tests/conformance tests/layers tests/families/test_remat.py tests/tasks/test_resuming.py \
 	tests/training/test_accumulation.py tests/training/test_optimizers.py
 
-# For while one works: what neither trains nor compiles.
+# While you work: tests that neither train nor compile.
 QUICK_TESTS ?= tests/conformance/test_layer_shapes.py tests/conformance/test_conformance.py::test_family tests/layers tests/files tests/presets tests/data/test_read_*.py tests/text tests/test_architecture.py tests/cli/test_app.py
 
-# Tests build the same tiny models again and again: JAX compiles each once for all of them, also where tests on TensorFlow
-# ask JAX.
+# Tests build the same tiny models many times: JAX compiles each only once, also for tests on TensorFlow that run JAX.
 JAX_CACHE := JAX_COMPILATION_CACHE_DIR='$(CURDIR)/.pytest_cache/jax' JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
 	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs bench clean
+.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs bench clean \
+	test-lowest test-highest release-check
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # Installing through a link changes what it points to, such as the environment of another checkout.
 .PHONY: own-venv
@@ -90,11 +93,11 @@ test: $(DEV_STAMP)  ## everything that CI runs: lint, docs, the built wheel, tes
 	@$(MAKE) --no-print-directory test-jax
 	@$(MAKE) --no-print-directory test-tf
 
-test-quick: $(DEV_STAMP)  ## two minutes of tests, for while one works
+test-quick: $(DEV_STAMP)  ## two minutes of tests, to run while you work
 	@echo "== quick tests"
 	@$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m 'not slow' -k 'not training' $(PYTEST_ARGS) $(QUICK_TESTS)
 
-test-all: $(DEV_STAMP)  ## all tests, the slow ones too, with XLA's full optimisation; before a release
+test-all: $(DEV_STAMP)  ## all tests, also the slow ones, with XLA's full optimization; before a release
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs wheel-check
 	@XLA_FLAGS= $(MAKE) --no-print-directory test-tf MARKS=
 	@for part in $(PARTS); do \
@@ -123,6 +126,24 @@ test-jax: $(DEV_STAMP)  ## the tests of layers, models, training and conformance
 wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty environment, run the quickstart from elsewhere
 	@echo "== wheel"
 	@bash .ci/wheel_check.sh $(BIN)/python
+
+$(TOOLS_STAMP): .ci/release-tools.txt | $(BIN)/python
+	@echo "== installing the tools of releases into $(TOOLS)"
+	@$(BIN)/python -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check install --quiet --progress-bar off --requirement .ci/release-tools.txt
+	@touch $@
+
+test-lowest: $(TOOLS_STAMP)  ## some tests with the lowest allowed version of every dependency; PYTHON=python3.13
+	@echo "== lowest versions"
+	@bash .ci/test_versions.sh lowest-direct $(PYTHON) $(TOOLS)/bin
+
+test-highest: $(TOOLS_STAMP)  ## the same with the highest allowed versions
+	@echo "== highest versions"
+	@bash .ci/test_versions.sh highest $(PYTHON) $(TOOLS)/bin
+
+release-check: $(TOOLS_STAMP)  ## build into dist/, write an SBOM, look for known vulnerabilities; before a release
+	@echo "== release"
+	@bash .ci/release_check.sh $(PYTHON) $(TOOLS)/bin
 
 docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"

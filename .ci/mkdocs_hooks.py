@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import lmzoo_script
 
 lmzoo_script.postpone()  # a list of names needs no Keras
 
-from lmzoo.presets.catalog import list_presets  # noqa: E402 - only now
+from lmzoo.presets.catalog import PresetInfo, list_presets  # noqa: E402 - only now
 
 _PLACE = "<!-- table of presets -->"
+_COLUMNS = ("name", "family", "parameters", "size", "languages", "licence", "source")
+_HUBS = {"hf": "https://huggingface.co/", "kaggle": "https://www.kaggle.com/models/"}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs with the text of every page."""
-    return markdown.replace(_PLACE, _table()) if _PLACE in markdown else markdown
+    return markdown.replace(_PLACE, preset_table()) if _PLACE in markdown else markdown
 
 
-def _table() -> str:
-    lines = ["| name | family | parameters | size | languages | licence | from |", "|---|---|--:|--:|---|---|---|"]
-    for name, info in sorted(list_presets().items()):
-        size, where = f"{info.size_bytes / 1e6:,.1f} MB", "shipped" if info.shipped else f"`{info.handle}`"
-        languages = ", ".join(info.languages)
-        lines.append(
-            f"| `{name}` | {info.family} | {info.parameters:,} | {size} | {languages} | {info.licence} | {where} |"
-        )
-    return "\n".join(lines)
+def preset_table() -> str:
+    """The presets as an HTML table; `docs/assets/presets.js` adds a filter above it."""
+    titles = "".join(f"<th>{title}</th>" for title in _COLUMNS)
+    shipped_first = sorted(list_presets().values(), key=lambda info: (not info.shipped, info.name))
+    rows = "\n".join(f"<tr>{_cells(info)}</tr>" for info in shipped_first)
+    # No blank lines: they would end the block of HTML.
+    table = f'<table class="presets">\n<thead><tr>{titles}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>'
+    return f'<div class="presets">\n{table}\n</div>'
+
+
+def _cells(info: PresetInfo) -> str:
+    texts = (info.family, _millions(info.parameters), f"{info.size_bytes / 1e6:,.0f} MB")
+    words = (", ".join(info.languages), info.licence)
+    cells = [f"<code>{escape(info.name)}</code>", *map(escape, (*texts, *words)), _source(info)]
+    return "".join(f"<td>{cell}</td>" for cell in cells)
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:,.1f}M" if count < 10e6 else f"{count / 1e6:,.0f}M"
+
+
+def _source(info: PresetInfo) -> str:
+    """Where the files come from, with a link if that has a page; it may break after each slash."""
+    if info.shipped:
+        return "in the package"
+    scheme, _, path = info.handle.partition("://")
+    text = escape(info.handle).replace("/", "/<wbr>")
+    return f'<a href="{escape(_HUBS[scheme] + path)}">{text}</a>' if scheme in _HUBS else text

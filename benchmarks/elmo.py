@@ -29,7 +29,7 @@ PEERS = ("lmzoo", "lmzoo-bf16", "rnn")
 
 
 def sentences(count: int) -> list[list[str]]:
-    """Tokenised sentences, sorted by length."""
+    """Tokenized sentences, sorted by length."""
     path = SHARED / "data/sst2/stsa.binary.train"
     if path.exists():
         lines = [line.split()[1:] for line in path.read_text("utf-8").splitlines()[:count]]

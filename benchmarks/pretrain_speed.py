@@ -1,7 +1,7 @@
 """(l) Masked-LM pre-training: real tokens per second, from the kind of text that each library usually gets.
 
-The text is real: paragraphs of books and textbooks. lmzoo trains on its tokenised shards, packed into sequences of
-whole sentences. KerasHub's parts (`BertMaskedLM` with its preprocessor) tokenise, truncate and pad each paragraph to
+The text is real: paragraphs of books and textbooks. lmzoo trains on its tokenized shards, packed into sequences of
+whole sentences. KerasHub's parts (`BertMaskedLM` with its preprocessor) tokenize, truncate and pad each paragraph to
 one sequence; with `packed` the text is cut to the length of a sequence first, so that there is hardly any padding.
 transformers trains on sequences that were packed before, masked by its collator. All mask 15% of the tokens. Real
 tokens are those that are neither padding nor truncated. Every round continues the training for as many steps.

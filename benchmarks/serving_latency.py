@@ -2,7 +2,7 @@
 
 The requests are SST-2's sentences in the order of the file, so that batches have realistic lengths. Models have random
 weights and BERT's vocabulary of 30,522 tokens. lmzoo's SavedModel takes the strings. KerasHub's takes ids from its
-preprocessor, which pads all sequences to 128 tokens, or to its default of 512. transformers tokenises in Rust and pads
+preprocessor, which pads all sequences to 128 tokens, or to its default of 512. transformers tokenizes in Rust and pads
 to the longest of a batch; `onnxruntime` runs the same network and tokenizer. Loading and the first requests are not
 measured.
 """

@@ -1,7 +1,7 @@
 """(h) Tagging and (i) question answering: an epoch of fine-tuning and a prediction, from text to answers.
 
 WNUT-17's sentences and SQuAD's questions, a 4 x 256 BERT with random weights, BERT's 30,522 tokens, AdamW. transformers
-tokenises, pads and decodes as its `run_ner` and `run_qa` do: it pads sentences to the longest of a batch and all
+tokenizes, pads and decodes as its `run_ner` and `run_qa` do: it pads sentences to the longest of a batch and all
 windows to 384 tokens; `-dynamic` also pads windows to the longest of a batch.
 """
 

@@ -1,4 +1,4 @@
-"""Draws the figures of the guides: the results of each task after a minute or two of training.
+"""Draws the figures of the home page and the guides: the results of tasks after a minute or two of training.
 
     python examples/pictures.py DATA [--output docs/assets] [--only classify tag ...]
 
@@ -59,22 +59,62 @@ def classify(data: Path, path: Path) -> None:
     keep(figure, path)
 
 
-def tag(data: Path, path: Path) -> None:
-    """Names in sentences, coloured by their types."""
+def home(data: Path, path: Path) -> None:
+    """Three tasks with one preset: names in a sentence, words at a mask, the sentiment of sentences."""
+    figure = plt.figure(figsize=(8.6, 4), layout="constrained")
+    panels = figure.subplot_mosaic([["tag", "tag"], ["fill", "classify"]], height_ratios=(1, 2.2))
+    texts = ["Justin Bieber is playing in Boston on Friday, and Taylor Swift in New York."]
+    draw_spans(panels["tag"], texts, tagger(data).tag(texts))
+    panels["tag"].set_title("tag")
+    (found,) = lmzoo.models.MaskedLM.from_preset(PRESET).fill(["She opened the [MASK] and went in."], top_k=4)
+    bars(panels["fill"], [one["token"] for one in found], [one["score"] for one in found])
+    panels["fill"].set(title="fill", xlabel="She opened the [MASK] and went in.")
+    train = read_table(data / "sst2/stsa.binary.train", label="label", label_type=int, format="labelled")
+    labels = ["negative", "positive"]
+    classifier, _ = fitted("TextClassifier", train, 4, labels=labels, pooling="mean")
+    reviews = [
+        "A warm and funny film.",
+        "A lovely story, well told.",
+        "Dull from start to end.",
+        "Slow and silly.",
+    ]
+    scores = [{one["label"]: one["score"] for one in both} for both in classifier.classify(reviews, top_k=2)]
+    bars(panels["classify"], reviews, [score["positive"] for score in scores])
+    panels["classify"].set(title="classify", xlabel="probability of “positive”", xlim=(0, 1))
+    keep(figure, path)
+
+
+def bars(axes: plt.Axes, names: list[str], values: list[float]) -> None:
+    """Horizontal bars, the first one on top."""
+    axes.barh(names[::-1], values[::-1], color="#7aa6d8")
+
+
+def tagger(data: Path) -> Any:
+    """A tagger of names, trained on WNUT-17."""
     train, held_out = (read_conll(data / f"ner_wnut17/{name}.conll") for name in ("wnut17train", "emerging.dev"))
     labels = sorted({label for part in (train, held_out) for labels in part[1] for label in labels})
-    task, _ = fitted("TokenClassifier", train, 8, held_out, labels=labels)
+    return fitted("TokenClassifier", train, 8, held_out, labels=labels)[0]
+
+
+def tag(data: Path, path: Path) -> None:
+    """Names in sentences, coloured by their types."""
     texts = [
         "Ada Byron met Charles Babbage in London before she wrote about his engine.",
         "Justin Bieber is playing in Boston on Friday, and Taylor Swift in New York.",
         "I saw Toy Story in Chicago with Anna last night and bought an iPhone at Apple.",
     ]
-    highlight(texts, task.tag(texts), path)
+    highlight(texts, tagger(data).tag(texts), path)
 
 
 def highlight(texts: list[str], spans: list[list[dict[str, Any]]], path: Path) -> None:
     """Texts with coloured spans, and their labels below them."""
     figure, axes = plt.subplots(figsize=(8.6, 0.75 * len(texts)), layout="constrained")
+    draw_spans(axes, texts, spans)
+    keep(figure, path)
+
+
+def draw_spans(axes: plt.Axes, texts: list[str], spans: list[list[dict[str, Any]]]) -> None:
+    """Draws texts with coloured spans, and their labels below them."""
     axes.set_axis_off()
     width = max(map(len, texts)) + 1
     axes.set(xlim=(0, width), ylim=(0, 2 * len(texts)))
@@ -88,7 +128,6 @@ def highlight(texts: list[str], spans: list[list[dict[str, Any]]], path: Path) -
             axes.add_patch(plt.Rectangle((start, height - 0.55), length, 1.1, color=colour, zorder=0))
             note = f"{label} {span['score']:.2f}".strip()
             axes.text(start + length / 2, height - 0.95, note, ha="center", va="center", fontsize=7, color="#555555")
-    keep(figure, path)
 
 
 def answer(data: Path, path: Path) -> None:
@@ -151,7 +190,7 @@ def fill(data: Path, path: Path) -> None:
     texts = ["She opened the [MASK] and went in.", "They sailed across the [MASK] ."]
     figure, panels = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
     for axes, text, found in zip(panels, texts, task.fill(texts, top_k=7), strict=True):
-        axes.barh([one["token"] for one in found][::-1], [one["score"] for one in found][::-1], color="#7aa6d8")
+        bars(axes, [one["token"] for one in found], [one["score"] for one in found])
         axes.set(title=text, xlabel="probability")
     keep(figure, path)
 
@@ -163,7 +202,7 @@ def keep(figure: Any, path: Path) -> None:
     print(f"written to {path}")
 
 
-PICTURES = {draw.__name__: draw for draw in (classify, tag, answer, score, choose, fill)}
+PICTURES = {draw.__name__: draw for draw in (home, classify, tag, answer, score, choose, fill)}
 
 
 def main() -> None:

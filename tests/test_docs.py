@@ -76,7 +76,7 @@ def page_parameters() -> Iterator[object]:
         yield pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] * slow)
 
 
-# A page may show what gives the notice; everywhere else a warning is an error.
+# A page may show what this warning is about; everywhere else a warning is an error.
 @pytest.mark.filterwarnings("ignore:The head of .* is not used")
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", list(page_parameters()))
@@ -109,7 +109,7 @@ def test_docstring(name: str, text: str, line: int) -> None:
     ],
 )
 def test_every_public_name_is_documented(module: str) -> None:
-    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").rglob("*.md"))
     names = importlib.import_module(f"lmzoo.{module}").__all__
     assert [name for name in names if not re.search(rf"^::: lmzoo\..*\b{name}$", pages, re.MULTILINE)] == []
 

@@ -81,7 +81,7 @@ def pretrain(
 
     A run that was stopped, even by a kill, continues with the same command. States are saved every few minutes, and
     after the current step on Ctrl-C (exit code 130; press it again not to wait) and SIGTERM (143). The run's folder
-    holds log.csv, the vocabulary, the tokenised text and the latest states.
+    holds log.csv, the vocabulary, the tokenized text and the latest states.
     """
     with messages(), stoppable(work or Path(f"{output}.work")):
         with announced("Reading the text", loads_keras=True):

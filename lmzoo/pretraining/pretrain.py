@@ -39,7 +39,7 @@ def pretrain(
 ) -> dict[str, float]:
     r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
 
-    Intermediate results are kept in `work`: the vocabulary, the tokenised corpus and the latest states of the training.
+    Intermediate results are kept in `work`: the vocabulary, the tokenized corpus and the latest states of the training.
     A run that was stopped continues from them when it is started again.
 
     Args:

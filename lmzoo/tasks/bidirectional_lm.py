@@ -134,7 +134,7 @@ class BidirectionalLM(Task):
 
     @property
     def unroll_steps(self) -> int:
-        """Words of a row of a batch, through which gradients flow. Settable.
+        """How many words of each stream a batch holds: gradients flow through these. Settable.
 
         Raises:
             ValueError: for a number below 1.

@@ -250,7 +250,7 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:
-    """The exported model answers strings as the task's verb does, and token ids the same way.
+    """The exported model answers strings as the task does in Python, and token ids the same way.
 
     Passes for a task that cannot be exported.
     """

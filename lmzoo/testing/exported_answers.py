@@ -1,4 +1,4 @@
-"""Compares the answers of an exported model with those of its task's verb."""
+"""Compares the answers of an exported model with those of its task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOLERANCE = 1e-5  # between results in float32 that must be equal
 
 
 def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarray]) -> None:
-    """Checks that a signature of strings answered for the examples `x` as the task's verb does.
+    """Checks that a signature of strings answered for the examples `x` as the task does in Python.
 
     Raises:
         AssertionError: if a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or
@@ -23,7 +23,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarr
     answers = getattr(task, task.verb)(x)
     for name in task.served_outputs:
         assert len(found[name]) == len(answers), f"{len(found[name])} of {len(answers)} rows of {name}"
-        if name == "probabilities":  # which verbs do not return
+        if name == "probabilities":  # which answers in Python do not have
             continue
         for row, answer in zip(found[name], answers, strict=True):
             dicts = [a["text" if name == "answer" else name] for a in _dicts(answer)]
@@ -43,7 +43,7 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
 
 
 def _dicts(answer: object) -> list[dict[str, Any]]:
-    """The dicts that a verb returned for one example, out of any lists around them."""
+    """The dicts in a task's answer to one example, out of any lists around them."""
     if isinstance(answer, dict):
         return [answer]
     return [found for part in answer for found in _dicts(part)] if isinstance(answer, list) else []

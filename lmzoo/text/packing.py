@@ -60,7 +60,7 @@ def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 class Encoded(ABC):
-    """Tokenised examples, ready to be put into batches."""
+    """Tokenized examples, ready to be put into batches."""
 
     @property
     @abstractmethod
@@ -138,7 +138,7 @@ class EncodedTexts(Encoded):
 
 @dataclass(frozen=True)
 class EncodedWords(EncodedTexts):
-    """Packed sequences of texts that were tokenised word by word.
+    """Packed sequences of texts that were tokenized word by word.
 
     Attributes:
         texts: the texts; a text that was a list of words is joined by spaces.

@@ -1,4 +1,4 @@
-"""Turns strings into the backbone's inputs: tokenises, packs and pads them."""
+"""Turns strings into the backbone's inputs: tokenizes, packs and pads them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Preprocessor:
         self.sequence_length = sequence_length
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
-        """Tokenises and packs texts, without padding.
+        """Tokenizes and packs texts, without padding.
 
         Sequences that are too long are cut, with one warning per call: a single text at its end, a pair as
         `lmzoo.text.packing.truncate_pair` says.
@@ -130,7 +130,7 @@ class Preprocessor:
         return start, between, end
 
     def encode_words(self, texts: Sequence[str | Sequence[str]]) -> EncodedWords:
-        """Tokenises texts word by word and packs them, without padding.
+        """Tokenizes texts word by word and packs them, without padding.
 
         A text is a list of words, or a string, which is split by `lmzoo.text.word_splitting.split_words`.
 

@@ -146,10 +146,10 @@ def encode_windows(
     doc_stride: int = 128,
     max_question_length: int = 64,
 ) -> EncodedWindows:
-    """Tokenises questions and contexts, and cuts the contexts into windows that fit next to their questions.
+    """Tokenizes questions and contexts, and cuts the contexts into windows that fit next to their questions.
 
     A window begins `doc_stride` tokens after the one before it, or as many as fit into a window if that is less; the
-    last one ends with the context (Google's BERT code). An empty context has one window. Equal texts are tokenised
+    last one ends with the context (Google's BERT code). An empty context has one window. Equal texts are tokenized
     once. A text may be a list of words if the tokenizer `takes_words`. Questions longer than `max_question_length`
     tokens are cut, with one warning per call.
 

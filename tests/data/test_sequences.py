@@ -1,4 +1,4 @@
-"""Rows out of a tokenised corpus: those of the same documents in memory, little padding, masks as published."""
+"""Rows out of a tokenized corpus: those of the same documents in memory, little padding, masks as published."""
 
 from __future__ import annotations
 

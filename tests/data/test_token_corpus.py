@@ -1,4 +1,4 @@
-"""The tokenised corpus: what its files hold, continuing after a stop, and errors for damaged files."""
+"""The tokenized corpus: what its files hold, continuing after a stop, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def packer(tokenizer=TOKENIZER, length=23):
 
 
 @pytest.mark.parametrize("kind", [WordPieceTokenizer, BytePairTokenizer, SentencePieceTokenizer])
-def test_it_holds_what_was_tokenised(kind, tmp_path):
+def test_it_holds_what_was_tokenized(kind, tmp_path):
     tokenizer = kind.of_words(WORDS, 331)
     write_corpus((document for document in documents()), tokenizer, tmp_path / "corpus", LEAST)
     corpus = TokenCorpus(tmp_path / "corpus")

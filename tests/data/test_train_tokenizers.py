@@ -1,4 +1,4 @@
-"""Tokenizers trained on documents: special tokens, sizes, and how they tokenise."""
+"""Tokenizers trained on documents: special tokens, sizes, and how they tokenize."""
 
 from __future__ import annotations
 

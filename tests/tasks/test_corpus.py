@@ -1,4 +1,4 @@
-"""Tasks learn from rows of a tokenised corpus as from those of documents."""
+"""Tasks learn from rows of a tokenized corpus as from those of documents."""
 
 from __future__ import annotations
 

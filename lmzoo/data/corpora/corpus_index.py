@@ -1,4 +1,4 @@
-"""The index of a tokenised corpus: its files, and the tokenizer that made it."""
+"""The index of a tokenized corpus: its files, and the tokenizer that made it."""
 
 from __future__ import annotations
 

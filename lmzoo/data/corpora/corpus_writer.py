@@ -1,4 +1,4 @@
-"""Tokenising documents into files, in runs that can be stopped and resumed."""
+"""Tokenizing documents into files, in runs that can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
 from lmzoo.text.validate_text import warn
 
-_BATCH = 1 << 20  # characters tokenised at once
-_AHEAD = 2  # batches that may wait to be tokenised while the next one is read
+_BATCH = 1 << 20  # characters tokenized at once
+_AHEAD = 2  # batches that may wait to be tokenized while the next one is read
 
 
 def write_corpus(
@@ -44,7 +44,7 @@ def write_corpus(
     shard_tokens: int = 1 << 24,
     verbose: bool = True,
 ) -> TokenCorpus:
-    """Tokenises documents into a folder of memory-mapped files.
+    """Tokenizes documents into a folder of memory-mapped files.
 
     Documents are read one after another and are never all in memory. The tokenizers' own threads use all cores
     (`RAYON_NUM_THREADS` limits those of WordPiece and BPE) while the next documents are read. Every file is written
@@ -52,7 +52,7 @@ def write_corpus(
     small enough, otherwise int32.
 
     To resume a run that was stopped, call the function again with the same arguments: it continues after the last
-    complete file. The documents before that are read again and compared, but not tokenised. A complete corpus is only
+    complete file. The documents before that are read again and compared, but not tokenized. A complete corpus is only
     opened.
 
     Args:
@@ -149,7 +149,7 @@ class _Writer:
             yield batch
 
     def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> int:
-        """Adds a tokenised batch to the current shard and returns its number of tokens."""
+        """Adds a tokenized batch to the current shard and returns its number of tokens."""
         part = future.result()
         if len(part):
             self.parts.append(part)

@@ -40,7 +40,7 @@ def cut_streams(
 ) -> Iterator[list[list[Pair]]]:
     """Cuts streams of sentences into batches without padding, as bilm-tf does.
 
-    Every row of a batch is a part of a stream. When the sentence of a stream ends, the stream takes the next sentence
+    Each row of a batch continues one stream. When the sentence of a stream ends, the stream takes the next sentence
     that no other has taken. In the next batch each stream continues where it stopped.
 
     Args:

@@ -71,8 +71,8 @@ def segment_pairs(
     is used itself.
 
     Sentences without tokens and documents without sentences are left out. One warning says how many documents were, and
-    how many have a single sentence. Besides documents and sequences that are not in a corpus, memory holds about 40
-    bytes per pair.
+    how many have a single sentence. In addition to documents and sequences that are not in a corpus, memory holds
+    about 40 bytes per pair.
 
     Args:
         documents: documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a file.

@@ -17,7 +17,7 @@ from lmzoo.data.corpora.tokenized_documents import (
 )
 from lmzoo.text import EncodedTexts, Preprocessor
 
-_BATCH = 256  # documents tokenised at once
+_BATCH = 256  # documents tokenized at once
 
 Documents = Iterable[str | Sequence[str]] | TokenCorpus
 _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]

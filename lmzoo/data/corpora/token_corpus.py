@@ -1,4 +1,4 @@
-"""A tokenised corpus in memory-mapped files."""
+"""A tokenized corpus in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo.text import Tokenizer
 
 
 class TokenCorpus:
-    """Tokenised documents in a folder that `write_corpus` filled, memory-mapped.
+    """Tokenized documents in a folder that `write_corpus` filled, memory-mapped.
 
     `pack_documents`, `pack_sentences` and `segment_pairs` take it in place of documents. They store the sequences that
     they make in an unnamed file, which is removed with the sequences.

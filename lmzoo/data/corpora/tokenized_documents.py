@@ -1,4 +1,4 @@
-"""Tokenised documents as arrays: what files of a corpus hold and sequences are packed from."""
+"""Tokenized documents as arrays: what files of a corpus hold and sequences are packed from."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TokenizedDocuments:
 
 
 def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Tokenizer) -> TokenizedDocuments:
-    """Tokenises documents, all sentences in one batch.
+    """Tokenizes documents, all sentences in one batch.
 
     Args:
         documents: documents, each a list of sentences, or a string, which is one sentence.

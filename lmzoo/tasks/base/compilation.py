@@ -122,8 +122,8 @@ class CompiledTask(SeveralDevicesModel):
         """Configures training as `keras.Model.compile` does; `"auto"` takes the task's default.
 
         The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1, a warm-up over the first tenth
-        of a `fit` and a linear decay to its end. Its peak rate is 5e-5 · 768 / H: the value of Devlin et al. (2019) for
-        a width of 768, and higher for narrower models.
+        of a `fit` and a linear decay to its end. The highest rate is 5e-5 · 768 / H: the value of Devlin et al. (2019)
+        for a width of 768, and higher for narrower models.
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.

@@ -94,9 +94,9 @@ class SavedTask(ReportsNotFinite):
         """Writes a TensorFlow SavedModel that takes strings, for TensorFlow Serving.
 
         `serving_default` takes `text`, a string tensor (n,); the signature `pair` takes `text` and `text_pair`;
-        `tokens` takes the token features. All return a dict of named tensors: what the task's verb returns and, for
-        strings, `truncated`, bool (n,). The vocabulary is inside. Loading needs `tensorflow` and `tensorflow_text`, but
-        not lmzoo.
+        `tokens` takes the token features. All return a dict of named tensors: the task's answers and, for strings,
+        `truncated`, bool (n,). The vocabulary is inside. Loading needs `tensorflow` and `tensorflow_text`, but not
+        lmzoo.
 
         A path that ends in `.onnx` or `.tflite` gets one file for ONNX Runtime or LiteRT: token features in, the
         outputs of `predict` out under the name `logits` (`TextEmbedder`: `embedding`), without tokenizer and labels.

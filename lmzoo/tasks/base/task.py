@@ -33,7 +33,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
     of 2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. `fit` and `evaluate`
-    also take tables. Lists and arrays of text are tokenised once and batched by length; a dataset is tokenised as it
+    also take tables. Lists and arrays of text are tokenized once and batched by length; a dataset is tokenized as it
     streams.
 
     A subclass builds the head in its constructor and defines what differs from the defaults:

@@ -1,4 +1,4 @@
-"""Tokenisation in a TensorFlow graph, with the same ids as in Python."""
+"""Tokenization in a TensorFlow graph, with the same ids as in Python."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class BytePairTokenizer(RustTokenizer):
         return as_bytes(token).decode(errors="replace")
 
     def detokenize(self, ids: Iterable[int]) -> str:
-        """The text of a sequence of ids: exactly what was tokenised, except for whitespace before `<mask>`."""
+        """The text of a sequence of ids: exactly what was tokenized, except for whitespace before `<mask>`."""
         return b"".join(as_bytes(self._tokens[i]) for i in ids).decode(errors="replace")
 
     def word_starts(self) -> np.ndarray:

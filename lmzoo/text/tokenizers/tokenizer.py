@@ -87,7 +87,7 @@ class Tokenizer(ABC):
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
     needs_unknown: ClassVar[bool] = False  # whether an unknown token is required
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
-    space_of_words: ClassVar[str] = ""  # put before a word that is tokenised on its own
+    space_of_words: ClassVar[str] = ""  # put before a word that is tokenized on its own
 
     _tokens: Sequence[str] = ()
 
@@ -232,7 +232,7 @@ class Tokenizer(ABC):
         return [[span.id for span in spans] for spans in found], np.array(offsets, "int64").reshape(-1, 2)
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
-        """Token ids of each word as it is tokenised after a space; every word has at least one.
+        """Token ids of each word as it is tokenized after a space; every word has at least one.
 
         Returns:
             One list of ids per word; the unknown token for a word that normalisation removes.

@@ -1,0 +1,90 @@
+"""The site: its table of presets, and the members that its API pages show."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+import lmzoo
+from lmzoo.families.transformer import TransformerBackbone
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class _Table(HTMLParser):
+    """The texts of the cells of each row, and the addresses of all links."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.links: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        elif tag == "a":
+            self.links.append(dict(attributes)["href"])
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data.strip()
+
+
+def test_published_presets_are_one_table(monkeypatch):
+    monkeypatch.delenv("LMZOO_PRESETS", raising=False)
+    hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
+    page = hooks["on_page_markdown"]((ROOT / "docs/published.md").read_text("utf-8"))
+    html = page[page.index("<div") : page.index("</div>")]
+    assert "\n\n" not in html, "a blank line ends the block of HTML"
+    titles, *rows = _Table(html).rows
+    presets = lmzoo.list_presets()
+    assert {row[0] for row in rows} == set(presets)
+    assert {len(row) for row in rows} == {len(titles)}
+    by_name = {row[0]: dict(zip(titles, row, strict=True)) for row in rows}
+    base = by_name["bert_base_en_uncased"]
+    assert base == {**base, "family": "bert", "parameters": "109M", "licence": "Apache-2.0"}
+    assert base["source"] == presets["bert_base_en_uncased"].handle == "hf://google-bert/bert-base-uncased"
+    assert by_name["bert_nano_en_uncased"]["source"] == "in the package"
+    assert "https://huggingface.co/google-bert/bert-base-uncased" in _Table(html).links
+
+
+def _hidden(name: str) -> bool:
+    """Whether API pages leave out a member unless they list it."""
+    (python,) = (
+        plugin["mkdocstrings"]["handlers"]["python"]["options"]
+        for plugin in yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["plugins"]
+        if "mkdocstrings" in plugin
+    )
+    return any(re.search(pattern.removeprefix("!"), name) for pattern in python["filters"])
+
+
+@pytest.mark.parametrize("name", lmzoo.tasks.__all__)
+def test_api_pages_show_what_users_call(name):
+    task = getattr(lmzoo.tasks, name)
+    shown = {task.verb or "fit", "from_preset", "fit", "evaluate", "predict", "save", "export", "save_to_preset"}
+    assert not any(map(_hidden, shown))
+    assert all(map(_hidden, ("default_loss", "encode_labels", "make_batch", "serve", "signatures", "get_config")))
+
+
+def test_what_api_pages_hide_is_on_the_page_for_extensions():
+    page = (ROOT / "docs/api/internals/extending.md").read_text("utf-8")
+    listed = set(re.findall(r"^ {8}- (\w+)$", page, re.MULTILINE))
+    table = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("| attribute or method |")[2].partition("\n\n")[0]
+    named = {name for line in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert "default_loss" in named
+    assert {name for name in named if _hidden(name)} <= listed
+    known = {*dir(lmzoo.models.Task), *dir(TransformerBackbone)}
+    assert listed <= known
+
+
+def test_pages_load_nothing_from_others():
+    """The theme's own link to the repository asks api.github.com for numbers of stars."""
+    assert "data-md-component" not in (ROOT / ".ci/mkdocs_theme/partials/source.html").read_text("utf-8")
