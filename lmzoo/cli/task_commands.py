@@ -32,6 +32,7 @@ from lmzoo.cli.examples import (
     read_texts_alone,
     read_words,
 )
+from lmzoo.cli.fine_tuning import choose_recipe
 from lmzoo.cli.output import (
     check_output,
     count_of,
@@ -129,6 +130,7 @@ _PAIR = "Column of the second texts of pairs, of the contexts, or of the words t
 _LABEL = 'Column of the labels. Default: "label"; the last one of CoNLL, UPOS of CoNLL-U. "|" separates several labels.'
 _CHOICES = "Columns of the choices, separated by commas, or one column of lists. Default: ending0 to ending3."
 _FORMAT = "csv, tsv, jsonl, txt, labelled (a label, a space, a text), conll, conllu, squad. Default: from the suffix."
+_RECIPE = "Default: the recipe that the preset recommends for the task."
 _SCALE = "Divide numeric labels by this number, such as 5 for similarities from 0 to 5."
 
 Text = Annotated[str | None, typer.Option("--text", help=_TEXT, rich_help_panel="Data")]
@@ -156,17 +158,19 @@ def fit(
     validation_split: Annotated[
         float, typer.Option("--validation-split", min=0.0, max=0.99, help="Or a random share of DATA to hold out.")
     ] = 0.0,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the examples.")] = 3,
-    batch_size: BatchSize = 32,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help=f"Passes over the examples. {_RECIPE}")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help=f"Examples in a batch. {_RECIPE}")
+    ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option("--learning-rate", min=0.0, help="Peak learning rate. Default: from the model's width."),
+        typer.Option("--learning-rate", min=0.0, help=f"Peak learning rate. {_RECIPE}"),
     ] = None,
     sequence_length: Annotated[
         int | None, typer.Option("--sequence-length", help="Longest sequence in tokens. Default: the preset's.")
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option("--pooling", help="first or mean; for embedder cls, mean or max.")
+        str | None, typer.Option("--pooling", help=f"first or mean; for embedder cls, mean or max. {_RECIPE}")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed for all random numbers.")] = 0,
     text: Text = None,
@@ -197,10 +201,6 @@ def fit(
         held_out = kind.read(validation, columns, True, names) if validation else None
         if validation_split:
             (x, y), held_out = _split(x, y, validation_split, seed)
-        if kind.names and names:
-            counts = [Counter(kind.names(part[1])) for part in ((x, y), held_out) if part]
-            titles = ["label", "training", "validation"][: len(counts) + 1]
-            show(titles, [[name, *(count[name] for count in counts)] for name in names])
         options = {"sequence_length": sequence_length, "pooling": pooling}
         arguments |= {name: value for name, value in options.items() if value is not None}
 
@@ -211,10 +211,17 @@ def fit(
 
         keras.utils.set_random_seed(seed)
         model = _task_class(kind, arguments).from_preset(preset, **arguments)
+        chosen = {"learning_rate": learning_rate, "epochs": epochs, "batch_size": batch_size, "pooling": pooling}
+        recipe = choose_recipe(model, preset, chosen)
+        if kind.names and names:
+            counts = [Counter(kind.names(part[1])) for part in ((x, y), held_out) if part]
+            titles = ["label", "training", "validation"][: len(counts) + 1]
+            show(titles, [[name, *(count[name] for count in counts)] for name in names])
         if learning_rate is not None:
             model.compile(AdamW(learning_rate, global_clipnorm=1.0))
         verbose = "auto" if Console().is_terminal else 2
-        history = model.fit(x, y, batch_size, epochs, verbose, validation_data=held_out, seed=seed).history
+        batch_size = recipe.batch_size
+        history = model.fit(x, y, batch_size, recipe.epochs, verbose, validation_data=held_out, seed=seed).history
         if held_out and kind.name == "qa" and len({bool(answers) for answers in held_out[1] or ()}) == 2:
             model.fit_null_threshold(*held_out, batch_size)
         model.save(output)

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.head_kinds import user_of
+from lmzoo.head_kinds import task_name, user_of
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts
 from lmzoo.tasks import Task
@@ -52,6 +52,10 @@ def write_card(
     if importlib.util.find_spec("matplotlib") and _rows(log):
         plot_loss(log, folder / _PICTURE, facts["tokens"], name)
         picture = f"\n![Loss over tokens seen]({_PICTURE})\n"
+    fine_tuning = "\n".join(
+        f"| {task_name(head)} | {r.learning_rate:g} | {r.epochs} | {r.batch_size} | {r.pooling or '-'} |"
+        for head, r in task.backbone.fine_tuning.items()
+    )
     user = user_of(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
     card = f"""# {name}
@@ -74,6 +78,15 @@ where "{name}" is the path of this folder.
 |---|---|
 {table}
 {picture}
+## Fine-tuning
+
+| task | peak learning rate | epochs | batch size | pooling |
+|---|---|---|---|---|
+{fine_tuning}
+
+These are the defaults of tasks that are built on this preset. They follow from the model's size; a search on your own
+data may find better ones.
+
 ## Licence and limits
 
 Language: {languages}. Licence of the weights: {metadata.get("licence", "not stated")}.

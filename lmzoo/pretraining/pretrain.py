@@ -11,6 +11,7 @@ import keras
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
+from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
@@ -101,9 +102,13 @@ def pretrain(
 def _write_preset(
     model: Task, run: Run, output: Path, overwrite: bool, facts: Facts, metadata: Mapping[str, Any]
 ) -> None:
-    """Saves the model, with the dropout and dtype of fine-tuning, and its model card: both or neither."""
+    """Saves the model, with dropout, dtype and recipes for fine-tuning, and its model card: both or neither."""
     kept = {name: value for name, value in model.backbone.get_config().items() if name != "remat"}
-    changed = {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype}
+    changed = {
+        "dropout": 0.1,
+        "dtype": model.dtype_policy.variable_dtype,
+        "fine_tuning": recipes_by_size(model),
+    }
     config = {**model.get_config(), "backbone": type(model.backbone)(**{**kept, **changed})}
     task = type(model)(**{**config, "preprocessor": model.preprocessor})
     task.set_weights(model.get_weights())

@@ -1,0 +1,152 @@
+"""The fine-tuning recipes of presets: a search over learning rate, pooling and epochs for each kind of head.
+
+    python -m benchmarks.fine_tuning_recipes --data DATA [--presets NAME ...] [--only sst2 wnut ...] [--write]
+
+Up to 2,500 training examples of a data set are trained on, and others of its training examples choose the settings; its
+development set is not read. The search is greedy: all rates first, then the poolings, then the numbers of epochs, then
+the rates next to the best one. Runs are stored in `results/fine_tuning_recipes.json`, so that a stopped search
+continues. `--write` puts the recipes into the presets' config.json; weights stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+import lmzoo
+from benchmarks.common import RESULTS, SHARED, console, save
+from benchmarks.quality import DATASETS, Dataset, Examples, take
+from lmzoo.data.readers import read_table
+from lmzoo.errors import NotFiniteError
+from lmzoo.training import AdamW
+
+RATES = (1e-4, 3e-4, 1e-3, 3e-3)
+PRESETS = ("bert_nano_en_uncased", "roberta_nano_en", "albert_nano_en_uncased", "elmo_nano_en")
+Settings = dict[str, Any]  # of a run: learning_rate, epochs and, if the head pools, pooling
+
+
+def read_texts(folder: Path) -> tuple[Examples, Examples]:
+    """The sentences of SST-2, to fill in words; the labels are not used."""
+    examples = read_table(folder / "sst2/stsa.binary.train", format="labelled", label="label", label_type=int)
+    return examples, ([], [])
+
+
+def minus_loss(task: Any, x: Any, y: Any) -> dict[str, float]:
+    return {"minus loss": -task.evaluate(x, verbose=0, return_dict=True)["loss"]}
+
+
+class Search(NamedTuple):
+    """What is searched for a kind of head, and on which examples."""
+
+    head: str
+    dataset: Dataset
+    training: int
+    validation: int
+    epochs: tuple[int, ...] = (3, 6)
+    poolings: tuple[str, ...] = ()
+    rates: tuple[float, ...] = RATES
+
+
+BOTH = ("mean", "first")
+MASKED = Dataset("SST-2, filling in words", "MaskedLM", read_texts, minus_loss, lambda train, dev: ("", {}))
+SEARCHES = {
+    "sst2": Search("classification", DATASETS["sst2"], 2500, 1500, poolings=BOTH),
+    "wnut": Search("token_classification", DATASETS["wnut"], 2000, 1000, epochs=(6, 12)),
+    "stsb": Search("regression", DATASETS["stsb"], 1500, 1000, poolings=BOTH),
+    "stsb-vectors": Search("embedding", DATASETS["stsb-vectors"], 1500, 1000),
+    "squad": Search("question_answering", DATASETS["squad"], 700, 300),
+    "cosmos": Search("multiple_choice", DATASETS["cosmos"], 350, 250),
+    "masked": Search("masked_lm", MASKED, 2500, 1000),
+}
+
+
+def run(preset: str, search: Search, train: Examples, validation: Examples, settings: Settings) -> Settings:
+    """The settings with the score that they lead to on the validation examples; None if the training diverged."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    arguments = {name: value for name, value in search.dataset.arguments.items() if name != "pooling"}
+    if search.head == "token_classification":
+        arguments["labels"] = sorted({tag for _, y in (train, validation) for tags in y for tag in tags})
+    if search.poolings:
+        arguments["pooling"] = settings["pooling"]
+    task = getattr(lmzoo.models, search.dataset.task).from_preset(preset, **arguments)
+    task.compile(AdamW(settings["learning_rate"], global_clipnorm=1.0))
+    start = time.process_time()
+    x, y = train
+    try:
+        task.fit(x, None if search.head == "masked_lm" else y, epochs=settings["epochs"], verbose=0)
+        score = next(iter(search.dataset.score(task, *validation).values()))
+    except NotFiniteError:
+        score = math.nan
+    return {**settings, "score": score if math.isfinite(score) else None, "seconds": time.process_time() - start}
+
+
+def find(search: Search, done: list[Settings], once: Callable[[Settings], None]) -> Settings:
+    """Does the missing runs of a search, and returns the best settings."""
+    best: Settings = {"learning_rate": search.rates[0], "epochs": search.epochs[0]}
+    if search.poolings:
+        best["pooling"] = search.poolings[0]
+    rounds = {"learning_rate": search.rates, "pooling": search.poolings, "epochs": search.epochs}
+    for name, values in [*rounds.items(), ("neighbours", ())]:
+        if name == "neighbours":
+            i = search.rates.index(best["learning_rate"])
+            name, values = "learning_rate", search.rates[max(0, i - 1) : i + 2]
+        tried = [{**best, name: value} for value in values]
+        for settings in tried:
+            if not any(settings.items() <= row.items() for row in done):
+                once(settings)
+        best = max([best, *tried], key=lambda settings: score_of(settings, done))
+    return best
+
+
+def score_of(settings: Settings, done: list[Settings]) -> float:
+    found = next((row["score"] for row in done if settings.items() <= row.items()), None)
+    return -math.inf if found is None else found
+
+
+def search_all(names: list[str], presets: list[str], folder: Path) -> dict[str, dict[str, list[Settings]]]:
+    """Does the missing runs; returns the runs by data set and preset."""
+    path = RESULTS / "fine_tuning_recipes.json"
+    rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
+    for name in names:
+        search = SEARCHES[name]
+        examples, _ = search.dataset.read(folder)
+        order = np.random.default_rng(1).permutation(len(examples[1]))
+        parts = order[: search.training], order[search.training :][: search.validation]
+        train, validation = (take(examples, np.sort(part)) for part in parts)
+        for preset in presets:
+            if search.head == "masked_lm" and "elmo" in preset:
+                continue
+            done = rows.setdefault(name, {}).setdefault(preset, [])
+            # ELMo always has the mean.
+            reduced = search._replace(poolings=()) if "elmo" in preset else search
+
+            def once(settings: Settings) -> None:
+                done.append(run(preset, reduced, train, validation, settings))  # noqa: B023 - called at once
+                console.print(name, preset, done[-1])  # noqa: B023
+                save("fine_tuning_recipes", {"backend": keras.backend.backend()}, rows=rows)
+
+            find(reduced, done, once)
+    return rows
+
+
+def main() -> None:
+    """Does the missing runs, prints the table, and writes the recipes if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
+    parser.add_argument("--presets", nargs="+", default=list(PRESETS))
+    parser.add_argument("--only", nargs="+", choices=SEARCHES, default=list(SEARCHES), metavar="SET")
+    args = parser.parse_args()
+    search_all(args.only, args.presets, args.data)
+
+
+if __name__ == "__main__":
+    main()
