@@ -5,7 +5,8 @@
 Up to 2,500 training examples of a data set are trained on, and others of its training examples choose the settings; its
 development set is not read. The search is greedy: all rates first, then the poolings, then the numbers of epochs, then
 the rates next to the best one. Runs are stored in `results/fine_tuning_recipes.json`, so that a stopped search
-continues. `--write` puts the recipes into the presets' config.json; weights stay as they are.
+continues. A kind of head without runs gets the recipe of classifiers. `--write` puts the recipes into the presets
+(config.json, README.md and manifest.json); their weights stay as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +28,16 @@ from benchmarks.common import RESULTS, SHARED, console, save
 from benchmarks.quality import DATASETS, Dataset, Examples, take
 from lmzoo.data.readers import read_table
 from lmzoo.errors import NotFiniteError
-from lmzoo.training import AdamW
+from lmzoo.family import families
+from lmzoo.files.manifest import write_manifest
+from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
+from lmzoo.presets.catalog import open_preset
+from lmzoo.pretraining.card import recipe_table
+from lmzoo.training import AdamW, FineTuningRecipe
+from lmzoo.training.fine_tuning import stored_recipes
 
+TITLE = "## Fine-tuning recipes"
+SAID = "The defaults of tasks that are built on this preset, as `python -m benchmarks.fine_tuning_recipes` found them."
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 PRESETS = ("bert_nano_en_uncased", "roberta_nano_en", "albert_nano_en_uncased", "elmo_nano_en")
 Settings = dict[str, Any]  # of a run: learning_rate, epochs and, if the head pools, pooling
@@ -53,18 +63,19 @@ class Search(NamedTuple):
     epochs: tuple[int, ...] = (3, 6)
     poolings: tuple[str, ...] = ()
     rates: tuple[float, ...] = RATES
+    again: bool = False  # whether the rates next to the best one are tried with the best pooling and epochs, too
 
 
 BOTH = ("mean", "first")
 MASKED = Dataset("SST-2, filling in words", "MaskedLM", read_texts, minus_loss, lambda train, dev: ("", {}))
 SEARCHES = {
-    "sst2": Search("classification", DATASETS["sst2"], 2500, 1500, poolings=BOTH),
-    "wnut": Search("token_classification", DATASETS["wnut"], 2000, 1000, epochs=(6, 12)),
-    "stsb": Search("regression", DATASETS["stsb"], 1500, 1000, poolings=BOTH),
-    "stsb-vectors": Search("embedding", DATASETS["stsb-vectors"], 1500, 1000),
-    "squad": Search("question_answering", DATASETS["squad"], 700, 300),
-    "cosmos": Search("multiple_choice", DATASETS["cosmos"], 350, 250),
-    "masked": Search("masked_lm", MASKED, 2500, 1000),
+    "sst2": Search("classification", DATASETS["sst2"], 2500, 1500, poolings=BOTH, again=True),
+    "wnut": Search("token_classification", DATASETS["wnut"], 1200, 1000, (6, 12), rates=RATES[1:]),
+    "stsb-vectors": Search("embedding", DATASETS["stsb-vectors"], 1000, 1000, rates=RATES[1:]),
+    "stsb": Search("regression", DATASETS["stsb"], 1000, 1000, poolings=BOTH, rates=RATES[1:]),
+    "squad": Search("question_answering", DATASETS["squad"], 350, 250, rates=RATES[1:]),
+    "masked": Search("masked_lm", MASKED, 1000, 1000, (3,), rates=RATES[1:]),
+    "cosmos": Search("multiple_choice", DATASETS["cosmos"], 250, 250, (3,), ("mean",), RATES[1:]),
 }
 
 
@@ -95,8 +106,8 @@ def find(search: Search, done: list[Settings], once: Callable[[Settings], None])
     if search.poolings:
         best["pooling"] = search.poolings[0]
     rounds = {"learning_rate": search.rates, "pooling": search.poolings, "epochs": search.epochs}
-    for name, values in [*rounds.items(), ("neighbours", ())]:
-        if name == "neighbours":
+    for name, values in [*rounds.items(), *([("again", ())] if search.again else [])]:
+        if name == "again":
             i = search.rates.index(best["learning_rate"])
             name, values = "learning_rate", search.rates[max(0, i - 1) : i + 2]
         tried = [{**best, name: value} for value in values]
@@ -138,14 +149,54 @@ def search_all(names: list[str], presets: list[str], folder: Path) -> dict[str, 
     return rows
 
 
+def recipes_of(preset: str, rows: dict[str, dict[str, list[Settings]]]) -> dict[str, FineTuningRecipe]:
+    """The best settings for each kind of head that the preset's family supports."""
+    found = {}
+    for name, search in SEARCHES.items():
+        if getattr(lmzoo.models, search.dataset.task).supports(families()[lmzoo.list_presets()[preset].family]):
+            done = rows.get(name, {}).get(preset) or rows["sst2"][preset]
+            best = max(done, key=lambda row: score_of(row, done))
+            recipe = FineTuningRecipe(best["learning_rate"], best["epochs"])
+            # ELMo always has the mean.
+            found[search.head] = (
+                replace(recipe, pooling=best.get("pooling", "mean"))
+                if search.poolings or search.head == "multiple_choice"
+                else recipe
+            )
+    return found
+
+
+def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
+    """Puts recipes into a shipped preset: its configuration, its card, its manifest."""
+    folder = open_preset(preset)
+    config = read_json(folder, CONFIG_FILE)
+    config["config"]["fine_tuning"] = stored_recipes(recipes)
+    write_json(folder, CONFIG_FILE, config)
+    card = folder / "README.md"
+    before, after = card.read_text("utf-8").split("## Licence and limits")
+    before = before.partition(TITLE)[0]
+    text = (
+        f"{TITLE}\n\nThe defaults of tasks that are built on this preset. `python -m benchmarks.fine_tuning_recipes` "
+    )
+    text += f"found them.\n\n{recipe_table(recipes)}\n\n"
+    card.write_text(f"{before}{text}## Licence and limits{after}", "utf-8")
+    write_manifest(folder)
+
+
 def main() -> None:
     """Does the missing runs, prints the table, and writes the recipes if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))
     parser.add_argument("--only", nargs="+", choices=SEARCHES, default=list(SEARCHES), metavar="SET")
+    parser.add_argument("--write", action="store_true", help="put the recipes into the presets")
     args = parser.parse_args()
-    search_all(args.only, args.presets, args.data)
+    rows = search_all(args.only, args.presets, args.data)
+    for preset in args.presets:
+        recipes = recipes_of(preset, rows)
+        console.print(f"\n{preset}\n{recipe_table(recipes)}", highlight=False)
+        if args.write:
+            write(preset, recipes)
 
 
 if __name__ == "__main__":

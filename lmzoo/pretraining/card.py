@@ -17,6 +17,7 @@ from lmzoo.head_kinds import task_name, user_of
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts
 from lmzoo.tasks import Task
+from lmzoo.training import FineTuningRecipe
 
 _PICTURE = "loss.png"
 
@@ -52,10 +53,6 @@ def write_card(
     if importlib.util.find_spec("matplotlib") and _rows(log):
         plot_loss(log, folder / _PICTURE, facts["tokens"], name)
         picture = f"\n![Loss over tokens seen]({_PICTURE})\n"
-    fine_tuning = "\n".join(
-        f"| {task_name(head)} | {r.learning_rate:g} | {r.epochs} | {r.batch_size} | {r.pooling or '-'} |"
-        for head, r in task.backbone.fine_tuning.items()
-    )
     user = user_of(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
     card = f"""# {name}
@@ -78,11 +75,9 @@ where "{name}" is the path of this folder.
 |---|---|
 {table}
 {picture}
-## Fine-tuning
+## Fine-tuning recipes
 
-| task | peak learning rate | epochs | batch size | pooling |
-|---|---|---|---|---|
-{fine_tuning}
+{recipe_table(task.backbone.fine_tuning)}
 
 These are the defaults of tasks that are built on this preset. They follow from the model's size; a search on your own
 data may find better ones.
@@ -97,6 +92,15 @@ text that were not in the held-out documents. Do not use the model to decide any
 Written by `lmzoo pretrain`.
 """
     (folder / "README.md").write_text(card, "utf-8")
+
+
+def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
+    """A table of fine-tuning recipes, by kind of head, in Markdown."""
+    lines = ["| task | peak learning rate | epochs | batch size | pooling |", "|---|---|---|---|---|"]
+    for head, recipe in recipes.items():
+        settings = (f"{recipe.learning_rate:g}", recipe.epochs, recipe.batch_size, recipe.pooling or "-")
+        lines.append(f"| {' | '.join(map(str, (task_name(head), *settings)))} |")
+    return "\n".join(lines)
 
 
 def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
