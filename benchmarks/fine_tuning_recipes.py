@@ -149,6 +149,22 @@ def search_all(names: list[str], presets: list[str], folder: Path) -> dict[str, 
     return rows
 
 
+def markdown(rows: dict[str, dict[str, list[Settings]]]) -> str:
+    """The scores of all runs; the best of each search is bold."""
+    names = ["data set", "preset", "epochs", "pooling", *(f"{rate:g}" for rate in RATES)]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for name, presets in rows.items():
+        for preset, done in presets.items():
+            best = max(score_of(row, done) for row in done)
+            for epochs, pooling in dict.fromkeys((row["epochs"], row.get("pooling")) for row in done):
+                part = {"epochs": epochs} | ({"pooling": pooling} if pooling else {})
+                scores = [score_of({**part, "learning_rate": rate}, done) for rate in RATES]
+                cells = [f"{score:.3f}" if math.isfinite(score) else "" for score in scores]
+                cells = [f"**{cell}**" if score == best else cell for cell, score in zip(cells, scores, strict=True)]
+                lines.append(f"| {' | '.join([name, preset, str(epochs), pooling or '-', *cells])} |")
+    return "\n".join(lines)
+
+
 def recipes_of(preset: str, rows: dict[str, dict[str, list[Settings]]]) -> dict[str, FineTuningRecipe]:
     """The best settings for each kind of head that the preset's family supports."""
     found = {}
@@ -192,6 +208,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the recipes into the presets")
     args = parser.parse_args()
     rows = search_all(args.only, args.presets, args.data)
+    console.print(markdown(rows), highlight=False)
     for preset in args.presets:
         recipes = recipes_of(preset, rows)
         console.print(f"\n{preset}\n{recipe_table(recipes)}", highlight=False)

@@ -122,7 +122,7 @@ def _check_head(model: keras.Model, backbone: keras.Model, to: str) -> None:
         if found != expected:
             raise PresetError(
                 f"The format {to!r} cannot express `{name}={found!r}` of a {type(model).__name__}: there it is always "
-                f"{expected!r}. Save `task.backbone`."
+                f"{expected!r}. Build and train the task with that, or save `task.backbone`."
             )
 
 
