@@ -22,8 +22,7 @@ def choose_recipe(task: Task, preset: str, options: Mapping[str, Any]) -> FineTu
         options: fields of the recipe, None where the user left an option out.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    recipe = replace(task.recipe, pooling=getattr(task, "pooling", None))
-    recipe = replace(recipe, **given)
+    recipe = replace(task.recipe, **{"pooling": getattr(task, "pooling", None), **given})
     settings = [
         f"peak learning rate {recipe.learning_rate:g}",
         f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}",
