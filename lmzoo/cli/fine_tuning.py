@@ -31,5 +31,6 @@ def choose_recipe(task: Task, preset: str, options: Mapping[str, Any]) -> FineTu
     ]
     source = f"recipe of {preset}" if task.head_kind in task.backbone.fine_tuning else "usual recipe"
     own = f"; set by options: {', '.join(name.replace('_', ' ') for name in given)}" if given else ""
-    Console(stderr=True).print(f"{source}: {', '.join(settings)}{own}", highlight=False)
+    line = f"{source}: {', '.join(settings)}{own}"
+    Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
     return recipe

@@ -49,6 +49,7 @@ def test_the_recipe_of_the_preset(fit):
     assert rate == pytest.approx(0.004)
     assert "preset: peak learning rate 0.004, 2 epochs, batches of 3, pooling mean written to" in said
     assert first.startswith("recipe of ")
+    assert first.endswith("pooling mean")  # all in one line
 
 
 def test_options_are_taken_and_named(fit):
