@@ -25,7 +25,8 @@ def preset(tiny, tmp_path_factory):
     """A preset with recipes, and no head."""
     backbone = tiny.backbone()
     path = tmp_path_factory.mktemp("recipes") / "preset"
-    BertBackbone.from_config({**backbone.get_config(), "fine_tuning": RECIPES}).save_to_preset(path)
+    backbone.fine_tuning = dict(RECIPES)
+    backbone.save_to_preset(path)
     return path
 
 
