@@ -5,8 +5,9 @@
 Up to 2,500 training examples of a data set are trained on, and others of its training examples choose the settings; its
 development set is not read. The search is greedy: all rates first, then the poolings, then the numbers of epochs, then
 the rates next to the best one. Runs are stored in `results/fine_tuning_recipes.json`, so that a stopped search
-continues. A kind of head without runs gets the recipe of classifiers. `--write` puts the recipes into the presets
-(config.json, README.md and manifest.json); their weights stay as they are.
+continues; `--only` without a name starts none. For a kind of head without runs the best run of `quality` decides, or else
+that of classifiers. `--write` puts the recipes into the presets (config.json, README.md and manifest.json); their
+weights stay as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ import numpy as np
 
 import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
-from benchmarks.quality import DATASETS, Dataset, Examples, take
+from benchmarks.quality import DATASETS, SEEDS, Dataset, Examples, take
 from lmzoo.data.readers import read_table
 from lmzoo.errors import NotFiniteError
 from lmzoo.family import families
@@ -63,6 +64,7 @@ class Search(NamedTuple):
     epochs: tuple[int, ...] = (3, 6)
     poolings: tuple[str, ...] = ()
     rates: tuple[float, ...] = RATES
+    longer: tuple[str, ...] = ()  # the same data set with more epochs, in `quality`
     again: bool = False  # whether the rates next to the best one are tried with the best pooling and epochs, too
 
 
@@ -70,7 +72,9 @@ BOTH = ("mean", "first")
 MASKED = Dataset("SST-2, filling in words", "MaskedLM", read_texts, minus_loss, lambda train, dev: ("", {}))
 SEARCHES = {
     "sst2": Search("classification", DATASETS["sst2"], 2500, 1500, poolings=BOTH, again=True),
-    "wnut": Search("token_classification", DATASETS["wnut"], 1200, 1000, (6, 12), rates=RATES[1:]),
+    "wnut": Search(
+        "token_classification", DATASETS["wnut"], 1200, 1000, (6, 12), rates=RATES[1:], longer=("wnut-long",)
+    ),
     "stsb-vectors": Search("embedding", DATASETS["stsb-vectors"], 1000, 1000, rates=RATES[1:]),
     "stsb": Search("regression", DATASETS["stsb"], 1000, 1000, poolings=BOTH, rates=RATES[1:]),
     "squad": Search("question_answering", DATASETS["squad"], 350, 250, rates=RATES[1:]),
@@ -123,12 +127,15 @@ def score_of(settings: Settings, done: list[Settings]) -> float:
     return -math.inf if found is None else found
 
 
-def search_all(names: list[str], presets: list[str], folder: Path) -> dict[str, dict[str, list[Settings]]]:
+def search_all(
+    names: list[str], presets: list[str], folder: Path, rates: Sequence[float]
+) -> dict[str, dict[str, list[Settings]]]:
     """Does the missing runs; returns the runs by data set and preset."""
     path = RESULTS / "fine_tuning_recipes.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
     for name in names:
         search = SEARCHES[name]
+        search = search._replace(rates=tuple(rate for rate in search.rates if rate in rates))
         examples, _ = search.dataset.read(folder)
         order = np.random.default_rng(1).permutation(len(examples[1]))
         parts = order[: search.training], order[search.training :][: search.validation]
@@ -167,19 +174,34 @@ def markdown(rows: dict[str, dict[str, list[Settings]]]) -> str:
 
 def recipes_of(preset: str, rows: dict[str, dict[str, list[Settings]]]) -> dict[str, FineTuningRecipe]:
     """The best settings for each kind of head that the preset's family supports."""
+    family = families()[lmzoo.list_presets()[preset].family]
     found = {}
     for name, search in SEARCHES.items():
-        if getattr(lmzoo.models, search.dataset.task).supports(families()[lmzoo.list_presets()[preset].family]):
-            done = rows.get(name, {}).get(preset) or rows["sst2"][preset]
-            best = max(done, key=lambda row: score_of(row, done))
-            recipe = FineTuningRecipe(best["learning_rate"], best["epochs"])
-            # ELMo always has the mean.
-            found[search.head] = (
-                replace(recipe, pooling=best.get("pooling", "mean"))
-                if search.poolings or search.head == "multiple_choice"
-                else recipe
+        if getattr(lmzoo.models, search.dataset.task).supports(family):
+            done = rows.get(name, {}).get(preset)
+            recipe = (
+                best_of(done) if done else measured(preset, (name, *search.longer)) or best_of(rows["sst2"][preset])
             )
+            pooling = (recipe.pooling or "mean") if search.poolings else None  # ELMo always has the mean
+            found[search.head] = replace(recipe, pooling=pooling)
     return found
+
+
+def best_of(done: list[Settings]) -> FineTuningRecipe:
+    best = max(done, key=lambda row: score_of(row, done))
+    return FineTuningRecipe(best["learning_rate"], best["epochs"], pooling=best.get("pooling"))
+
+
+def measured(preset: str, names: tuple[str, ...]) -> FineTuningRecipe | None:
+    """What was best on the validation examples of `quality`, which tries two rates for each data set."""
+    rows = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
+    runs = [
+        (row["validation"], FineTuningRecipe(row["rate"], DATASETS[name].epochs, DATASETS[name].batch_size))
+        for name in names
+        for row in rows.get(f"{name} {preset} pre-trained", [])
+        if row["seed"] == SEEDS[0]
+    ]
+    return max(runs, key=lambda run: run[0])[1] if runs else None
 
 
 def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
@@ -204,10 +226,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))
-    parser.add_argument("--only", nargs="+", choices=SEARCHES, default=list(SEARCHES), metavar="SET")
+    parser.add_argument("--only", nargs="*", choices=SEARCHES, default=list(SEARCHES), metavar="SET")
+    parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="only these learning rates")
     parser.add_argument("--write", action="store_true", help="put the recipes into the presets")
     args = parser.parse_args()
-    rows = search_all(args.only, args.presets, args.data)
+    rows = search_all(args.only, args.presets, args.data, args.rates)
     console.print(markdown(rows), highlight=False)
     for preset in args.presets:
         recipes = recipes_of(preset, rows)
