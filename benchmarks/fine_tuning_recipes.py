@@ -5,8 +5,8 @@
 Up to 2,500 training examples of a data set are trained on, and others of its training examples choose the settings; its
 development set is not read. The search is greedy: all rates first, then the poolings, then the numbers of epochs, then
 the rates next to the best one. Runs are stored in `results/fine_tuning_recipes.json`, so that a stopped search
-continues; `--only` without a name starts none. For a kind of head without runs the best run of `quality` decides, or else
-that of classifiers. `--write` puts the recipes into the presets (config.json, README.md and manifest.json); their
+continues; `--only` without a name starts none. For a kind of head without runs the best run of `quality` decides, or
+else that of classifiers. `--write` puts the recipes into the presets (config.json, README.md and manifest.json); their
 weights stay as they are.
 """
 
