@@ -93,13 +93,13 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
     assert whole.backbone.config.dropout == 0.1
     assert whole.objective == "nsp"
-    assert whole.backbone.fine_tuning["classification"] == FineTuningRecipe(3e-3, epochs=6, pooling="first")
-    assert lmzoo.models.TextClassifier.from_preset(tmp_path / "whole", num_classes=2).recipe.pooling == "first"
+    assert whole.backbone.fine_tuning["classification"] == FineTuningRecipe(3e-3, epochs=6, pooling="mean")
+    assert lmzoo.models.TextClassifier.from_preset(tmp_path / "whole", num_classes=2).pooling == "mean"
     verify_manifest(tmp_path / "whole")
     assert "README.md" in json.loads((tmp_path / "whole/manifest.json").read_text("utf-8"))["files"]
     card = (tmp_path / "whole/README.md").read_text("utf-8")
     assert "masked lm accuracy" in card
-    assert "| TextClassifier | 0.003 | 6 | 32 | first |" in card
+    assert "| TextClassifier | 0.003 | 6 | 32 | mean |" in card
     assert "| TokenClassifier | 0.003 | 6 | 32 | - |" in card
     assert f"| steps | {steps} |" in card
     assert f"{keras.backend.backend()} backend on " in card
@@ -185,12 +185,13 @@ def test_other_families(family, text, tmp_path):
     ("width", "objective", "expected"),
     [
         (128, None, FineTuningRecipe(1e-3, epochs=6, pooling="mean")),
-        (256, "sop", FineTuningRecipe(3e-4, epochs=6, pooling="first")),
+        (256, "sop", FineTuningRecipe(3e-4, epochs=6, pooling="mean")),
         (768, "nsp", FineTuningRecipe(5e-5, epochs=3, pooling="first")),
+        (512, None, FineTuningRecipe(1e-4, epochs=3, pooling="mean")),
     ],
 )
 def test_recipes_by_size(width, objective, expected):
-    """The first token's vector is read if an objective has trained it."""
+    """Wide models are trained as usual; they read the first token's vector if an objective has trained it."""
     backbone = SimpleNamespace(config=SimpleNamespace(hidden_dim=width))
     found = recipes_by_size(SimpleNamespace(backbone=backbone, objective=objective, family=families()["bert"]))
     assert found["classification"] == found["regression"] == found["multiple_choice"] == expected
