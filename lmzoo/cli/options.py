@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 DATA = "CSV, TSV (no quotes), JSON lines, text lines, CoNLL, CoNLL-U, SQuAD's JSON; may be compressed with gzip or xz."
+RECIPE = "Default: the recipe that the preset recommends for the task."
 MODEL = "A .keras file, or a preset with the task's head."
 _TEXT = 'Column of the texts (or words, questions, prompts), by name or by number from 0. Default: "text".'
 _PAIR = "Column of the second texts of pairs, of the contexts, or of the words that every choice begins with."

@@ -17,6 +17,7 @@ from rich.console import Console
 from lmzoo.cli.answers import origins, writer
 from lmzoo.cli.app import app, messages, stoppable
 from lmzoo.cli.examples import Columns, Examples, Inputs, Labels, read_kept
+from lmzoo.cli.fine_tuning import choose_recipe
 from lmzoo.cli.fit_options import (
     Checkpoint,
     ClassWeight,
@@ -30,6 +31,7 @@ from lmzoo.cli.kinds import KINDS, Kind, kind_called
 from lmzoo.cli.options import (
     DATA,
     MODEL,
+    RECIPE,
     BatchSize,
     Choices,
     Encoding,
@@ -66,17 +68,19 @@ def fit(
     validation_split: Annotated[
         float, typer.Option("--validation-split", min=0.0, max=0.99, help="Or a random share of DATA to hold out.")
     ] = 0.0,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the examples.")] = 3,
-    batch_size: BatchSize = 32,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help=f"Passes over the examples. {RECIPE}")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help=f"Examples in a batch. {RECIPE}")
+    ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option("--learning-rate", min=0.0, help="Peak learning rate. Default: from the model's width."),
+        typer.Option("--learning-rate", min=0.0, help=f"Peak learning rate. {RECIPE}"),
     ] = None,
     sequence_length: Annotated[
         int | None, typer.Option("--sequence-length", help="Longest sequence in tokens. Default: the preset's.")
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option("--pooling", help="first or mean; for embedder cls, mean or max.")
+        str | None, typer.Option("--pooling", help=f"first or mean; for embedder cls, mean or max. {RECIPE}")
     ] = None,
     schedule: ScheduleOption = Schedule.linear,
     class_weight: ClassWeight = None,
@@ -136,6 +140,9 @@ def fit(
 
             keras.utils.set_random_seed(seed)
             model = _task_class(kind, arguments).from_preset(preset, **arguments)
+        chosen = {"learning_rate": learning_rate, "epochs": epochs, "batch_size": batch_size, "pooling": pooling}
+        recipe = choose_recipe(model, preset, chosen)
+        batch_size = recipe.batch_size
         if learning_rate is not None:
             model.compile(AdamW(learning_rate, global_clipnorm=1.0))
         model.optimizer.schedule = schedule.value
@@ -146,7 +153,7 @@ def fit(
                 x,
                 y,
                 batch_size,
-                epochs,
+                recipe.epochs,
                 verbose,
                 run,
                 validation_data=held_out,

@@ -151,7 +151,7 @@ def _check_head(task: HasHead, to: str) -> None:
         if given.get(name) not in (None, expected):
             raise PresetError(
                 f"The format {to!r} cannot express `{name}={given[name]!r}` of a {type(task).__name__}: there it is "
-                f"always {expected!r}. Save `task.backbone`."
+                f"always {expected!r}. Build and train the task with that, or save `task.backbone`."
             )
 
 

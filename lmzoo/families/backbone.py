@@ -19,6 +19,7 @@ from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
 from lmzoo.tensor_types import Features, Tensor
+from lmzoo.training.fine_tuning import StoredRecipes, read_recipes, stored_recipes
 from lmzoo.training.several_devices import SeveralDevicesModel
 
 
@@ -35,6 +36,8 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         trainable: whether the weights are trained.
         remat: whether training keeps only the inputs of each block, and computes the rest again in the backward pass:
             about a third more work for a fraction of the memory.
+        fine_tuning: recommended settings for fine-tuning, a dict from kinds of heads (`head_kind` of a task) to
+            `lmzoo.training.FineTuningRecipe`. Presets hold them, and tasks take their defaults from them.
         **config: the fields of `config_class`.
     """
 
@@ -60,6 +63,7 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         name: str | None = None,
         trainable: bool = True,
         remat: bool = False,
+        fine_tuning: StoredRecipes | None = None,
         **config: Any,
     ) -> None:
         try:
@@ -87,6 +91,7 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         for block in blocks:
             block.remat = remat
         self.remat = remat
+        self.fine_tuning = read_recipes(fine_tuning)
 
     def __getattr__(self, name: str) -> Any:
         """Looks up attributes of the configuration that the model itself does not have."""
@@ -202,6 +207,7 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
             "trainable": self.trainable,
         }
         config |= {"remat": True} if self.remat else {}
+        config |= {"fine_tuning": stored_recipes(self.fine_tuning)} if self.fine_tuning else {}
         # With LoRA everything but the updates is frozen, and files do not hold the updates.
         if self.trainable and not self.lora_rank:
             frozen = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]

@@ -67,7 +67,7 @@ def load_task(
     has_head = config is not None
     if load_weights and stored and share_a_class(stored, cls.head_kind) and not _new_classes({}, task_kwargs):
         raise _refusal(stored, cls, preset)
-    config = config or {}
+    config = _recommended(backbone, cls) if config is None else config
     if "dropout" in backbone_overrides:
         config.pop("dropout", None)  # the head follows the backbone
     warning = ""
@@ -91,6 +91,13 @@ def load_task(
     if load_weights:
         source.load(task if has_head else backbone)
     return task
+
+
+def _recommended(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
+    """Arguments of the task's constructor that the backbone's recipe for fine-tuning names."""
+    recipe = backbone.fine_tuning.get(cls.head_kind)
+    takes_pooling = "pooling" in inspect.signature(cls).parameters
+    return {"pooling": recipe.pooling} if recipe and recipe.pooling and takes_pooling else {}
 
 
 def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:

@@ -13,10 +13,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.head_kinds import task_that_reads
+from lmzoo.head_kinds import task_name, task_that_reads
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts
 from lmzoo.tasks import Task
+from lmzoo.training import FineTuningRecipe
 
 _PICTURE = "loss.png"
 
@@ -68,6 +69,13 @@ where "{name}" is the path of this folder.
 |---|---|
 {table}
 {picture}
+## Fine-tuning recipes
+
+{recipe_table(task.backbone.fine_tuning)}
+
+These are the defaults of tasks that are built on this preset. They follow from the model's size; a search on your own
+data may find better ones.
+
 ## Licence and limits
 
 Language: {languages}. Licence of the weights: {metadata.get("licence", "not stated")}.
@@ -78,6 +86,15 @@ text that were not in the held-out documents. Do not use the model to decide any
 Written by `lmzoo pretrain`.
 """
     (folder / "README.md").write_text(card, "utf-8")
+
+
+def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
+    """A table of fine-tuning recipes, by kind of head, in Markdown."""
+    lines = ["| task | peak learning rate | epochs | batch size | pooling |", "|---|---|---|---|---|"]
+    for head, recipe in recipes.items():
+        settings = (f"{recipe.learning_rate:g}", recipe.epochs, recipe.batch_size, recipe.pooling or "-")
+        lines.append(f"| {' | '.join(map(str, (task_name(head), *settings)))} |")
+    return "\n".join(lines)
 
 
 def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:

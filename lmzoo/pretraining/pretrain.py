@@ -12,6 +12,7 @@ from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.estimate import training_seconds
+from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import STATES, Facts, Run
@@ -108,9 +109,10 @@ def pretrain(
 def _write_preset(
     model: Task, run: Run, output: Path, overwrite: bool, facts: Facts, metadata: Mapping[str, Any]
 ) -> None:
-    """Saves the model, with the dropout and dtype of fine-tuning, and its model card: both or neither."""
-    remat = {"remat": False} if "remat" in model.backbone.get_config() else {}
-    task = model.copy_with(dropout=0.1, dtype=model.dtype_policy.variable_dtype, **remat)
+    """Saves the model, with dropout, dtype and recipes for fine-tuning, and its model card: both or neither."""
+    changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
+    changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": recipes_by_size(model)}
+    task = model.copy_with(**changes)
     recipe = run.recipe
     description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens."
     metadata = {"description": description, **metadata}

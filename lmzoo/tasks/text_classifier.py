@@ -47,7 +47,7 @@ class TextClassifier(TextVectorTask):
         dropout: float, rate on the pooled vector in training; the backbone's by default.
         pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the tokens
             without padding. The mean learns faster from few examples if pre-training had no objective for the first
-            token.
+            token. `from_preset` takes what the preset's recipe for fine-tuning says.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
             as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; None for the backbone
             alone.

@@ -48,7 +48,8 @@ def test_unknown_and_missing_arguments_are_named():
 
 def test_signature_lists_the_fields_and_defaults():
     parameters = inspect.signature(BertBackbone).parameters
-    assert set(parameters) == {f.name for f in dataclasses.fields(BertConfig)} | {"dtype", "name", "trainable", "remat"}
+    common = {"dtype", "name", "trainable", "remat", "fine_tuning"}
+    assert set(parameters) == {f.name for f in dataclasses.fields(BertConfig)} | common
     defaults = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2, "activation": "gelu", "dtype": None}
     assert {name: parameters[name].default for name in defaults} == defaults
     assert parameters["layer_norm_epsilon"].default == 1e-12

@@ -284,6 +284,12 @@ FAULTS = (
         "near = difflib.get_close_matches(preset.lower(), names, cutoff=1.0)",
     ),
     Fault(
+        "the preset's recipe for fine-tuning does not decide on the pooling",
+        "presets/loading.py",
+        "config = _recommended(backbone, cls) if config is None else config",
+        "config = config or {}",
+    ),
+    Fault(
         "of a preset with a head the backbone alone is loaded",
         "presets/loading.py",
         "source.load(task if has_head else backbone)",

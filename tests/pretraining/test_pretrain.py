@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import importlib
 import itertools
 import json
@@ -26,10 +27,12 @@ from lmzoo.family import families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, estimate, language_model, pretrain, run
 from lmzoo.pretraining.encoders import sample_sequences
+from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.training_texts import TextSource, split_held_out
 from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.validate_text import TextWarning
+from lmzoo.training import FineTuningRecipe
 from lmzoo.training.throughput import Throughput
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -91,10 +94,14 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
     assert whole.backbone.config.dropout == 0.1
     assert whole.objective == "nsp"
+    assert whole.backbone.fine_tuning["classification"] == FineTuningRecipe(3e-3, epochs=6, pooling="mean")
+    assert lmzoo.models.TextClassifier.from_preset(tmp_path / "whole", num_classes=2).pooling == "mean"
     verify_manifest(tmp_path / "whole")
     assert "README.md" in json.loads((tmp_path / "whole/manifest.json").read_text("utf-8"))["files"]
     card = (tmp_path / "whole/README.md").read_text("utf-8")
     assert "masked lm accuracy" in card
+    assert "| TextClassifier | 0.003 | 6 | 32 | mean |" in card
+    assert "| TokenClassifier | 0.003 | 6 | 32 | - |" in card
     assert f"| steps | {steps} |" in card
     assert f"{keras.backend.backend()} backend on " in card
     assert "Licence of the weights: not stated." in card
@@ -173,6 +180,24 @@ def test_other_families(family, text, tmp_path):
     card = (tmp_path / "it/README.md").read_text("utf-8")
     assert f"| steps | {steps} |" in card
     assert "| accumulate | 2 |" in card
+
+
+@pytest.mark.parametrize(
+    ("width", "objective", "expected"),
+    [
+        (128, None, FineTuningRecipe(1e-3, epochs=6, pooling="mean")),
+        (256, "sop", FineTuningRecipe(3e-4, epochs=6, pooling="mean")),
+        (768, "nsp", FineTuningRecipe(5e-5, epochs=3, pooling="first")),
+        (512, None, FineTuningRecipe(1e-4, epochs=3, pooling="mean")),
+    ],
+)
+def test_recipes_by_size(width, objective, expected):
+    """Wide models are trained as usual; they read the first token's vector if an objective has trained it."""
+    backbone = SimpleNamespace(config=SimpleNamespace(hidden_dim=width))
+    found = recipes_by_size(SimpleNamespace(backbone=backbone, objective=objective, family=families()["bert"]))
+    assert found["classification"] == found["regression"] == found["multiple_choice"] == expected
+    others = {"token_classification", "question_answering", "embedding", "masked_lm"}
+    assert {head for head, recipe in found.items() if recipe == dataclasses.replace(expected, pooling=None)} == others
 
 
 def test_batches_in_turns():

@@ -59,6 +59,7 @@ class ElmoBackbone(Backbone):
         name: name of the model.
         trainable: whether the weights are trained.
         remat: only False: there are no blocks to compute again in the backward pass.
+        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range and

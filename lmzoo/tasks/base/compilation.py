@@ -13,7 +13,8 @@ import keras
 from lmzoo.families.backbone import Backbone
 from lmzoo.tensor_types import Tensor
 from lmzoo.tensorflow_logs import without_log_lines
-from lmzoo.training import AdamW
+from lmzoo.training import AdamW, FineTuningRecipe
+from lmzoo.training.fine_tuning import usual_recipe
 from lmzoo.training.losses import loss_of_logits
 from lmzoo.training.several_devices import SeveralDevicesModel
 
@@ -49,6 +50,7 @@ class CompiledTask(SeveralDevicesModel):
     """
 
     backbone: Backbone
+    head_kind: str
     uses_pooler: bool = True
 
     compiled = _WhenCompiled()
@@ -72,7 +74,13 @@ class CompiledTask(SeveralDevicesModel):
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         """The optimizer that `compile` takes for `"auto"`."""
-        return AdamW(5e-5 * 768 / self.backbone.config.hidden_dim, global_clipnorm=1.0)
+        return AdamW(self.recipe.learning_rate, global_clipnorm=1.0)
+
+    @property
+    def recipe(self) -> FineTuningRecipe:
+        """The settings for fine-tuning that the backbone recommends for this kind of head, or the usual ones."""
+        found = self.backbone.fine_tuning.get(self.head_kind)
+        return found or usual_recipe(self.backbone.config.hidden_dim)
 
     def default_loss(self) -> Losses:
         """The loss that `compile` takes for `"auto"`."""
@@ -122,8 +130,9 @@ class CompiledTask(SeveralDevicesModel):
         """Configures training as `keras.Model.compile` does; `"auto"` takes the task's default.
 
         The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1, a warm-up over the first tenth
-        of a `fit` and a linear decay to its end. The highest rate is 5e-5 · 768 / H: the value of Devlin et al. (2019)
-        for a width of 768, and higher for narrower models.
+        of a `fit` and a linear decay to its end. The highest rate is that of `recipe`: the preset's for this kind of
+        head or, if it recommends none, 5e-5 · 768 / H, which is the value of Devlin et al. (2019) for a width of 768,
+        and higher for narrower models.
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.

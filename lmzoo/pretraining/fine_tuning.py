@@ -1,0 +1,40 @@
+"""The fine-tuning recipes of a newly pre-trained model, by its size."""
+
+from __future__ import annotations
+
+from lmzoo.tasks import (
+    MaskedLM,
+    MultipleChoice,
+    QuestionAnswerer,
+    Task,
+    TextClassifier,
+    TextEmbedder,
+    TextRegressor,
+    TokenClassifier,
+)
+from lmzoo.training import FineTuningRecipe
+
+_POOLED = (TextClassifier, TextRegressor, MultipleChoice)
+_OTHERS = (TokenClassifier, QuestionAnswerer, TextEmbedder, MaskedLM)
+_NARROW = 512  # below this width models are trained like the shipped presets, from it on as usual
+
+
+def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
+    """Recipes by kind of head, for the tasks that the family supports.
+
+    The peak rate is the search's for the shipped presets at a width of 128, 1e-3, and that of Devlin et al. (2019) at a
+    width of 768, 5e-5; between and beyond them it is a power of the width. Classifiers read the mean over the tokens,
+    which was better in that search; in wider models the first token's vector, if an objective has trained it.
+
+    Args:
+        task: the pre-trained model.
+    """
+    width, objective = task.backbone.config.hidden_dim, getattr(task, "objective", None)
+    narrow = width < _NARROW
+    rate = float(f"{5e-5 * (768 / width) ** (5 / 3):.1g}")
+    epochs = 6 if narrow else 3
+    pooling = "first" if objective and not narrow else "mean"
+    recipe = FineTuningRecipe(rate, epochs)
+    recipes = {cls.head_kind: recipe for cls in _OTHERS if cls.supports(task.family)}
+    pooled = FineTuningRecipe(rate, epochs, pooling=pooling)
+    return recipes | {cls.head_kind: pooled for cls in _POOLED if cls.supports(task.family)}
