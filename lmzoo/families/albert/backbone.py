@@ -146,13 +146,27 @@ class AlbertBackbone(TransformerBackbone):
     num_layers · num_inner_repetitions + 1 tensors (B, T, H), the first of them the embeddings after the projection.
 
     Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: rows of the position table: the longest input in tokens.
+        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser.
         embedding_dim: width of the word table, E.
         num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
         num_inner_repetitions: blocks of a group.
         embedding_projection: whether there is a linear layer from E to H; by default only if they differ. (Google's
             code has none if they are equal, Hugging Face's always has one.)
         unroll: whether to compile every application separately instead of one loop.
-        **others: those of `BertBackbone`; the signature shows the family's defaults.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
