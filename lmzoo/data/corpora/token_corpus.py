@@ -11,6 +11,7 @@ import numpy as np
 
 from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard
 from lmzoo.data.corpora.tokenized_documents import TokenizedDocuments
+from lmzoo.files.atomic import check_path
 from lmzoo.text import Tokenizer
 
 
@@ -47,6 +48,7 @@ class TokenCorpus:
     """
 
     def __init__(self, folder: str | Path, sequences_folder: str | Path | None = None) -> None:
+        check_path(folder)
         self.folder = Path(folder)
         self.sequences_folder = self.folder if sequences_folder is None else Path(sequences_folder)
         self._index = Index.read(self.folder)
