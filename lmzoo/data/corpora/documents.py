@@ -58,7 +58,7 @@ def read_documents(
     list(read_documents("notes.txt"))  # [["It rained.", "Mr. Hale stayed in."], ["The next day was fine."]]
     ```
     """
-    listed = list(paths) if is_column(paths) else [paths]  # type: ignore[arg-type]
+    listed: list[Any] = list(paths) if is_column(paths) else [paths]  # type: ignore[arg-type]
     for path in listed:
         check_path(path)
     files = [file for path in listed for file in text_files(path)]
