@@ -20,8 +20,10 @@ from keras.optimizers.schedules import PolynomialDecay
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.data import readers
 from lmzoo.data.corpora import (
+    TokenCorpus,
     pack_documents,
     pack_sentences,
+    read_documents,
     segment_pairs,
     train_byte_pairs,
     train_sentencepiece,
@@ -270,6 +272,9 @@ OPTIMIZERS: Calls = [
     ("`steps` must be an integer", lambda v: InverseSquareRoot(1e-3, v), (0, *WRONG)),
     (f"`peak` {AT_LEAST_0}", lambda v: InverseSquareRoot(v, 3), WRONG),
     (f"`temperature` {ABOVE_0}", MultipleNegativesRanking, (0, *WRONG)),
+    ("`global_clipnorm` must be a positive number", lambda v: AdamW(global_clipnorm=v), (0, -1, "a", NAN)),
+    ("`global_clipnorm` must be a positive number", lambda v: Adagrad(global_clipnorm=v), (0, -1, "a", NAN)),
+    ("Expected the path of a file", ResumableCheckpoint, (None, 5)),
     ("`every` must be an integer", lambda v: ResumableCheckpoint("states", every=v), (0, "a")),
 ]  # fmt: skip
 BACKBONES: Calls = [
@@ -307,6 +312,9 @@ CORPORA: Calls = [
     ("`passes` must", lambda v: segment_pairs(DOCUMENTS, TINY, "nsp", np.random.default_rng(0), passes=v), (0, *WRONG)),
     ("Expected a list of documents", lambda v: write_corpus(v, TINY.tokenizer, "none"), (None, 5, "abc")),
     ("`tokenizer` must be", lambda v: write_corpus(DOCUMENTS, v, "none"), (None, TINY)),
+    ("Expected the path of a file", read_documents, (None, 5, b"x")),
+    ("Expected the path of a file", TokenCorpus, (None, 5, b"x")),
+    ("Expected the path of a file", lambda v: write_corpus(DOCUMENTS, TINY.tokenizer, v), (None, 5, b"x")),
     ("Expected the path of a file", readers.read_conll, (None, 5)),
     ("Expected the path of a file", readers.read_squad, (None, 5)),
 ]  # fmt: skip
@@ -393,9 +401,7 @@ def test_damaged_presets(saved: Path, tmp_path: Path) -> None:
     config = json.loads(files["config.json"])
     config["config"]["max_sequence_length"] = 7
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(
-        ValueError, match=r"model\.weights\.h5 cannot be read; fetch or save .*position_embedding' expected"
-    ):
+    with pytest.raises(ValueError, match=r"model\.weights\.h5 cannot be read; .*'position_embedding' expected"):
         Backbone.from_preset(folder)
     refused("`labels` must be a list", TextClassifier.from_preset, saved / "it", labels=5)
     refused("`sequence_length` must", TextClassifier.from_preset, saved / "it", sequence_length=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import keras
@@ -32,9 +32,13 @@ def _checked_rate(rate: Rate) -> Rate:
     return float(rate)
 
 
-def _check_constants(**constants: float) -> None:
+def _check_constants(arguments: Mapping[str, object], **constants: float) -> None:
+    """Checks an optimizer's constants, and limits of gradients among its other arguments."""
     for name, value in constants.items():
         require(is_number(value, 0) and value < math.inf, name, "a finite number of at least 0", value)
+    for name in ("clipnorm", "clipvalue", "global_clipnorm"):
+        if (limit := arguments.get(name)) is not None:
+            require(is_number(limit, 0) and limit != 0, name, "a positive number or None", limit)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -87,7 +91,7 @@ class AdamW(keras.optimizers.Optimizer):
     ) -> None:
         if schedule not in _SHAPES:
             raise ValueError(f"`schedule` must be one of {', '.join(_SHAPES)}, got {schedule!r}.")
-        _check_constants(weight_decay=weight_decay, epsilon=epsilon)
+        _check_constants(kwargs, weight_decay=weight_decay, epsilon=epsilon)
         require_share("beta_1", beta_1)
         require_share("beta_2", beta_2)
         listed = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)
@@ -303,9 +307,9 @@ class Adagrad(keras.optimizers.Adagrad):
         **kwargs: Any,
     ) -> None:
         rate = _checked_rate(learning_rate)
-        _check_constants(initial_accumulator_value=initial_accumulator_value)
         # bilm-tf adds no epsilon.
         kwargs = {"epsilon": 0.0, **kwargs, "global_clipnorm": global_clipnorm}
+        _check_constants(kwargs, initial_accumulator_value=initial_accumulator_value, epsilon=kwargs["epsilon"])
         super().__init__(rate, initial_accumulator_value, **kwargs)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.errors import NotFiniteError
+from lmzoo.files.atomic import check_path
 from lmzoo.layers.finite import not_finite
 from lmzoo.text.batching import Batches
 from lmzoo.training.run_state import RunState, RunStates
@@ -69,6 +70,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         for name, value in (("every", 1 if every is None else every), ("keep", keep)):
             require(is_integer(value, 1), name, "an integer of at least 1", value)
         require(minutes is None or (is_number(minutes) and minutes > 0), "minutes", "a number above 0", minutes)
+        check_path(folder)
         self._states = RunStates(Path(folder).expanduser().resolve(), keep)
         self.every, self.minutes = every, minutes
         self._signal: int | None = None  # the first one of this `fit`

@@ -27,7 +27,7 @@ from lmzoo.data.corpora.tokenized_documents import (
     check_documents,
     tokenize_documents,
 )
-from lmzoo.files.atomic import atomic_file
+from lmzoo.files.atomic import atomic_file, check_path
 from lmzoo.progress import progress_bar
 from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
@@ -71,6 +71,7 @@ def write_corpus(
 
     Example: see `TokenCorpus`.
     """
+    check_path(folder)
     check_documents(documents)
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(f"`tokenizer` must be a tokenizer of `lmzoo.text`, got {tokenizer!r:.60}.")

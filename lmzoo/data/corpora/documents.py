@@ -13,8 +13,9 @@ import numpy as np
 
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents
 from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
+from lmzoo.files.atomic import check_path
 from lmzoo.text.sentences import split_sentences
-from lmzoo.text.validate_text import is_text
+from lmzoo.text.validate_text import is_column, is_text
 
 _JSON_LINES = (".jsonl", ".ndjson")
 _SUFFIXES = (".txt", *_JSON_LINES)
@@ -57,7 +58,9 @@ def read_documents(
     list(read_documents("notes.txt"))  # [["It rained.", "Mr. Hale stayed in."], ["The next day was fine."]]
     ```
     """
-    listed = [paths] if isinstance(paths, (str, Path)) else paths
+    listed: list[Any] = list(paths) if is_column(paths) else [paths]  # type: ignore[arg-type]
+    for path in listed:
+        check_path(path)
     files = [file for path in listed for file in text_files(path)]
     texts = (text for file in files for text in _documents_in(file, field))
     return _documents(texts, split)

@@ -13,6 +13,7 @@ import numpy as np
 
 from lmzoo.data.corpora.corpus_index import ADVICE, BLOCK, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, checksums_of
 from lmzoo.data.corpora.tokenized_documents import TokenizedDocuments
+from lmzoo.files.atomic import check_path
 from lmzoo.files.manifest import mismatch
 from lmzoo.text import Tokenizer
 
@@ -54,6 +55,7 @@ class TokenCorpus:
     """
 
     def __init__(self, folder: str | Path, sequences_folder: str | Path | None = None) -> None:
+        check_path(folder)
         self.folder = Path(folder)
         self.sequences_folder = self.folder if sequences_folder is None else Path(sequences_folder)
         self._index = Index.read(self.folder)
