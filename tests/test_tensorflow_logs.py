@@ -29,8 +29,7 @@ HEADER = "WARNING: All log messages before absl::InitializeLog() is called are w
 def test_a_level_hides_lines(monkeypatch, capfd, level, shown):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
     with tensorflow_logs._standard_error_without_log_lines():
-        os.write(2, "".join([HEADER, INFORMATION, "I am not a log line.\n", ERROR]).encode())
-        print("WARNING: of Python", file=sys.stderr)
+        os.write(2, "".join([HEADER, INFORMATION, "I am not a log line.\n", ERROR, "WARNING: of Python\n"]).encode())
     os.write(2, b"after")
     assert capfd.readouterr().err == (
         "".join(line for line in [*shown[:-1], "I am not a log line.\n", *shown[-1:]]) + "WARNING: of Python\nafter"

@@ -35,25 +35,22 @@ def say(line: str) -> None:
     Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-@contextmanager
-def announced(work: str, loads_keras: bool = False) -> Iterator[Callable[[], None]]:
-    """Says what a `with` block does, if it takes more than a moment.
+def announce_keras() -> None:
+    """Says, before an import, that Keras is loaded, which takes seconds; nothing if it has been loaded already."""
+    if "keras" not in sys.modules:
+        say("Loading Keras...")
 
-    Args:
-        work: what it does.
-        loads_keras: whether it loads Keras unless that has been done, which takes seconds: then it is said at once.
+
+@contextmanager
+def announced(work: str) -> Iterator[Callable[[], None]]:
+    """Says what a `with` block does, if it takes more than a moment.
 
     Yields:
         A function to call as soon as something else is seen.
     """
-    loading = loads_keras and "keras" not in sys.modules  # other threads, such as a timer's, hardly run meanwhile
-    line = f"{work}{', after loading Keras' * loading}..."
-    timer = threading.Timer(_MOMENT, say, [line])
+    timer = threading.Timer(_MOMENT, say, [f"{work}..."])
     timer.daemon = True
-    if loading:
-        say(line)
-    else:
-        timer.start()
+    timer.start()
     try:
         yield timer.cancel
     finally:

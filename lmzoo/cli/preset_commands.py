@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from lmzoo.cli.app import app, messages
-from lmzoo.cli.output import announced, plain_table, print_tabs, say
+from lmzoo.cli.output import announce_keras, announced, plain_table, print_tabs, say
 
 
 class TargetFormat(StrEnum):
@@ -80,7 +80,8 @@ def convert(
         from lmzoo.presets.catalog import local_directory
 
         local_directory(source)  # it exists, or can be downloaded
-        with announced(f"Converting {source}", loads_keras=True):
+        announce_keras()
+        with announced(f"Converting {source}"):
             import lmzoo.models  # noqa: F401 - registers the families
             from lmzoo.conversion import convert
 
@@ -100,7 +101,8 @@ def verify(
         from lmzoo.presets.catalog import local_directory
 
         local_directory(source)  # it exists, or can be downloaded
-        with announced(f"Checking {source}", loads_keras=True):
+        announce_keras()
+        with announced(f"Checking {source}"):
             import lmzoo.models  # noqa: F401 - registers the families
             from lmzoo.conversion import verify
 

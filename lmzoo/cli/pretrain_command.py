@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.output import announced, say
+from lmzoo.cli.output import announce_keras, say
 
 _LONG = 3600.0  # seconds of training that are confirmed first
 _CORPUS = (
@@ -84,12 +84,12 @@ def pretrain(
     holds log.csv, the vocabulary, the tokenized text and the latest states.
     """
     with messages(), stoppable(work or Path(f"{output}.work")):
-        with announced("Reading the text", loads_keras=True):
-            import keras
+        announce_keras()
+        import keras
 
-            from lmzoo.families import DEFAULT_FAMILY
-            from lmzoo.pretraining import Recipe
-            from lmzoo.pretraining import pretrain as run
+        from lmzoo.families import DEFAULT_FAMILY
+        from lmzoo.pretraining import Recipe
+        from lmzoo.pretraining import pretrain as run
 
         def confirm(seconds: float) -> None:
             say(f"training takes about {_duration(seconds)} on this machine")

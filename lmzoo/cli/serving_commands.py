@@ -10,7 +10,7 @@ import typer
 
 from lmzoo.cli.app import app, messages
 from lmzoo.cli.options import MODEL
-from lmzoo.cli.output import announced, say
+from lmzoo.cli.output import announce_keras, announced, say
 from lmzoo.cli.stored_models import find_model, load_task
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def export(
         if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
             raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
         found = find_model(model)
-        with announced(f"Loading {model}", loads_keras=True):
-            from lmzoo.serving.export import file_format
-            from lmzoo.serving.model_versions import versions_in
+        announce_keras()
+        from lmzoo.serving.export import file_format
+        from lmzoo.serving.model_versions import versions_in
 
         is_file = file_format(target) is not None
         if not is_file and not target.name.isdecimal():

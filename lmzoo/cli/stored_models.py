@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lmzoo.cli.kinds import KINDS, Kind
-from lmzoo.cli.output import announced
+from lmzoo.cli.output import announce_keras, announced
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
@@ -80,7 +80,8 @@ def load_task(model: StoredModel) -> tuple[Kind, Task]:
         ValueError: if the model cannot be loaded, or is not a task of the command line.
     """
     source, path = model.source, Path(model.source)
-    with announced(f"Loading {source}", loads_keras=True):
+    announce_keras()
+    with announced(f"Loading {source}"):
         import lmzoo.models  # noqa: F401 - registers families and tasks
 
         if path.is_file():

@@ -44,6 +44,7 @@ from lmzoo.cli.options import (
     Text,
 )
 from lmzoo.cli.output import (
+    announce_keras,
     announced,
     check_output,
     count_of,
@@ -132,7 +133,8 @@ def fit(
         options = {"sequence_length": sequence_length, "pooling": pooling}
         arguments |= {name: value for name, value in options.items() if value is not None}
 
-        with announced(f"Loading {preset}", loads_keras=True):
+        announce_keras()
+        with announced(f"Loading {preset}"):
             import keras
 
             from lmzoo.cli.task_scores import Report, score

@@ -115,7 +115,7 @@ def test_missing_models_and_unknown_labels_are_errors_before_keras_is_loaded(tmp
     data, model = tmp_path / "reviews.csv", tmp_path / "reviews.keras"
     data.write_text("text,label\nGood.,pos\nBad.,neg\n")
     (tmp_path / "dev.csv").write_text("text,label\nGood.,new\n")
-    (tmp_path / "ner.conll").write_text("Ada B-PER\nsaw O\n")
+    (tmp_path / "ner.conll").write_text("Ada B-PER\nsaw O\nFair B-ORG\nIsle I-ORG\n")
     (tmp_path / "dev.conll").write_text("Ada I-PER\nParis B-LOC\n")
     config = {"registered_name": "lmzoo>TextClassifier", "config": {"labels": ["neg", "pos"], "multi_label": False}}
     with zipfile.ZipFile(model, "w") as file:

@@ -442,6 +442,7 @@ def test_any_number_of_answers_in_csv():
     assert file.getvalue() == b'id,vector\n1,"[0.5, 0.333333]"\n2,"[1.0, 2.0]"\n'
 
 
+@pytest.mark.filterwarnings("default:Stopped by SIGTERM")
 def test_options_of_training(folder, fitted, monkeypatch):
     """--schedule, --class-weight, --patience and --checkpoint reach `fit`; a stopped run continues."""
     given, fit = [], models.Task.fit
