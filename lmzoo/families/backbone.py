@@ -97,7 +97,8 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         """Looks up attributes of the configuration that the model itself does not have."""
         config = self.__dict__.get("config")  # missing while the model is built
         if name.startswith("_") or not hasattr(config, name):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            reason = ": models of its family have no attention" if name == "attention_scores" else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{reason}")
         return getattr(config, name)
 
     @classmethod

@@ -103,14 +103,6 @@ class ElmoBackbone(Backbone):
         marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
         return layers, inputs, _finish(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
 
-    def __getattr__(self, name: str) -> Any:
-        """See `Backbone.__getattr__`."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError as error:
-            reason = ": ELMo's layers are LSTMs, without attention" if name == "attention_scores" else ""
-            raise AttributeError(f"{error}{reason}") from None
-
     def padding_mask(self, inputs: Features) -> Tensor:
         """Where the tokens of `inputs` are real: bool (B, T)."""
         return _mask_of(inputs)
