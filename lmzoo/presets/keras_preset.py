@@ -12,7 +12,9 @@ from pathlib import Path
 import keras
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
+from lmzoo.checkpoints.engine import check_axes
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
+from lmzoo.checkpoints.formats.tensor_file import damage_named
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.family import family_of
 from lmzoo.files.atomic import atomic_directory
@@ -66,12 +68,27 @@ class KerasPreset:
 
         Args:
             overrides: arguments of its constructor in place of the stored ones.
-            load_weights: whether the stored weights are going to be loaded.
+            load_weights: whether the stored weights are going to be loaded. Then the file must be able to hold a model of
+                the stored size.
+
+        Raises:
+            PresetError: if it cannot.
         """
+        if load_weights:
+            self._check_axes()
         wanted = keras.config.dtype_policy()
         if "dtype" not in overrides and wanted.name != "float32" and _is_float32(self.config["config"].get("dtype")):
             overrides = {**overrides, "dtype": wanted}
         return self.backbone_class.from_config({**self.config["config"], **overrides})
+
+    def _check_axes(self) -> None:
+        import h5py
+
+        path = self.directory / MODEL_WEIGHTS_FILE
+        shapes: list[tuple[int, ...]] = []
+        with damage_named(f"{path} cannot be read"), h5py.File(path, "r") as file:
+            file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
+        check_axes(self.config["config"], shapes, path)
 
     def load(self, model: keras.Model) -> None:
         """Loads the stored weights into a backbone, or into a task with its head.
