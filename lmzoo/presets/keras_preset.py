@@ -68,8 +68,8 @@ class KerasPreset:
 
         Args:
             overrides: arguments of its constructor in place of the stored ones.
-            load_weights: whether the stored weights are going to be loaded. Then the file must be able to hold a model of
-                the stored size.
+            load_weights: whether the stored weights are going to be loaded. Then their file must be able to hold a
+                model of the stored size.
 
         Raises:
             PresetError: if it cannot.
