@@ -10,6 +10,7 @@ import keras
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_arguments
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
+from lmzoo.checkpoints.formats.sharded import check_inside
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
 from lmzoo.files.preset_files import read_json
@@ -54,13 +55,15 @@ def find_bilm(directory: Path) -> Checkpoint | None:
     """The checkpoint in a directory with one `*options.json` and one `*weights.hdf5`; None if these are missing.
 
     Raises:
-        PresetError: if there are several.
+        PresetError: if there are several, or one is a link out of the directory.
     """
     options, weights = sorted(directory.glob("*options.json")), sorted(directory.glob("*weights.hdf5"))
     if not options or not weights:
         return None
     if len(options) > 1 or len(weights) > 1:
         raise PresetError(f"{directory} must hold one *options.json and one *weights.hdf5; found several.")
+    check_inside(directory, options[0])
+    check_inside(directory, weights[0])
     return open_bilm(options[0], weights[0])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import keras
@@ -29,7 +30,7 @@ Weights: TypeAlias = Mapping[str, keras.Variable]  # by path
 _NUMBERED = {"h": "num_highway", "i": "num_layers"}
 # Arguments that are the length of an axis of some tensor.
 _AXES = (
-    "embedding_dim", "hidden_dim", "intermediate_dim", "lstm_dim", "max_sequence_length", "projection_dim",
+    "embedding_dim", "filters", "hidden_dim", "intermediate_dim", "lstm_dim", "max_sequence_length", "projection_dim",
     "vocabulary_size",
 )  # fmt: skip
 
@@ -217,14 +218,34 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
         for letter, argument in getattr(config, "numbered", _NUMBERED).items()
         if letter in found
     }
-    longest = max((length for name in names.values() for length in tensors.shape(name)), default=0)
-    limits |= {argument: (longest, "at most in one tensor") for argument in _AXES if hasattr(config, argument)}
     for argument, (most, what) in limits.items():
-        if (given := getattr(config, argument)) is not None and given > 2 * most:
-            raise PresetError(
-                f"According to its configuration `{argument}` is {given:,}, but {tensors.path} holds {most:,} {what}: "
-                "configuration and weights do not belong together. Nothing was built."
-            )
+        _check_size(argument, getattr(config, argument), most, what, tensors.path)
+    check_axes(vars(config), map(tensors.shape, names.values()), tensors.path)
+
+
+def check_axes(arguments: Mapping[str, Any], shapes: Iterable[tuple[int, ...]], path: Path) -> None:
+    """Checks that the axes of a configuration are not far longer than those of a file's tensors; see `check_sizes`.
+
+    Args:
+        arguments: of the family's configuration class.
+        shapes: of the tensors.
+        path: the file, for messages.
+
+    Raises:
+        PresetError: naming the argument that is too large.
+    """
+    longest = max((length for shape in shapes for length in shape), default=0)
+    for argument in _AXES:
+        _check_size(argument, arguments.get(argument), longest, "at most in one tensor", path)
+
+
+def _check_size(argument: str, given: Any, most: int, what: str, path: Path) -> None:
+    largest = max((value for value in keras.tree.flatten(given) if isinstance(value, int)), default=0)
+    if largest > 2 * most:
+        raise PresetError(
+            f"According to its configuration `{argument}` is {largest:,}, but {path} holds {most:,} {what}: "
+            "configuration and weights do not belong together. Nothing was built."
+        )
 
 
 def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:

@@ -16,8 +16,10 @@ import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
+from lmzoo.checkpoints.engine import check_axes
 from lmzoo.checkpoints.formats.hdf5 import BYTES_OF_METADATA, Hdf5File, write_hdf5
 from lmzoo.checkpoints.formats.sharded import check_is_weights
+from lmzoo.checkpoints.formats.tensor_file import damage_named
 from lmzoo.checkpoints.vocabulary_files import naming
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.family import family_of
@@ -69,12 +71,23 @@ class KerasPreset:
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
         """See `Source.build`."""
+        if load_weights:
+            self._check_axes()
         file, wanted = self.directory / CONFIG_FILE, keras.config.dtype_policy()
         with contextlib.nullcontext() if overrides else naming(file):  # an override may be what is wrong
             stored = {**self.config["config"]}
             if "dtype" not in overrides and wanted.name != "float32" and _is_float32(stored.get("dtype")):
                 overrides = {**overrides, "dtype": wanted}
             return self.backbone_class.from_config({**stored, **overrides})
+
+    def _check_axes(self) -> None:
+        import h5py
+
+        path = self.directory / MODEL_WEIGHTS_FILE
+        shapes: list[tuple[int, ...]] = []
+        with damage_named(f"{path} cannot be read"), h5py.File(path, "r") as file:
+            file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
+        check_axes(self.config["config"], shapes, path)
 
     def load(self, model: keras.Model) -> None:
         """See `Source.load`."""

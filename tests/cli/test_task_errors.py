@@ -31,12 +31,12 @@ def folder(tmp_path_factory):
 
 
 def error_of(*arguments, **options):
-    """The message of a command that fails: one line."""
+    """The message of a command that fails: one line, after others that say what takes long."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
     assert result.exit_code == 1, (result.output, result.exception)
-    message = result.stderr
+    *announced, message = result.stderr.splitlines(keepends=True)
+    assert all(line.endswith("...\n") for line in announced), result.stderr
     assert message.startswith("Error: ")
-    assert message.count("\n") == 1
     return message
 
 

@@ -223,14 +223,15 @@ def test_labels_go_along():
     assert list(rows(pairs[2:5])) == list(rows(pairs))[2:5]
 
 
+RNG = np.random.default_rng(5)
 ERRORS = [
-    (lambda: segment_pairs([["a"]], preprocessor(16), "mlm", None), ValueError, '`objective` must be "nsp" or "sop"'),
-    (lambda: segment_pairs([["a"]], preprocessor(4), "nsp", None), ValueError, "room for 1 tokens .* at least 5"),
-    (lambda: segment_pairs([["a"], ["b"]], preprocessor(16), "sop", None), ValueError, "None .* has two sentences"),
-    (lambda: segment_pairs([["a"], ["b"]], preprocessor(16), "nsp", None), ValueError, "None .* has two sentences"),
-    (lambda: segment_pairs("a b", preprocessor(16), "nsp", None), TypeError, "list of documents, each a list of sent"),
-    (lambda: segment_pairs([["a"], "b"], preprocessor(16), "nsp", None), TypeError, r"`documents\[1\]` must be a list"),
-    (lambda: segment_pairs([["a", 3]], preprocessor(16), "nsp", None), TypeError, r"`documents\[0\]\[1\]` must be a"),
+    (lambda: segment_pairs([["a"]], preprocessor(16), "mlm", RNG), ValueError, '`objective` must be "nsp" or "sop"'),
+    (lambda: segment_pairs([["a"]], preprocessor(4), "nsp", RNG), ValueError, "room for 1 tokens .* at least 5"),
+    (lambda: segment_pairs([["a"], ["b"]], preprocessor(16), "sop", RNG), ValueError, "None .* has two sentences"),
+    (lambda: segment_pairs([["a"], ["b"]], preprocessor(16), "nsp", RNG), ValueError, "None .* has two sentences"),
+    (lambda: segment_pairs("a b", preprocessor(16), "nsp", RNG), TypeError, "list of documents, each a list of sent"),
+    (lambda: segment_pairs([["a"], "b"], preprocessor(16), "nsp", RNG), TypeError, r"`documents\[1\]` must be a list"),
+    (lambda: segment_pairs([["a", 3]], preprocessor(16), "nsp", RNG), TypeError, r"`documents\[0\]\[1\]` must be a"),
 ]
 
 

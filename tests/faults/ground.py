@@ -28,7 +28,9 @@ class Ground:
         whole, target = self.process.folder / f"whole {kind}", self.folder / KINDS[kind].path
         if not whole.exists():
             whole.mkdir()
-            assert self.process.ask("save", kind=kind, folder=str(whole), version=0).ended == "done"
+            for do in ("save", "remember"):  # a load for the first time takes memory for what it imports
+                outcome = self.process.ask(do, kind=kind, folder=str(whole), version=0)
+                assert outcome.ended == "done", outcome
         if target.is_dir():
             shutil.rmtree(target)
         copy = shutil.copytree if (whole / KINDS[kind].path).is_dir() else shutil.copy

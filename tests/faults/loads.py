@@ -92,7 +92,10 @@ def safetensors(path: str) -> None:
 
 
 def corpus(path: str) -> None:
-    TokenCorpus(path).tokenizer.tokenize(["a"])
+    read = TokenCorpus(path)
+    read.tokenizer.tokenize(["a"])
+    for shard in read.shards:
+        shard.token_ids.sum()
 
 
 def saved_model(path: str) -> None:

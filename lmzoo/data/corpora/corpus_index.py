@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 import zlib
 from dataclasses import dataclass
@@ -83,11 +84,31 @@ class Index:
             index = cls(**json.loads(path.read_text(encoding="utf-8")))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} does not describe a corpus ({error}). {ADVICE}") from None
+        if index.format == 1 and (problem := index.problem()):
+            raise ValueError(f"{path} does not describe a corpus ({problem}). {ADVICE}")
         if index.format != 1:
             raise ValueError(
                 f"{path} is of format {index.format}, this lmzoo reads format 1: a newer one may be needed."
             )
         return index
+
+    def problem(self) -> str:
+        """What contradicts itself or leads out of the folder; "" if nothing does."""
+        if self.dtype not in ("uint16", "int32"):
+            return f"ids of {self.dtype!r:.40}"
+        types = {name: type(value) for name, value in self.tokenizer.items()} if type(self.tokenizer) is dict else {}
+        if types != {"name": str, "config": dict, "sha256": str}:
+            return "an incomplete tokenizer"
+        for shard in self.shards if type(self.shards) is list else [None]:
+            if type(shard) is not dict or not re.fullmatch(r"shard-\d+\.bin", str(shard.get("name"))):
+                return f"no file of a corpus: {shard!r:.60}"
+            counts = [shard.get(name) for name in ("documents", "sentences", "tokens", "size", "read")]
+            if not all(type(count) is int and count >= 0 for count in counts):
+                return f"{shard['name']} without its sizes"
+            size = 8 * (shard["documents"] + shard["sentences"] + 2) + np.dtype(self.dtype).itemsize * shard["tokens"]
+            if size != shard["size"]:
+                return f"{shard['name']} with {shard['size']} bytes instead of {size}"
+        return ""
 
     def write(self, folder: Path) -> None:
         """Writes the index, in place of an older one."""

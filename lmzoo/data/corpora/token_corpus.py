@@ -86,8 +86,12 @@ class TokenCorpus:
         found = keras.saving.get_registered_object(stored["name"])
         if not (isinstance(found, type) and issubclass(found, Tokenizer)):
             raise ValueError(f"{self.folder / INDEX_FILE} does not name a tokenizer of lmzoo: {stored['name']!r:.60}.")
-        tokenizer = found.from_config(stored["config"])
-        tokenizer.load_assets(self.folder / TOKENIZER_FOLDER)
+        try:
+            tokenizer = found.from_config(stored["config"])
+            tokenizer.load_assets(self.folder / TOKENIZER_FOLDER)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"The tokenizer of {self.folder} cannot be read ({error}). {ADVICE}") from error
+        self.check_tokenizer(tokenizer)
         return tokenizer
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
