@@ -123,13 +123,11 @@ def fit(
         held_out = kind.read(validation, columns, True, names) if validation else None
         if validation_split:
             (x, y), held_out = _split(x, y, validation_split, seed)
-        weights = None
+        weights, counts = None, []
         if kind.names and names:
             counts = [Counter(kind.names(part[1])) for part in ((x, y), held_out) if part]
             if class_weight:
                 weights = class_weights(class_weight, {name: counts[0][name] for name in names})
-            titles = ["label", "training", "validation"][: len(counts) + 1]
-            show(titles, [[name, *(count[name] for count in counts)] for name in names])
         options = {"sequence_length": sequence_length, "pooling": pooling}
         arguments |= {name: value for name, value in options.items() if value is not None}
 
@@ -145,6 +143,9 @@ def fit(
         chosen = {"learning_rate": learning_rate, "epochs": epochs, "batch_size": batch_size, "pooling": pooling}
         recipe = choose_recipe(model, preset, chosen)
         batch_size = recipe.batch_size
+        if counts and names:
+            titles = ["label", "training", "validation"][: len(counts) + 1]
+            show(titles, [[name, *(count[name] for count in counts)] for name in names])
         if learning_rate is not None:
             model.compile(AdamW(learning_rate, global_clipnorm=1.0))
         model.optimizer.schedule = schedule.value
