@@ -91,7 +91,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             "ended": "error",
             "error": type(error).__name__,
             "message": str(error),
-            "ours": frames[-1].filename.startswith(_PACKAGE),
+            "ours": frames[-1].filename.startswith(_PACKAGE)
+            and type(error).__module__.startswith(("lmzoo", "builtins")),
             "trace": "".join(traceback.format_list(frames[-5:])),
         }
         error.__traceback__ = None
