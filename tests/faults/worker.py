@@ -30,7 +30,7 @@ import lmzoo  # noqa: E402
 from tests.faults import audit  # noqa: E402
 from tests.faults.artifact_kinds import KINDS  # noqa: E402
 
-_PACKAGE = str(Path(lmzoo.__file__).parent)
+_PACKAGE, _OURS = str(Path(lmzoo.__file__).parent), ("builtins", "lmzoo")
 _expected: dict[tuple[str, int], dict[str, Any]] = {}
 
 
