@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
 from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.errors import PresetError
 from lmzoo.text.tokenizers.token_lists import read_utf8
@@ -41,3 +43,5 @@ def naming(file: Path) -> Iterator[None]:
         raise PresetError(str(error) if str(file) in str(error) else f"{file}: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:  # an object where there should be a list, and the like
         raise PresetError(f"{file} is malformed ({type(error).__name__}: {error}).") from error
+    except DecodeError as error:
+        raise PresetError(f"{file} is not a whole SentencePiece model ({error}).") from error

@@ -26,7 +26,7 @@ from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.data.corpora import TokenCorpus, read_documents, write_corpus
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
-from lmzoo.family import families
+from lmzoo.family import Family, families
 from lmzoo.files.archives import unpack
 from lmzoo.models import Backbone, Task, TextClassifier
 from lmzoo.presets.source import open_source
@@ -66,16 +66,22 @@ class ArtifactKind:
 # === Models ===
 
 
-def preprocessor_of(name: str) -> Preprocessor:
-    return tiny_preprocessor(families()[name])
+def family_named(kind: str) -> Family:
+    return families()["elmo" if kind == "elmo" else "bert"]
+
+
+def preprocessor_of(kind: str) -> Preprocessor:
+    return tiny_preprocessor(family_named(kind))
 
 
 @functools.cache
 def model(kind: str, version: int) -> Any:
     """A tiny classifier, or a backbone of a family; the versions differ in their weights."""
     keras.config.disable_traceback_filtering()
-    family = families()["elmo" if kind == "elmo" else "bert"]
-    small = {} if kind == "elmo" else {"num_layers": 1}
+    family = family_named(kind)
+    small: dict[str, Any] = {} if kind == "elmo" else {"num_layers": 1}
+    if kind == "keras_hub":
+        small["activation"] = "gelu_tanh"  # which KerasHub's BERT always has
     backbone, preprocessor = tiny_backbone(family, **small), tiny_preprocessor(family)
     classes = ["bad", "fine", "good"]
     made = TextClassifier(backbone, preprocessor, labels=classes) if kind == "classifier" else backbone
@@ -343,7 +349,7 @@ KINDS: dict[str, ArtifactKind] = {
     "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
     "hf": checkpoint_kind("hf", "bert"),
     "tf1": checkpoint_kind("tf1", "bert", forks=False, needs="tensorflow"),
-    "keras_hub": checkpoint_kind("keras_hub", "bert"),
+    "keras_hub": checkpoint_kind("keras_hub", "keras_hub"),
     "bilm": checkpoint_kind("bilm", "elmo"),
     "saved model": export_kind("served/1", load_saved_model),
     "onnx": export_kind("model.onnx", load_onnx),

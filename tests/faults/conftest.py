@@ -24,5 +24,6 @@ def ground(process: WatchedProcess, tmp_path: Path) -> Iterator[Ground]:
     folder = tmp_path / "ground"
     folder.mkdir()
     made = Ground(process, folder)
+    process.ask("call", function="nothing", path=str(folder))
     yield made
     print(f"{made.attempts} loads")

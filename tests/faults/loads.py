@@ -30,6 +30,10 @@ with contextlib.suppress(ImportError):  # what it imports is imported now, and n
     _torch.load(io.BytesIO(_file.getvalue()), weights_only=True)
 
 
+def nothing(path: str) -> None:
+    """Imports this module, which takes memory."""
+
+
 def with_keras(path: str) -> None:
     """As people load `.keras` files without lmzoo's own function."""
     keras.saving.load_model(path)

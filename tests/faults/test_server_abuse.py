@@ -35,7 +35,7 @@ ODD: list[Any] = [
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = write_echo(tmp_path_factory.mktemp("served") / "echo")
-    with running_server(RestApi(folder, max_texts=5, max_body_bytes=2000, body_seconds=1), idle_seconds=0.5) as url:
+    with running_server(RestApi(folder, max_texts=5, max_body_bytes=2000, body_seconds=0.1), idle_seconds=0.1) as url:
         yield url
 
 

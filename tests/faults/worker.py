@@ -30,7 +30,7 @@ import lmzoo  # noqa: E402
 from tests.faults import audit  # noqa: E402
 from tests.faults.artifact_kinds import KINDS  # noqa: E402
 
-_PACKAGE = str(Path(lmzoo.__file__).parent)
+_PACKAGE, _OURS = str(Path(lmzoo.__file__).parent), ("builtins", "lmzoo")
 _expected: dict[tuple[str, int], dict[str, Any]] = {}
 
 
@@ -91,7 +91,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             "ended": "error",
             "error": type(error).__name__,
             "message": str(error),
-            "ours": frames[-1].filename.startswith(_PACKAGE),
+            "ours": frames[-1].filename.startswith(_PACKAGE)
+            and type(error).__module__.startswith(("lmzoo", "builtins")),
             "trace": "".join(traceback.format_list(frames[-5:])),
         }
         error.__traceback__ = None
