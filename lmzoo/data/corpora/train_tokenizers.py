@@ -315,7 +315,8 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
-    """Iterates over at least one valid text, with a progress bar."""
+    """Iterates over at least one valid text, with a progress bar, and checks the size of the vocabulary."""
+    _check_size(size, 1, "texts")
     return progress_over(_checked(texts), f"Learning {size:,} tokens", "texts", verbose)
 
 
