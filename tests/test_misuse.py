@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import traceback
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,7 +77,6 @@ TASKS: dict[str, Callable[[], Task]] = {
     "bilm": lambda: tiny_task(BidirectionalLM, ELMO),
 }
 LABELS = {"multi-label": [["O"], [], ["B-PER"]], "cosine": [0.1, 0.2, 0.3]}
-ERRORS = (OSError, TypeError, ValueError)
 NAN = float("nan")
 
 
@@ -100,10 +100,12 @@ def examples(task: Task, request: pytest.FixtureRequest) -> tuple[list[Any], Any
 
 
 def refused(message: str, call: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-    """Checks that a call raises one of our errors: not one that Python or a library raises by itself."""
-    with pytest.raises(ERRORS, match=message) as caught:
+    """Checks that a call raises one of our errors, and not one that Python or a library raises by itself."""
+    with pytest.raises((TypeError, ValueError, OSError), match=message) as caught:
         call(*args, **kwargs)
-    assert not re.search("NoneType|object of type|not supported between|__init__|astype", str(caught.value)), caught
+    place = traceback.extract_tb(caught.tb)[-1]
+    assert "lmzoo" in Path(place.filename).parts, place
+    assert (place.line or "").startswith("raise "), place
 
 
 # === Arguments ===
@@ -184,10 +186,10 @@ def test_labels(task: Task, examples: tuple[Any, Any], request: pytest.FixtureRe
     x, y = examples
     for label in WRONG_LABELS.get(request.node.callspec.params["task"], ()):
         refused("(?s).", task.fit, x, [y[0], label, y[2]], verbose=0)
-        if label != ():  # as an array, that is no labels for the multi-label task
+        if not isinstance(label, tuple):  # as an array, that is no labels for the multi-label task
             refused("(?s).", task.fit, x, [label] * 3, verbose=0)
     for labels in NO_LABELS:
-        refused("`y` must|takes no labels", task.fit, x, labels, verbose=0)
+        refused("`y|takes no labels", task.fit, x, labels, verbose=0)
 
 
 def test_a_label_is_named(tasks: dict[str, Task]) -> None:
@@ -444,6 +446,8 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     for call in (task.save, task.save_to_preset, task.export):
         for other in (None, 5, b"x.keras", ["a"]):
             refused("Expected the path of a file or directory", call, other)
-        refused("file is not a directory, or lies in a file", call, file / "it.keras")
+        name = "it.keras" if call == task.save else "it"
+        refused("file is not a directory, or lies in a file", call, file / name)
     (tmp_path / "it.keras").mkdir()
-    refused(r"Is a directory: '.*/it.keras'$", task.save, tmp_path / "it.keras")
+    with pytest.raises(IsADirectoryError, match=r"Is a directory: '.*/it\.keras'$"):
+        task.save(tmp_path / "it.keras")

@@ -309,11 +309,12 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
-    """Iterates over at least one valid text, with a progress bar."""
+    """Iterates over at least one valid text, with a progress bar, and checks the size of the vocabulary."""
+    require(is_integer(size, 1), "vocabulary_size", "a positive integer", size)
     return progress_over(_checked(texts), f"Learning {size:,} tokens", "texts", verbose)
 
 
 def _check_size(asked: int, least: int, what: str) -> None:
-    require(is_integer(asked), "vocabulary_size", "an integer", asked)
+    require(is_integer(asked, 1), "vocabulary_size", "a positive integer", asked)
     if asked < least:
         raise ValueError(f"`vocabulary_size` is {asked}, but the special tokens and the {what} alone are {least}.")
