@@ -301,15 +301,6 @@ def test_altered_values(tmp_path, monkeypatch):
             TorchFile(path).read(name)
 
 
-def test_a_file_without_checksums(tmp_path):
-    torch.serialization.set_crc32_options(False)
-    try:
-        path = save({"a": torch.full((331,), 3)}, tmp_path / "x.bin", "zip")
-    finally:
-        torch.serialization.set_crc32_options(True)
-    assert TorchFile(path).read("a").tolist() == [3] * 331
-
-
 @pytest.mark.parametrize(
     "content", [b"weights", b"PK\x03\x04" + bytes(500), b"\x80\x02}q\x00.", b"PK\x05\x06" + bytes(18)]
 )

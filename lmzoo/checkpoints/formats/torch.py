@@ -186,8 +186,7 @@ def _check_zip(file: Path) -> None:
 def _check_sums(file: Path) -> None:
     """Compares all of a zip file with the checksums in it, which `torch.load` does not do with what it maps."""
     with damage_named(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
-        # After `torch.serialization.set_crc32_options(False)`, PyTorch writes zeros.
-        damaged = archive.testzip() if any(entry.CRC for entry in archive.infolist()) else None
+        damaged = archive.testzip()
     if damaged is not None:
         raise PresetError(f"{file} was altered: the checksum of {damaged!r:.100} in it differs. Fetch it again.")
 
