@@ -20,7 +20,7 @@ KILLS = {
     "saved model": 1, "onnx": 1, "litert": 1,
 }  # fmt: skip
 SHORT = ["keras", "preset", "state", "corpus"]
-THEIRS = {"README.md": "mine", ".git/HEAD": "ref"}  # what users keep in a preset's or a checkpoint's folder
+THEIRS = {"NOTES.md": "mine", ".git/HEAD": "ref"}  # what users keep in a preset's or a checkpoint's folder
 HAS_THEIRS = ["preset", "hf", "keras_hub", "bilm", "tf1", "saved model"]
 
 
