@@ -128,7 +128,8 @@ def faults(saving: Saving, every: int, kills: int) -> Iterator[Fault]:
     ("name", "every", "kills"),
     [
         *((name, 40, 1) for name in SHORT),
-        *(pytest.param(name, 10, kills, marks=pytest.mark.slow) for name, kills in KILLS.items()),
+        # A run of training writes six states.
+        *(pytest.param(n, 50 if n == "training" else 10, kills, marks=pytest.mark.slow) for n, kills in KILLS.items()),
     ],
 )
 def test_saving(name: str, every: int, kills: int, process: WatchedProcess) -> None:
