@@ -355,7 +355,7 @@ KINDS: dict[str, ArtifactKind] = {
     "onnx": export_kind("model.onnx", load_onnx),
     "litert": export_kind("model.tflite", load_litert),
     "state": ArtifactKind("run", save_state, load_state, vouched=True),
-    "training": ArtifactKind("training", train, load_training, vouched=True, resumes=True),
+    "training": ArtifactKind("training", train, load_training, vouched=True, resumes=True, forks=False),
     "corpus": ArtifactKind("corpus", save_corpus, load_corpus, vouched=True, resumes=True),
     "safetensors": tensor_kind("model.safetensors", write_safetensors, SafetensorsFiles),
     "sharded safetensors": tensor_kind("sharded", write_sharded, SafetensorsFiles),

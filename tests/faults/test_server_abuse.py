@@ -124,10 +124,10 @@ def test_odd_requests(url: str, count: int, caplog: pytest.LogCaptureFixture) ->
             request = KINDS[number % len(KINDS)](draw)
             status = status_of(url, request)
             assert not status.startswith("5"), request
-            statuses[status] += 1
+            statuses[f"{KINDS[number % len(KINDS)].__name__} {status}"] += 1
             if number % 20 == 0:
                 with urllib.request.urlopen(f"{url}{PATH}", b'{"inputs": ["a"]}', timeout=30) as answer:
                     assert json.load(answer)["outputs"]["text"] == ["a"]
     print(dict(statuses))
-    assert len(statuses) >= 4
+    assert {status[-3:] for status in statuses} > {"200", "400", "404"}
     assert caplog.records == []

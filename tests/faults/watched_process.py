@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -82,8 +83,8 @@ class WatchedProcess:
         if line.endswith(b"\n"):
             return Outcome(**{**json.loads(line), "seconds": passed})
         hangs = self._process.poll() is None and passed >= seconds
-        self.end()
         killed = fault is not None and fault.error is None and self.disk is not None and self.disk.hit
+        self.end()
         return Outcome("hangs" if hangs else "killed" if killed else "crashed", seconds=passed)
 
     def _start(self) -> None:
@@ -95,7 +96,9 @@ class WatchedProcess:
             "TMPDIR": str(self.folder / "temporary"), "TF_CPP_MIN_LOG_LEVEL": "3",
         }  # fmt: skip
         with theirs:
-            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()], start_new_session=True
+            )
         for listener in socket.recv_fds(self._socket, 1, 1)[1]:
             self.disk = Disk(listener, self.folder)
         ready = self._receive(time.monotonic() + 5 * SECONDS)
@@ -125,7 +128,7 @@ class WatchedProcess:
     def end(self) -> None:
         """Ends the process."""
         if self._process is not None:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it has forked, too
             self._process.wait()
             self._process = None
             self._socket.close()
