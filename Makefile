@@ -63,18 +63,18 @@ $(BIN)/python: | own-venv
 	@echo "== creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(QUICKSTART_STAMP): pyproject.toml | own-venv $(BIN)/python
+$(QUICKSTART_STAMP): pyproject.toml | $(BIN)/python
 	@echo "== installing lmzoo into $(VENV) (a few minutes the first time)"
 	@$(PIP_INSTALL) --editable '.[examples]'
 	@touch $@
 
-$(DOCS_STAMP): pyproject.toml | own-venv $(BIN)/python
+$(DOCS_STAMP): pyproject.toml | $(BIN)/python
 	@echo "== installing lmzoo and the tools of the site into $(VENV) (a few minutes the first time)"
 	@$(PIP_INSTALL) --editable '.[docs]'
 	@touch $@
 
 # torch comes first and alone: a pinned version that is already there is not looked up again.
-$(DEV_STAMP): pyproject.toml | own-venv $(BIN)/python
+$(DEV_STAMP): pyproject.toml | $(BIN)/python
 	@echo "== installing torch into $(VENV)"
 	@$(PIP_INSTALL) torch==2.13.0
 	@echo "== installing lmzoo with its development tools into $(VENV) (a few minutes the first time)"

@@ -112,8 +112,9 @@ class Checkpoint:
         return done
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """See `Source.report`. Names, shapes and dtypes of the tensors are checked, but no values are read."""
+        """See `Source.report`."""
         done = self.plan(model)
+        done.run()
         own = {id(weight) for weight in getattr(model, "backbone", model).weights}
         of_backbone = sum(id(weights[0]) in own for weights, *_ in done.assignments)
         of_head = len(done.assignments) - of_backbone

@@ -211,7 +211,7 @@ def test_keras_hubs_files(directory: Path, tmp_path: Path) -> None:
     edit_json(directory / PIPELINE, put(class_name="BertTokenizer"))
     file = directory / "assets/tokenizer/vocabulary.txt"
     file.replace(tmp_path / "elsewhere")
-    with pytest.raises(PresetError, match=r"assets/tokenizer: .*No such file.*vocabulary.txt"):
+    with pytest.raises(PresetError, match=r"No such file.*assets/tokenizer/vocabulary.txt"):
         read_tokenizer(directory, WORD)
     file.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PresetError, match=r"vocabulary.txt is a link to .*elsewhere, which is outside the directory"):

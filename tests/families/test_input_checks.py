@@ -258,7 +258,7 @@ def test_docstrings_describe_every_argument(name):
     section = inspect.getdoc(cls).partition("\nArgs:\n")[2].partition("\n\nRaises:\n")[0]
     described = [line.strip().partition(":") for line in section.splitlines() if not line.startswith(" " * 5)]
     fields = [field.name for field in dataclasses.fields(cls.config_class)]
-    assert [argument for argument, _, _ in described] == [*fields, "dtype", "name", "trainable", "remat"]
+    assert [argument for argument, _, _ in described] == [*fields, "dtype", "name", "trainable", "remat", "fine_tuning"]
     assert all(len(text) > 5 for _, _, text in described)
 
 

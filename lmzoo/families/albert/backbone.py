@@ -167,6 +167,7 @@ class AlbertBackbone(TransformerBackbone):
         name: name of the model.
         trainable: whether the weights are trained.
         remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
 
     Raises:
         ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
