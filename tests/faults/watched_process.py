@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -128,7 +129,8 @@ class WatchedProcess:
     def end(self) -> None:
         """Ends the process."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)  # what it has forked, too
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # what it has forked, too
             self._process.wait()
             self._process = None
             self._socket.close()
