@@ -434,7 +434,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_room_for_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(os, "posix_fallocate", lambda file, start, size: asked.append(size), raising=False)
-    for number, family in enumerate(families().values()):
+    for number, family in enumerate((BERT, ELMO)):
         del asked[:]
         tiny_backbone(family).save_to_preset(tmp_path / str(number))
         assert asked[0] > (tmp_path / str(number) / "model.weights.h5").stat().st_size
