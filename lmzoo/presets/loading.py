@@ -14,6 +14,7 @@ import keras
 
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.family_names import share_a_class
+from lmzoo.checkpoints.vocabulary_files import naming
 from lmzoo.errors import PresetError
 from lmzoo.head_kinds import HasHead, task_name, task_of
 from lmzoo.layers.initializers import skip_initial_values
@@ -85,7 +86,9 @@ def load_task(
         elif stored is not None and (known is None or not known.pretrains):
             found = task_name(stored)
             warning = f"{str(preset)!r} holds the head of a {found}, not of a {name}, so a new one starts from scratch."
-    task = cls(backbone, preprocessor, **{**config, **task_kwargs})
+    # Without arguments of the caller, it is the files that are wrong.
+    with naming(source.directory) if has_head and not task_kwargs else contextlib.nullcontext():
+        task = cls(backbone, preprocessor, **{**config, **task_kwargs})
     if warning:  # after the constructor has accepted the arguments
         warnings.warn(warning, stacklevel=3)
     if load_weights:

@@ -42,7 +42,7 @@ def training_seconds(recipe: Recipe) -> float:
         OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    backbone.compiled_by_xla(model.jit_compile)
+    backbone.set_compiled_by_xla(model.jit_compile)
     rng = np.random.default_rng(recipe.seed)
     features: dict[str, np.ndarray] = {}
     shape: tuple[int, ...]

@@ -21,7 +21,7 @@ KILLS = {
 }  # fmt: skip
 SHORT = ["keras", "preset", "state", "corpus"]
 THEIRS = {"NOTES.md": "mine", ".git/HEAD": "ref"}  # what users keep in a preset's or a checkpoint's folder
-# HDF5 ends the process if a disk that had room when it was asked is full when Keras closes the file of weights.
+# HDF5 ends the process, at once or later, if a disk that had room is full by the time when Keras closes the weights.
 CRASHES = ["preset"]
 HAS_THEIRS = ["preset", "hf", "keras_hub", "bilm", "tf1", "saved model"]
 
@@ -68,15 +68,20 @@ class Saving:
 
     def versions(self) -> list[int]:
         """The versions that the artifact equals; none where a part of it says that it is one."""
+        outcome = self.load()
+        if outcome.ended == "crashed" and self.name in CRASHES:
+            outcome = self.load()
+        assert outcome.ended == "done" or self.kind.resumes, (self.name, outcome)
+        return outcome.value or []
+
+    def load(self) -> Outcome:
         self.process.ask("nothing")
         if self.known != self.process.number:
             for version, folder in enumerate(self.folders):
                 if version or not self.kind.resumes:
                     self.do("remember", folder, version=version)
             self.known = self.process.number
-        outcome = self.process.ask("load", kind=self.name, folder=str(self.work))
-        assert outcome.ended == "done" or self.kind.resumes, (self.name, outcome)
-        return outcome.value or []
+        return self.process.ask("load", kind=self.name, folder=str(self.work))
 
     def under(self, fault: Fault) -> None:
         """Saves while the disk fails, and checks what is there afterwards."""
