@@ -145,9 +145,9 @@ def test_batch_size_of_answers(task: Task) -> None:
 
 
 WEIGHTS = [
-    (np.ones((3, 2)), "one weight for each example|has no weight"),
-    (np.ones((3, 1, 1)), "one weight for each example|has no weight"),
-    (1.0, "one weight for each example|has no weight"),
+    (np.ones((3, 2)), "(one|a) weight for each (example|text)|has no weight"),
+    (np.ones((3, 1, 1)), "(one|a) weight for each (example|text)|has no weight"),
+    (1.0, "(one|a) weight for each (example|text)|has no weight"),
     ([[1.0], [1.0, 2.0], [1.0]], "must be numbers, got lists of different lengths|has no weight"),
     (["1", "2", "3"], "`sample_weight` must be numbers|has no weight"),
     ([None, 1.0, 1.0], "`sample_weight` must be numbers|has no weight"),
@@ -161,7 +161,7 @@ def test_weights(task: Task, examples: tuple[Any, Any]) -> None:
     for weights, message in WEIGHTS:
         refused(message, task.fit, x, y, sample_weight=weights, verbose=0)
         refused(message, task.evaluate, x, y, sample_weight=weights, verbose=0)
-    if task.needs_labels:
+    if task.needs_labels and not task.labels_words:
         column = task.evaluate(x, y, sample_weight=np.array([[1.0], [0.0], [1.0]]), verbose=0)
         np.testing.assert_allclose(column, task.evaluate(x, y, sample_weight=[True, False, True], verbose=0), rtol=1e-5)
 
@@ -287,6 +287,11 @@ BACKBONES: Calls = [
     ("BertBackbone is called 'none'", lambda v: tiny_backbone(BERT).enable_lora(2, v), (("none",),)),
     ("ElmoBackbone is called 'query' or 'value'", lambda v: tiny_backbone(ELMO).enable_lora(v), (2,)),
     ("`metrics` must be a list", lambda v: tiny_task(TextClassifier, BERT).compile(metrics=v), ("accuracy", 5)),
+    (
+        "`threshold` must be a number",
+        lambda v: tiny_task(TextClassifier, BERT).classify(["a"], threshold=v),
+        ("a", NAN),
+    ),
     ("`num_sampled` must be a", lambda v: tiny_task(BidirectionalLM, ELMO, num_sampled=v), (0, 2.5, "a")),
 ]
 TEXT: Calls = [

@@ -40,7 +40,8 @@ def naming(file: Path) -> Iterator[None]:
     except PresetError:
         raise
     except (OSError, ValueError) as error:
-        raise PresetError(str(error) if str(file) in str(error) else f"{file}: {error}") from error
+        named = isinstance(error, ValueError) and str(file) in str(error)
+        raise PresetError(str(error) if named else f"{file}: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:  # an object where there should be a list, and the like
         raise PresetError(f"{file} is malformed ({type(error).__name__}: {error}).") from error
     except DecodeError as error:

@@ -133,13 +133,13 @@ class TextClassifier(TextVectorTask):
             the sigmoid, is at least `threshold`, best first. The label of a class without a name is its number.
 
         Raises:
-            ValueError: for `top_k` with `multi_label` or below 1, or `threshold` without `multi_label` or outside of
-                [0, 1].
+            ValueError: for `top_k` with `multi_label` or below 1, or `threshold` without `multi_label`; for one that
+                is not a number.
         """
         check_top_k(top_k)
         if self.multi_label and top_k != 1:
             raise ValueError("With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`.")
-        require(is_number(threshold, 0, 1), "threshold", "a probability, from 0 to 1", threshold)
+        require(is_number(threshold), "threshold", "a number", threshold)
         if not self.multi_label and threshold != 0.5:
             raise ValueError("`threshold` is for `multi_label`; the most probable classes are returned by `top_k`.")
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)

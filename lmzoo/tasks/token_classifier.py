@@ -15,7 +15,7 @@ from lmzoo.layers import ClassificationHead
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.span_marks import OUTSIDE, marks_spans
-from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, example_weights
+from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
@@ -125,7 +125,9 @@ class TokenClassifier(Task):
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Weights | None = None) -> Examples:
         """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
-        encoded, weights = self.encode_inputs(x), example_weights(sample_weight)
+        encoded, weights = self.encode_inputs(x), as_weights(sample_weight)
+        if weights is not None and weights.ndim != 1:
+            raise ValueError(f"Expected a weight for each text, got weights of shape {weights.shape}.")
         if y is not None:
             check_listed(y)
         self.check_counts(len(encoded), y, weights)

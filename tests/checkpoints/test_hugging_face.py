@@ -227,7 +227,10 @@ REFUSED_CONFIGS = {
     "a million layers": ({"num_hidden_layers": 1_000_000}, "`num_hidden_layers` must be at most 1,000, got 1000000"),
     "many layers": ({"num_hidden_layers": 900}, "`num_hidden_layers` is 900, but .* holds 3 of them"),
     "many words": ({"vocab_size": 10**9}, "`vocab_size` is 1,000,000,000, but .* holds 131 at most in one tensor"),
-    "no rate": (dict.fromkeys(["hidden_dropout_prob", "attention_probs_dropout_prob"]), "a number in .*, got None"),
+    "no rate": (
+        dict.fromkeys(["hidden_dropout_prob", "attention_probs_dropout_prob"]),
+        r"must be a number in \[0, 1\), got None",
+    ),
     "no type": ({"model_type": ["bert"]}, r"models of type \['bert'\] are not supported"),
 }
 

@@ -88,5 +88,6 @@ def test_everything_is_enrolled():
     assert FAMILIES
     assert len(FAMILY_CHECKS) >= 7
     assert len(TASK_CHECKS) >= 6
-    ours = {task for task in subclasses(tasks.Task) if task.__module__.startswith("lmzoo.")}
+    found = {task for task in subclasses(tasks.Task) if task.__module__.startswith("lmzoo.")}
+    ours = {task for task in found if not task.__module__.startswith("lmzoo.tasks.base.")}  # those are bases of several
     assert set(TASKS) == ours, "add the task to lmzoo/tasks/__init__.py"

@@ -23,7 +23,9 @@ def test_most_frequent_first():
     assert train_words(DOCUMENTS, 5, min_frequency=2).vocabulary == tokenizer.vocabulary[:5]
     with pytest.warns(TextWarning, match="support 5 words, not the 6"):
         train_words(DOCUMENTS, 6, min_frequency=2)
-    with pytest.raises(ValueError, match="`vocabulary_size` must be an integer above 3"):
+    with pytest.raises(
+        ValueError, match="`vocabulary_size` must be an integer above 3, the number of special words, got 3"
+    ):
         train_words(DOCUMENTS, 3)
     with pytest.raises(TypeError, match="Expected a list of documents"):
         train_words("a text", 9)

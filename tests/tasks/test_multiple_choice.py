@@ -119,7 +119,7 @@ def test_choose(task):
     [
         ([1, 1, 0], ValueError, r"Label 1 at position 1 is outside \[0, 1\): that example has 1 choices"),
         ([1, 0, 4], ValueError, r"Label 4 at position 2 is outside \[0, 4\)"),
-        ([1, -1, 0], ValueError, "Label -1 at position 1 is not the index of a choice"),
+        ([1, -1, 0], ValueError, "Label -1 at position 1 is not the index of a choice: choices count from 0"),
         (["B", "A", "D"], TypeError, "Label 'B' at position 0 is not an integer: a label is the index"),
         ([1, 0, 0.5], TypeError, "Label 0.5 at position 2 is not an integer"),
         ([1, None, 0], TypeError, "Label None at position 1 is not an integer"),

@@ -284,7 +284,7 @@ def test_weights_of_other_shapes(task, steps, tiny):
     for x, y, weights, message in (
         (features, labels, np.ones(3), r"for each text, of shape \(2,\), or for each token, \(2, 6\); got .* \(3,\)"),
         (features, labels, np.ones((2, 5)), r"got weights of shape \(2, 5\)"),
-        ([["films"]], [["O"]], np.ones((1, 2)), r"one weight for each example, got the shape \(1, 2\)"),
+        ([["films"]], [["O"]], np.ones((1, 1)), r"a weight for each text, got weights of shape \(1, 1\)"),
     ):
         with pytest.raises(ValueError, match=message):
             task.fit(x, y, sample_weight=weights, callbacks=[steps], verbose=0)

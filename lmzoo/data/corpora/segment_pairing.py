@@ -111,8 +111,6 @@ def segment_pairs(
         raise ValueError(f'`objective` must be "nsp" or "sop", got {objective!r}.')
     budget = room_in_sequence(preprocessor, pair=True)
     require(is_integer(passes, 1), "passes", "an integer of at least 1", passes)
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"`rng` must be a `numpy.random.Generator`, as from `default_rng(seed)`, got {rng!r:.60}.")
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         folder, parts, given = documents.sequences_folder, list(documents.shards), len(documents)
@@ -121,6 +119,8 @@ def segment_pairs(
         folder, parts, given = None, [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()], len(cleaned)
     places = _Places(parts)
     _report(places, given, objective)
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"`rng` must be a `numpy.random.Generator`, as from `default_rng(seed)`, got {rng!r:.60}.")
     order = array("q", rng.permutation(len(places)).astype("int64").tobytes())
     pairs = _Pairs()
     for _ in range(passes):
