@@ -72,6 +72,8 @@ class WatchedProcess:
             seconds: after which it is killed.
             **arguments: of the function.
         """
+        if self._process is not None and self._process.poll() is not None:
+            self.end()  # it has ended since the last request
         if self._process is None:
             self._start()
         assert self._process is not None
