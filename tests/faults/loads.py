@@ -16,7 +16,7 @@ from lmzoo.checkpoints.formats import torch as torch_files
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.torch import TorchFile
-from lmzoo.cli.task_commands import load_task
+from lmzoo.cli.stored_models import find_model, load_task
 from lmzoo.data.corpora import TokenCorpus
 from lmzoo.files.archives import unpack
 from lmzoo.models import Backbone, Task, TextClassifier
@@ -109,7 +109,7 @@ def saved_model(path: str) -> None:
 
 
 def on_the_command_line(path: str) -> None:
-    load_task(path)
+    load_task(find_model(str(path)))
 
 
 def checkpoint(path: str) -> None:
