@@ -138,17 +138,21 @@ class MaskedLMHead(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class SpanHead(keras.layers.Layer):
+class SpanHead(ConfiguredLayer):
     """Where an answer starts and ends: one linear layer at every position (Devlin et al., 2019, section 4.2).
+
+    Args:
+        initializer_range: float, standard deviation of the truncated normal initializer.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2),
     starts and ends. At padding they are -1e9, so that a softmax over the positions does not depend on the amount
     of padding.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, initializer_range: float = 0.02, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        initializer = TruncatedNormal(stddev=0.02)
+        self.initializer_range = initializer_range
+        initializer = TruncatedNormal(stddev=initializer_range)
         self.logits = keras.layers.Dense(2, kernel_initializer=initializer, dtype=self.dtype_policy, name="logits")
 
     def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
