@@ -1,6 +1,7 @@
 """Damaged files: a load gives the same numbers as before, or an error of lmzoo's that names the file.
 
-Where nothing vouches for the bytes (`ArtifactKind.vouched`), it may give other numbers: docs/trust.md says where.
+A training run continues from the state before, with a warning that names the damaged one. Where nothing vouches for the
+bytes (`ArtifactKind.vouched`), a load may give other numbers: docs/trust.md says where.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ SHORT = {
 def problem(name: str, outcome: Outcome) -> str:
     """What is wrong with what became of a load; "" if nothing."""
     kind = KINDS[name]
+    names = set(Path(kind.path).parts) | {Path(kind.path).stem}
+    named = any(part in outcome.message for part in names)
     if outcome.ended == "done":
-        return "" if outcome.value or not kind.vouched else "other numbers"
+        return "" if outcome.value or not kind.vouched or (kind.resumes and named) else "other numbers"
     if outcome.ended != "error":
         return outcome.ended
     if not outcome.ours:
         return "a foreign exception"
-    names = set(Path(kind.path).parts) | {Path(kind.path).stem}
-    return "" if any(part in outcome.message for part in names) else "an error that does not name the file"
+    return "" if named else "an error that does not name the file"
 
 
 @pytest.mark.parametrize(
@@ -75,4 +77,6 @@ def test_damaged_files(name: str, count: int, process: WatchedProcess) -> None:
             )
     print(name, count, dict(found))
     assert not problems, "\n".join(problems)
-    assert list((process.folder / "temporary").iterdir()) == []
+    # TensorFlow removes its own files only when the process ends.
+    left = [path for path in (process.folder / "temporary").iterdir() if "__autograph" not in path.name]
+    assert left == []

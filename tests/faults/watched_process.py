@@ -28,7 +28,9 @@ class Outcome:
     Attributes:
         ended: "done", "error", "killed" (by a fault), "crashed" or "hangs".
         value: what the request returned.
-        error: the error's class, its message, and whether lmzoo raised it (and not a library below).
+        error: the error's class.
+        message: of the error, or of the warnings.
+        ours: whether lmzoo raised the error (and not a library below).
         seconds: how long it took.
         megabytes: by how much the process grew in the meantime.
         events: what the audit hook saw that a file must not cause.

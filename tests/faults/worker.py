@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,10 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     start_peak()
     before = peak_memory()
     try:
-        answer = {"ended": "done", "value": globals()[request.pop("do")](**request)}
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter("always")
+            value = globals()[request.pop("do")](**request)
+        answer = {"ended": "done", "value": value, "message": "\n".join(str(warning.message) for warning in raised)}
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         answer = {
