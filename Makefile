@@ -89,8 +89,8 @@ quickstart: $(QUICKSTART_STAMP)  ## fill a mask, fine-tune a classifier, save it
 install: $(DEV_STAMP)  ## the development environment only
 
 test: $(DEV_STAMP)  ## everything that CI runs: lint, docs, the built wheel, tests on both backends
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs wheel-check
-	@$(MAKE) --no-print-directory test-jax
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target wheel-check test-jax
 	@$(MAKE) --no-print-directory test-tf
 
 test-quick: $(DEV_STAMP)  ## two minutes of tests, to run while you work

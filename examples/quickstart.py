@@ -1,6 +1,6 @@
 """A tour from a pre-trained model to a served classifier.
 
-Run with `make quickstart` or `python examples/quickstart.py [--output FOLDER]`.
+Run with `make quickstart` or `python examples/quickstart.py [--output FOLDER] [--epochs N]`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import lmzoo  # before Keras, so that TensorFlow starts without log lines
+
+# isort: split
 import keras
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-import lmzoo
 from lmzoo.serving.rest_api import RestApi
 from lmzoo.serving.server import running_server
 
 PRESET = "bert_nano_en_uncased"
 REVIEWS = Path(__file__).parent / "data" / "reviews.csv"
-EPOCHS, LEARNING_RATE = 8, 2e-3
+LEARNING_RATE = 2e-3
 VERBOSE = 1 if sys.stdout.isatty() else 2  # progress bars only on terminals
 QUESTIONS = [
     "A warm and funny film, I loved every minute.",
@@ -54,14 +56,14 @@ def read_reviews(split: str) -> tuple[list[str], list[str]]:
     return [row["text"] for row in rows], [row["label"] for row in rows]
 
 
-def fine_tune(texts: list[str], labels: list[str], pretrained: bool) -> lmzoo.models.TextClassifier:
+def fine_tune(texts: list[str], labels: list[str], pretrained: bool, epochs: int) -> lmzoo.models.TextClassifier:
     """Trains a classifier from the preset's weights, or from random weights."""
     keras.utils.set_random_seed(1)
     classifier = lmzoo.models.TextClassifier.from_preset(
         PRESET, labels=["negative", "positive"], pooling="mean", load_weights=pretrained
     )
     classifier.compile(optimizer=lmzoo.training.AdamW(LEARNING_RATE, global_clipnorm=1.0))
-    classifier.fit(texts, labels, epochs=EPOCHS, batch_size=16, verbose=VERBOSE)
+    classifier.fit(texts, labels, epochs=epochs, batch_size=16, verbose=VERBOSE)
     return classifier
 
 
@@ -79,7 +81,9 @@ def main() -> None:
     """Runs the tour."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("quickstart_output"), help="where files go")
-    output = parser.parse_args().output
+    parser.add_argument("--epochs", type=int, default=8, help="epochs of fine-tuning")
+    arguments = parser.parse_args()
+    output, epochs = arguments.output, arguments.epochs
     output.mkdir(parents=True, exist_ok=True)
 
     print(f"\n1. Fill a mask with {PRESET}")
@@ -91,9 +95,9 @@ def main() -> None:
     texts, labels = read_reviews("train")
     test_texts, test_labels = read_reviews("test")
     print(f"\n2. Fine-tune a sentiment classifier on {len(texts)} reviews ({REVIEWS.name})")
-    classifier = fine_tune(texts, labels, pretrained=True)
+    classifier = fine_tune(texts, labels, pretrained=True, epochs=epochs)
     print("   ... and the same architecture with random weights, for comparison")
-    untrained = fine_tune(texts, labels, pretrained=False)
+    untrained = fine_tune(texts, labels, pretrained=False, epochs=epochs)
     words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)).fit(texts, labels)
     print(f"\n   accuracy on {len(test_texts)} held-out reviews")
     for name, predicted in (

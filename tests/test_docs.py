@@ -70,9 +70,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def page_parameters() -> Iterator[object]:
-    """All pages. Guides that train are slow; `make test` runs README, which does what most of them begin with."""
+    """All pages. Guides that train or export are slow.
+
+    `make test` runs README and docs/serving.md, which do what most of them begin with.
+    """
     for page in PAGES:
-        slow = page.parent.name == "guides" and ".fit(" in page.read_text("utf-8")
+        slow = page.parent.name == "guides" and any(call in page.read_text("utf-8") for call in (".fit(", ".export("))
         yield pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] * slow)
 
 

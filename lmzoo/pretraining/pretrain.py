@@ -81,7 +81,7 @@ def pretrain(
 
     lines = ["The ship left the harbour at dawn.", "Nobody had seen the island before.", "The sea grew rough."]
     Path("sea.txt").write_text("\n\n".join("\n".join(lines[i % 3 :] + lines[: i % 3]) for i in range(200)))
-    recipe = Recipe(tokens=5_000, vocabulary_size=70, sequence_length=16, positions=16, batch_size=8)
+    recipe = Recipe(tokens=1_000, vocabulary_size=70, sequence_length=16, positions=16, batch_size=8)
     pretrain("sea.txt", "my_bert", recipe, overwrite=True, verbose=False)
     ```
     """

@@ -14,7 +14,8 @@ from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.testing import TASK_CHECKS, tiny_examples, tiny_task
 
 FAMILIES = list(families().values())
-QUICK = {"check_task_files", "check_task_fit", "check_task_predictions"}
+EAGER = {"check_task_fit", "check_task_predictions"}
+QUICK = {"check_task_files", "check_task_predictions"}
 
 
 @keras.saving.register_keras_serializable(package="toy")
@@ -56,11 +57,16 @@ class GaussianRegressor(Task):
 
 
 def parameters():
-    """Every check on one family, the quick ones on all; the rest is left to `make test-all`."""
+    """Every check on one family, the quick ones on all; the rest is left to `make test-all`.
+
+    It is exported on JAX, where another process has to know the task; on TensorFlow test_conformance.py exports.
+    """
+    on_tensorflow = keras.backend.backend() == "tensorflow"
     for family in FAMILIES:
         for check in TASK_CHECKS:
-            few = check.__name__ in QUICK and keras.backend.backend() == "tensorflow"
-            marks = [pytest.mark.slow] * (family is not FAMILIES[0] and not few)
+            few = check.__name__ in QUICK and on_tensorflow
+            exported = check.__name__ == "check_task_export" and on_tensorflow
+            marks = [pytest.mark.slow] * ((family is not FAMILIES[0] and not few) or exported)
             if check.__name__ == "check_task_backends":
                 marks.append(pytest.mark.tf_only)
             yield pytest.param(family, check, marks=marks, id=f"{family.name}-{check.__name__}")
@@ -68,7 +74,7 @@ def parameters():
 
 @pytest.mark.parametrize(("family", "check"), list(parameters()))
 def test_task(family, check, request):
-    if check.__name__ in QUICK:
+    if check.__name__ in EAGER:
         request.getfixturevalue("eager")
     check(GaussianRegressor, family)
 

@@ -425,7 +425,8 @@ def test_sequences_to_evaluate_on_come_from_all_of_them():
     ("recipe", "times", "step"),
     [
         (Recipe(**{**TINY, "positions": 11}), [50, 7, *[2] * 9, 4, *[2] * 90], 2.0),
-        (ELMO, [50, 30, 20, 5, 5, 5], 20.0),  # steps that take so long end the trial; the first two compile
+        # Steps that take so long end the trial; the first two compile.
+        pytest.param(ELMO, [50, 30, 20, 5, 5, 5], 20.0, marks=pytest.mark.slow),
     ],
     ids=["bert", "elmo"],
 )

@@ -163,7 +163,8 @@ def test_the_state_of_training(jit):
         np.testing.assert_allclose(history[name], [part[name] for part in parts], rtol=1e-4)
 
 
-@pytest.mark.parametrize("steps", [pytest.param(None, marks=pytest.mark.slow), 5])
+@pytest.mark.slow  # `check_task_resume` interrupts an epoch, too
+@pytest.mark.parametrize("steps", [None, 5])
 def test_an_interrupted_run_reads_on(tmp_path, steps):
     """By epochs of the documents' length, and by epochs that go on where the one before ended."""
 
