@@ -12,6 +12,19 @@ from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
+SPLIT = "split"  # an axis of a weight that is split between devices, see `Family.layouts`
+
+
+# Of Transformers, as Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053) split them: a block's first products give
+# columns, its second ones take them as rows, so that devices exchange numbers twice in a block.
+_TRANSFORMER_LAYOUTS = {
+    ".*token_embedding/embeddings": (SPLIT, None),
+    ".*(query|key|value|intermediate_dense)/kernel": (None, SPLIT),
+    ".*(query|key|value|intermediate_dense)/bias": (SPLIT,),
+    ".*output_dense/kernel": (SPLIT, None),
+    ".*masked_lm_head/output_bias": (SPLIT,),
+}
+
 
 @dataclass(frozen=True)
 class Family:
@@ -30,6 +43,8 @@ class Family:
         objective: the second objective of pre-training, "nsp" or "sop"; the default of `Pretrainer`.
         pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
         special_tokens: the tokenizer's special tokens, if they are not those of its class.
+        layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis
+            `lmzoo.distribution.layout_map` splits between devices. Other weights are on every device.
     """
 
     name: str
@@ -43,6 +58,7 @@ class Family:
     objective: str | None = None
     pretrained_head: str = "pretraining"
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
+    layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: _TRANSFORMER_LAYOUTS)
 
     @property
     def mask_token(self) -> str | None:
