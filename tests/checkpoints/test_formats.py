@@ -259,7 +259,7 @@ def test_fairseq(prefix, fused, tmp_path):
     task = tiny_task(MaskedLM, families()["roberta"])
     randomise(task)
     arguments = argparse.Namespace(
-        arch="roberta_base", encoder_layers=2, encoder_attention_heads=7, encoder_embed_dim=49,
+        arch="roberta_base", encoder_layers=3, encoder_attention_heads=7, encoder_embed_dim=49,
         encoder_ffn_embed_dim=43, max_positions=71, dropout=0.1, attention_dropout=0.1, activation_fn="gelu", lr=[0.1],
     )  # fmt: skip
     state = {name: torch.tensor(array) for name, array in fairseq_state(task, prefix, fused).items()}
