@@ -123,7 +123,7 @@ test-jax: $(DEV_STAMP)  ## the tests of layers, models, training and conformance
 	@echo "== tests, JAX backend"
 	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $(JAX_TESTS) || [ $$? -eq 5 ]
 
-wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty environment, run the quickstart from elsewhere
+wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty folder, run the quickstart with it
 	@echo "== wheel"
 	@bash .ci/wheel_check.sh $(BIN)/python
 

@@ -59,14 +59,14 @@ class GaussianRegressor(Task):
 def parameters():
     """Every check on one family, the quick ones on all; the rest is left to `make test-all`.
 
-    It is exported on JAX, where another process has to know the task; on TensorFlow test_conformance.py exports.
+    Other processes that have to know the task are seen on JAX; on TensorFlow test_conformance.py does the same.
     """
     on_tensorflow = keras.backend.backend() == "tensorflow"
     for family in FAMILIES:
         for check in TASK_CHECKS:
             few = check.__name__ in QUICK and on_tensorflow
-            exported = check.__name__ == "check_task_export" and on_tensorflow
-            marks = [pytest.mark.slow] * ((family is not FAMILIES[0] and not few) or exported)
+            left_out = check.__name__ in {"check_task_export", "check_task_resume"} and on_tensorflow
+            marks = [pytest.mark.slow] * ((family is not FAMILIES[0] and not few) or left_out)
             if check.__name__ == "check_task_backends":
                 marks.append(pytest.mark.tf_only)
             yield pytest.param(family, check, marks=marks, id=f"{family.name}-{check.__name__}")

@@ -136,7 +136,7 @@ def faults(saving: Saving, every: int, kills: int) -> Iterator[Fault]:
 @pytest.mark.parametrize(
     ("name", "every", "kills"),
     [
-        *((name, 40, 1) for name in SHORT),
+        *((name, 80, 1) for name in SHORT),
         # A run of training writes six states.
         *(pytest.param(n, 50 if n == "training" else 10, kills, marks=pytest.mark.slow) for n, kills in KILLS.items()),
     ],

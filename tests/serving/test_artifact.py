@@ -29,6 +29,7 @@ def written(folder: Path) -> dict[str, Path]:
     return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.slow  # `check_task_export` asks without lmzoo, too
 def test_requests_to_warm_up_with_are_answered_without_lmzoo(artifacts: list[Path], bare: BareProcess) -> None:
     of_texts = [("serving_default", rows) for rows in (1, 1, 4)]
     of_pairs = [("pair", rows) for rows in (1, 1, 4)]

@@ -15,7 +15,7 @@ FAMILY = register_family(
         classifier={"activation": "relu", "input_dropout": False},
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
         tiny=DistilBertConfig(
-            vocabulary_size=137, num_layers=3, num_heads=3, hidden_dim=33, intermediate_dim=47, max_sequence_length=61
+            vocabulary_size=137, num_layers=2, num_heads=3, hidden_dim=33, intermediate_dim=47, max_sequence_length=61
         ),
     )
 )
