@@ -4,7 +4,7 @@ from lmzoo import tensorflow_logs  # noqa: F401 - before what imports TensorFlow
 
 # isort: split
 
-from lmzoo import data, layers, models, text, training
+from lmzoo import data, distribution, layers, models, text, training
 from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.upload import upload_preset
@@ -15,6 +15,7 @@ __all__ = [
     "__version__",
     "convert",
     "data",
+    "distribution",
     "layers",
     "list_presets",
     "models",

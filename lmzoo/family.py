@@ -15,14 +15,22 @@ from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 SPLIT = "split"  # an axis of a weight that is split between devices, see `Family.layouts`
 
 
-# Of Transformers, as Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053) split them: a block's first products give
-# columns, its second ones take them as rows, so that devices exchange numbers twice in a block.
-_TRANSFORMER_LAYOUTS = {
+# Of the weights of lmzoo's layers. Transformers are split as by Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053):
+# the first products of a block give columns, its second ones take them as rows. LSTMs are split in the same way.
+_LAYOUTS = {
     ".*token_embedding/embeddings": (SPLIT, None),
-    ".*(query|key|value|intermediate_dense)/kernel": (None, SPLIT),
-    ".*(query|key|value|intermediate_dense)/bias": (SPLIT,),
-    ".*output_dense/kernel": (SPLIT, None),
+    ".*(query|key|value)/kernel": (None, SPLIT),
+    ".*(query|key|value)/bias": (SPLIT,),
+    ".*attention/output_dense/kernel": (SPLIT, None),
+    ".*intermediate_dense/kernel": (None, SPLIT),
+    ".*intermediate_dense/bias": (SPLIT,),
+    ".*(?<!attention/)output_dense/kernel": (SPLIT, None),
+    ".*(forward|backward)_kernel": (None, SPLIT),
+    ".*(forward|backward)_bias": (SPLIT,),
+    ".*(forward|backward)_projection": (SPLIT, None),
     ".*masked_lm_head/output_bias": (SPLIT,),
+    "softmax/kernel": (SPLIT, None),
+    "softmax/bias": (SPLIT,),
 }
 
 
@@ -58,7 +66,7 @@ class Family:
     objective: str | None = None
     pretrained_head: str = "pretraining"
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
-    layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: _TRANSFORMER_LAYOUTS)
+    layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: _LAYOUTS)
 
     @property
     def mask_token(self) -> str | None:

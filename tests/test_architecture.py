@@ -40,7 +40,7 @@ FLOORS = (
     {"families"},
     {"tasks"},
     {"models"},
-    {"conversion", "pretraining"},
+    {"conversion", "distribution", "pretraining"},
     {"compat", "testing"},
     {"cli"},
 )

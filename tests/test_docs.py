@@ -103,6 +103,7 @@ def test_docstring(name: str, text: str, line: int) -> None:
         "conversion",
         "data.corpora",
         "data.readers",
+        "distribution",
         "evaluation",
         "layers",
         "models",

@@ -42,9 +42,9 @@ def layout_map(
     devices = keras.distribution.list_devices()
     mesh = keras.distribution.DeviceMesh((1, len(devices)), ("batch", "model"), devices)
     backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased", load_weights=False)
-    layouts = layout_map(backbone, mesh)
-    if keras.backend.backend() == "jax":  # before the model to train is built
-        keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch"))
+    parallel = keras.distribution.ModelParallel(layout_map=layout_map(backbone, mesh), batch_dim_name="batch")
+    if keras.backend.backend() == "jax":
+        keras.distribution.set_distribution(parallel)  # before the model to train is built
     ```
     """
     sizes = dict(zip(device_mesh.axis_names, device_mesh.shape, strict=True))

@@ -3,7 +3,7 @@
 from lmzoo.families.elmo.backbone import ElmoBackbone
 from lmzoo.families.elmo.checkpoints import BILM, BILM_OF_TOKENS
 from lmzoo.families.elmo.config import ElmoConfig
-from lmzoo.family import SPLIT, Family, register_family
+from lmzoo.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.characters import CharacterTokenizer
 
@@ -15,15 +15,6 @@ FAMILY = register_family(
         packing=Packing(start="", end="", between=("</S>", "<S>"), segments=False),
         checkpoints={"bilm": BILM, "bilm_tokens": BILM_OF_TOKENS},
         pretrained_head="bidirectional_lm",
-        layouts={
-            ".*encoder/embeddings": (SPLIT, None),  # of a model of words; there are few characters
-            ".*(forward|backward)_kernel": (None, SPLIT),
-            ".*(forward|backward)_bias": (SPLIT,),
-            ".*(forward|backward)_projection": (SPLIT, None),
-            ".*encoder/projection/kernel": (SPLIT, None),
-            "softmax/kernel": (SPLIT, None),
-            "softmax/bias": (SPLIT,),
-        },
         tiny=ElmoConfig(lstm_dim=17, projection_dim=13, char_embedding_dim=3, filters=((1, 5), (2, 7), (3, 11))),
     )
 )

@@ -1,0 +1,58 @@
+"""Weights that are split between devices: which ones, and that the results are those of one device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from lmzoo.distribution import layout_map
+from lmzoo.family import families
+from lmzoo.testing import tiny_backbone
+
+BACKEND = keras.backend.backend()
+
+
+class Mesh:
+    """What `layout_map` asks of a mesh of more devices than there are."""
+
+    def __init__(self, batch: int, model: int) -> None:
+        self.shape, self.axis_names = (batch, model), ["batch", "model"]
+
+
+def test_weights_that_the_devices_cannot_split_evenly_are_not_split():
+    backbone = tiny_backbone(families()["bert"])  # 35 wide, 53 in between, 131 tokens
+    assert set(layout_map(backbone, Mesh(2, 5))) == {
+        ".*(query|key|value)/kernel",
+        ".*(query|key|value)/bias",
+        ".*attention/output_dense/kernel",
+    }
+    assert not layout_map(backbone, Mesh(2, 2))
+    by_words = layout_map(backbone, Mesh(1, 131))
+    assert {pattern: layout.axes for pattern, layout in by_words.items()} == {
+        ".*token_embedding/embeddings": ("model", None)
+    }
+
+
+def test_a_mesh_without_the_axis():
+    with pytest.raises(ValueError, match=r"The mesh has the axes batch, model: .* not 'heads'"):
+        layout_map(tiny_backbone(families()["bert"]), Mesh(1, 2), axis="heads")
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
+@pytest.mark.parametrize("meshes", ["2x4", pytest.param("8x1,4x2,1x8", marks=pytest.mark.slow)])
+def test_training_equals_that_of_one_device(root, meshes):
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.distribution.mesh_probe", meshes],
+        cwd=root,
+        env={**os.environ, "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == ["equal"], done.stderr[-3000:]
