@@ -166,7 +166,6 @@ def test_elmo(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "albert"])
-@pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
 def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp_path: Path, family: str) -> None:
     record = families()[family]
     tokenizer = tokenizers[record.tokenizer]

@@ -1,6 +1,6 @@
 """Trains and predicts on meshes of virtual devices, in a process of its own: `python -m` this module.
 
-Takes meshes such as 2x4, prints "equal" if the results are those of one device.
+Takes a mesh such as 2x4 and names of families, and prints "equal" if the results are those of one device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from lmzoo.distribution import layout_map
 from lmzoo.family import Family, families
 from lmzoo.testing import tiny_examples, tiny_task
 
-STEPS = 20
 # Sizes that eight devices can split evenly.
 WIDE: dict[str, Any] = {"hidden_dim": 40, "num_heads": 5, "intermediate_dim": 56, "num_layers": 2}
 SIZES = {
@@ -42,9 +41,12 @@ def train(family: Family, task_class: type[models.Task]) -> tuple[list[Any], int
     seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
     task.fit(x, y, batch_size=8, epochs=7, verbose=0, callbacks=[seen])
     assert len(losses) == 21
-    split = sum(not weight.value.sharding.is_fully_replicated for weight in task.weights)
+    split = {weight.path: not weight.value.sharding.is_fully_replicated for weight in task.weights}
+    # The state of the optimizer is split like the weights: it follows two numbers, the steps and the rate.
+    state = task.optimizer.variables[2:]
+    assert [not v.value.sharding.is_fully_replicated for v in state] == [split[w.path] for w in task.trainable_weights]
     predicted = keras.tree.flatten(task.predict(x, batch_size=8, verbose=0))
-    return [losses, *predicted, *task.get_weights()], split
+    return [losses, *predicted, *task.get_weights()], sum(split.values())
 
 
 def compare(shape: tuple[int, int], family: Family, task_class: type[models.Task]) -> None:
@@ -63,8 +65,7 @@ def compare(shape: tuple[int, int], family: Family, task_class: type[models.Task
 
 
 if __name__ == "__main__":
-    for mesh in sys.argv[1].split(","):
-        batch, model = map(int, mesh.split("x"))
-        for family in families().values():
-            compare((batch, model), family, models.TextClassifier)
+    batch, model = map(int, sys.argv[1].split("x"))
+    for name in sys.argv[2:]:
+        compare((batch, model), families()[name], models.TextClassifier)
     print("equal")

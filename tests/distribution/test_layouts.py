@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import keras
 import pytest
 
 from lmzoo.distribution import layout_map
 from lmzoo.family import families
 from lmzoo.testing import tiny_backbone
+from tests.virtual_devices import assert_equal_on_devices
 
 BACKEND = keras.backend.backend()
 
@@ -43,16 +40,13 @@ def test_a_mesh_without_the_axis():
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
-@pytest.mark.parametrize("meshes", ["2x4", pytest.param("8x1,4x2,1x8", marks=pytest.mark.slow)])
-def test_training_equals_that_of_one_device(root, meshes):
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.distribution.mesh_probe", meshes],
-        cwd=root,
-        env={**os.environ, "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
-    assert done.stdout.splitlines()[-1:] == ["equal"], done.stderr[-3000:]
+@pytest.mark.parametrize(
+    ("mesh", "names"),
+    [
+        ("1x2", ["bert"]),
+        *(pytest.param(mesh, list(families()), marks=pytest.mark.slow) for mesh in ("8x1", "4x2", "2x4", "1x8")),
+    ],
+)
+def test_training_equals_that_of_one_device(root, mesh, names):
+    batch, model = mesh.split("x")
+    assert_equal_on_devices(root, int(batch) * int(model), "tests.distribution.mesh_probe", mesh, *names)

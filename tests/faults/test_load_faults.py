@@ -35,7 +35,8 @@ def problem(name: str, outcome: Outcome) -> str:
     names = set(Path(kind.path).parts) | {Path(kind.path).stem}
     named = any(part in outcome.message for part in names)
     if outcome.ended == "done":
-        return "" if outcome.value or not kind.vouched or (kind.resumes and named) else "other numbers"
+        falls_back = named and "A checkpoint is damaged, and the one before is used" in outcome.message
+        return "" if outcome.value or not kind.vouched or falls_back else "other numbers"
     if outcome.ended != "error":
         return outcome.ended
     if not outcome.ours:

@@ -88,7 +88,6 @@ def test_csv_logger(fit, tmp_path):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="TensorBoard is not installed")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard")
 def test_tensorboard(fit, tmp_path):
     fit(keras.callbacks.TensorBoard(tmp_path, histogram_freq=1), epochs=1)
     assert list((tmp_path / "train").iterdir())

@@ -411,6 +411,8 @@ def test_every_family_answers_with_parts_of_the_text(family):
             whole += answer["text"] in words
     assert whole > 3
     golds = [[answer | {"answer_start": answer["start"]} for answer in answers if answer["text"]] for answers in found]
+    # RoBERTa's answers may end at the edge of a window with a part of an emoji. Their text has the whole emoji, and no
+    # window might hold it all; none of these answers is one.
     # What is labelled as the model answers is what its windows point at.
     _, positions, _ = task.encode_examples((questions, contexts), golds)
     for row, (first, last) in enumerate(positions):

@@ -220,7 +220,6 @@ def test_models_of_layers_are_kept_and_follow_the_weights():
     np.testing.assert_allclose(after, last_states(task, text), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
 def test_models_of_layers_follow_quantisation():
     task, text = make(), "good film was never dull"
     before = task.embed([text], level="word")[0].vectors

@@ -1,0 +1,25 @@
+"""Processes with several virtual devices, which a process has from its start or not at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+
+
+def assert_equal_on_devices(root: Path, count: int, module: str, *arguments: str) -> None:
+    """Runs a module, which prints "equal" at the end if several devices compute what one computes."""
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", module, *arguments],
+        cwd=root,
+        env={**os.environ, "KERAS_BACKEND": keras.backend.backend(), "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1:] == ["equal"], done.stderr[-3000:]
