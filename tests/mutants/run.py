@@ -104,9 +104,11 @@ def run_tests(tests: list[str], root: Path, backend: str, marks: str, timeout: f
     except subprocess.TimeoutExpired:
         console.print(f"  no answer within {timeout:.0f} s", highlight=False)
         return ""
-    # Only a test that failed has found something: not one that is gone, nor pytest's own errors.
-    found = FAILED.search(done.stdout) if done.returncode == 1 else None
-    if done.returncode not in (0, 1, 5):
+    # Only a test that failed has found something: not one that is gone, nor pytest's own errors. With several workers,
+    # pytest calls it an interruption.
+    failed = done.returncode == 1 or (done.returncode == 2 and "stopping after 1 failures" in done.stdout)
+    found = FAILED.search(done.stdout) if failed else None
+    if not failed and done.returncode not in (0, 5):
         console.print(f"  pytest ended with {done.returncode}: {done.stdout[-300:]}", highlight=False, markup=False)
     return found[1] if found else ""
 
@@ -149,6 +151,7 @@ def main() -> int:
             seconds = time.perf_counter() - began
             line = f"{number}/{len(chosen)} {fault.name}: {killer or 'NOT FOUND'} ({seconds:.0f} s)"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
+            sys.stdout.flush()
             table.add_row(fault.name, fault.file, escape(killer) or "[red]nothing[/]")
             if killer:
                 killers[fault.name] = killer
