@@ -20,7 +20,7 @@ from lmzoo.data.readers.tables import (
     pop_names,
     table_format,
 )
-from lmzoo.data.readers.text_files import list_files, open_text, suffix_of
+from lmzoo.data.readers.text_files import list_files, near_names, open_text, suffix_of
 from lmzoo.progress import progress_bar
 from lmzoo.text.validate_text import is_column
 
@@ -66,7 +66,8 @@ class TableStream:
         FileNotFoundError: if a file does not exist, or a folder holds none.
         ImportError: for Parquet files without pyarrow.
         ValueError: for an unknown format or encoding; while reading, naming the file and line: for a line in another
-            format, a row with another number of cells than the first, or a cell that cannot be converted.
+            format, a row with another number of cells than the first, a column that does not exist, or a cell that
+            cannot be converted.
 
     Example:
 
@@ -226,8 +227,11 @@ class TableStream:
                 yield line, dict(zip(names, cells, strict=True))
 
     def _converted(self, cells: dict[Column, Any], where: str) -> dict[Column, Any]:
+        for name in self._columns or ():
+            if name not in cells:
+                raise ValueError(f"{where} has no column {name!r}.{near_names(str(name), [*map(str, cells)])}")
         if self._columns is not None:
-            cells = {name: cells[name] for name in self._columns if name in cells}
+            cells = {name: cells[name] for name in self._columns}
         for name in self.types.keys() & cells.keys():
             try:
                 cells[name] = self.types[name](cells[name])

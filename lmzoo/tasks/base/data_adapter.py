@@ -106,9 +106,10 @@ def buffered_batches(
     warning = FirstWarning()
 
     def encode(rows: Sequence[Any]) -> tuple[np.ndarray, Callable[..., Batch]]:
+        x, y = stream.examples(rows)
         try:
             with warning.only():
-                examples = task.encode_examples(*stream.examples(rows))
+                examples = task.encode_examples(x, y)
         except (TypeError, ValueError):
             for row in rows if len(rows) > 1 else ():
                 with errors_in(stream.where(*row)), collect_warnings():

@@ -131,8 +131,8 @@ class RowStream:
         if not isinstance(row, Mapping):
             raise TypeError(f"{self.where(i, row)} must be a dict with the columns of the table, got {row!r:.60}.")
         if name not in row:
-            missing = f"{self.where(i, row)} has no column {name!r}, which is read as {argument}."
-            raise ValueError(missing + near_names(str(name), [*map(str, row)]))
+            there = near_names(str(name), [*map(str, row)])
+            raise ValueError(f"{self.where(i, row)} has no column {name!r}: name another as {argument}.{there}")
         return row[name]
 
 
