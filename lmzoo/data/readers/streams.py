@@ -92,7 +92,7 @@ class TableStream:
         encoding: str = "utf-8",
         types: Mapping[Column, Callable[[str], Any]] | None = None,
     ) -> None:
-        listed: list[Any] = list(files) if is_column(files) else [files]
+        listed: list[Any] = list(files) if is_column(files) else [files]  # type: ignore[arg-type]
         self.files = [file for path in listed for file in list_files(path, _SUFFIXES)]
         if not self.files:
             raise ValueError("A TableStream needs at least one file, got an empty list.")
