@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
-
-import numpy as np
 
 from lmzoo.data.readers.tables import (
     FORMATS,
@@ -22,7 +21,6 @@ from lmzoo.data.readers.tables import (
 )
 from lmzoo.data.readers.text_files import list_files, near_names, open_text, suffix_of
 from lmzoo.progress import progress_bar
-from lmzoo.text.validate_text import is_column
 
 _PARQUET = "parquet"
 _SUFFIXES = (".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".txt")
@@ -92,7 +90,7 @@ class TableStream:
         encoding: str = "utf-8",
         types: Mapping[Column, Callable[[str], Any]] | None = None,
     ) -> None:
-        listed: list[Any] = list(files) if is_column(files) else [files]  # type: ignore[arg-type]
+        listed: list[Any] = [files] if isinstance(files, (str, Path)) else list(files)
         self.files = [file for path in listed for file in list_files(path, _SUFFIXES)]
         if not self.files:
             raise ValueError("A TableStream needs at least one file, got an empty list.")
@@ -190,9 +188,10 @@ class TableStream:
         return changed
 
     def _order(self) -> list[int]:
-        if self._seed is None:
-            return [*range(len(self.files))]
-        return np.random.default_rng((self._seed, self._epoch)).permutation(len(self.files)).tolist()
+        numbers = [*range(len(self.files))]
+        if self._seed is not None:
+            random.Random(f"{self._seed}, epoch {self._epoch}").shuffle(numbers)
+        return numbers
 
     def _count(self, number: int) -> int:
         if number not in self._counts:

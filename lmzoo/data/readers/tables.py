@@ -181,7 +181,7 @@ class Table:
         if separator is None:
             return [self._label(i, column, cell, label_type, labels) for i, cell in enumerate(cells)]
         return [
-            [self._label(i, column, part, label_type, labels) for part in _parts(cell, separator)]
+            [self._label(i, column, part, label_type, labels) for part in label_parts(cell, separator)]
             for i, cell in enumerate(cells)
         ]
 
@@ -210,7 +210,7 @@ def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any])
     return True
 
 
-def _parts(cell: Any, separator: str) -> list[Any]:
+def label_parts(cell: Any, separator: str) -> list[Any]:
     """The labels in a cell."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(separator)] if cell.strip() else []
