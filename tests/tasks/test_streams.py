@@ -14,6 +14,7 @@ import pytest
 from lmzoo import models
 from lmzoo.data.readers import TableStream
 from lmzoo.families.bert import FAMILY
+from lmzoo.tasks.base import row_streams
 from lmzoo.testing import tiny_examples, tiny_task
 from lmzoo.training import ResumableCheckpoint
 from tests.memory import memory_grows_less_than
@@ -161,6 +162,8 @@ def test_interrupted_runs_go_on(begin, folder, tmp_path, make):
         parts |= spy.states
         spoil(model)
     assert sorted(parts) == [*range(1, 16)]
+    position = json.loads((tmp_path / "parts" / "step-000000000014" / "position.json").read_text())
+    assert position["place"]["step"] in (12, 14)  # where a buffer begins, perhaps the next one
     with pytest.raises(ValueError, match=r"holds a run with .*another shuffle buffer"):
         model.fit(make(folder), callbacks=[checkpoint], **{**arguments, "shuffle_buffer": 15})
 
@@ -272,3 +275,11 @@ def test_files_larger_than_the_bound(begin, tmp_path):
         with memory_grows_less_than(20 << 20):
             model.fit(stream, **arguments)
             assert sum(len(part["text"]) for part in stream.iter(100)) == stream.count_rows() == 12_000
+
+
+def test_long_texts_fill_a_buffer_early(monkeypatch):
+    monkeypatch.setattr(row_streams, "_CHARACTERS", 50)
+    rows = Rows([{"text": ["good", "a" * i], "other": "x"} for i in range(23)])
+    buffers = list(row_streams.RowStream(rows, "text").buffers(0, 0, size=12, batch_size=3))
+    assert [len(some) for some in buffers] == [9, 6, 3, 3, 2]
+    assert [i for some in buffers for i, _ in some] == [*range(23)]
