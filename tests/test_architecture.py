@@ -255,6 +255,7 @@ def test_what_is_imported_is_declared() -> None:
         *project["dependencies"],
         *extras["jax"],
         *extras["onnx"],
+        *extras["parquet"],
         *extras["plots"],
         *extras["serve"],
         *extras["torch"],

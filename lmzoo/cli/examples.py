@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import glob
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
-from lmzoo.data.readers.tables import FORMATS, open_table, table_format
+from lmzoo.data.readers import TableStream, read_choices, read_conll, read_squad, read_table
+from lmzoo.data.readers.tables import FORMATS, label_parts, open_table, table_format
 from lmzoo.data.readers.text_files import Source, name_of, suffix_of
 
 _WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
@@ -41,6 +44,74 @@ class Columns:
 Reader: TypeAlias = Callable[[Source, Columns, bool, Allowed], Examples]
 
 
+@dataclass(frozen=True)
+class Stream:
+    """The texts and labels in several files, which are read when they are needed.
+
+    Attributes:
+        table: the files.
+        text: the column of the texts, or two for pairs.
+        label: the column of the labels, or None.
+    """
+
+    table: TableStream
+    text: Any
+    label: int | str | None
+
+    @classmethod
+    def of(
+        cls,
+        source: Path,
+        columns: Columns,
+        text: Any,
+        label: int | str | None,
+        label_type: Callable[[str], object],
+        separator: str | None,
+    ) -> Stream:
+        """Opens files; the other arguments are those of `read_texts`."""
+
+        def convert(cell: Any) -> Any:
+            if separator is None and (cell in (None, "") or isinstance(cell, (dict, list))):
+                raise ValueError("no label, or several")
+            parts = [cell] if separator is None else label_parts(cell, separator)
+            found = [label_type(part if isinstance(part, str) else json.dumps(part)) for part in parts]
+            return found[0] if separator is None else found
+
+        convert.__name__ = "label"
+        options = (columns.format, columns.header, columns.encoding)
+        names = TableStream(source, *options).column_names
+
+        def named(column: int | str) -> Any:
+            if isinstance(column, str):
+                return column
+            if not -len(names) <= column < len(names):
+                raise ValueError(f"{source} has {len(names)} columns, numbered from 0, and no column {column}.")
+            return names[column]
+
+        text = tuple(map(named, text)) if isinstance(text, tuple) else named(text)
+        label = None if label is None else named(label)
+        types = {} if label is None else {label: convert}
+        return cls(TableStream(source, *options, types), text, label)
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return self.table.count_rows()
+
+    def labels(self) -> Iterator[Any]:
+        """Iterates over the labels."""
+        return (row[self.label] for row in self.table.select_columns([self.label]))  # type: ignore[index, list-item]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `fit` and `evaluate`."""
+        return {"x": self.table, "text": self.text, **({} if self.label is None else {"label": self.label})}
+
+
+def is_several(source: Path) -> bool:
+    """Whether a path stands for several files: a folder or a pattern."""
+    return source.is_dir() or (glob.has_magic(str(source)) and not source.exists())
+
+
 def read_texts(
     source: Source,
     columns: Columns,
@@ -49,12 +120,17 @@ def read_texts(
     label_type: Callable[[str], object] = str,
     separator: str | None = None,
 ) -> Examples:
-    """Reads texts or pairs, and names of classes."""
+    """Reads texts or pairs, and names of classes; those of several files only when they are needed."""
+    text, pair = _column(columns.text or "text"), columns.pair and _column(columns.pair)
+    label = _column(columns.label or "label") if labelled else None
+    if isinstance(source, Path) and is_several(source):
+        stream = Stream.of(source, columns, text if pair is None else (text, pair), label, label_type, separator)
+        return stream, None if label is None else stream.labels()  # type: ignore[return-value]
     return read_table(
         source,
-        _column(columns.text or "text"),
-        columns.pair and _column(columns.pair),
-        _column(columns.label or "label") if labelled else None,
+        text,
+        pair,
+        label,
         label_type,
         labels,
         columns.header,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 DATA = "CSV, TSV (no quotes), JSON lines, text lines, CoNLL, CoNLL-U, SQuAD's JSON; may be compressed with gzip or xz."
+SEVERAL = "Of a folder, or a pattern in quotes, no more is read than is needed: it may be larger than memory."
 RECIPE = "Default: the recipe that the preset recommends for the task."
 MODEL = "A .keras file, or a preset with the task's head."
 _TEXT = 'Column of the texts (or words, questions, prompts), by name or by number from 0. Default: "text".'

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from lmzoo.cli.answers import origins, writer
 from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.examples import Columns, Examples, Inputs, Labels, read_kept
+from lmzoo.cli.examples import Columns, Examples, Inputs, Labels, Stream, is_several, read_kept
 from lmzoo.cli.fine_tuning import choose_recipe
 from lmzoo.cli.fit_options import (
     Checkpoint,
@@ -32,6 +32,7 @@ from lmzoo.cli.options import (
     DATA,
     MODEL,
     RECIPE,
+    SEVERAL,
     BatchSize,
     Choices,
     Encoding,
@@ -61,7 +62,9 @@ from lmzoo.cli.stored_models import load_with_examples
 
 @app.command(rich_help_panel="Tasks")
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Training examples. {DATA}", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help=f"Training examples. {DATA} {SEVERAL}", show_default=False)
+    ],
     task: Annotated[str, typer.Option("--task", help=f"{', '.join(kind.name for kind in KINDS)}.")],
     preset: Annotated[str, typer.Option("--preset", help="What to start from: see `lmzoo presets`.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")],
@@ -117,15 +120,20 @@ def fit(
         local_directory(preset)  # it exists, or can be downloaded
         with announced(f"Reading {data}"):
             x, y = kind.read(data, columns, True, None)
-        arguments, names = kind.arguments(y), None
+        arguments, names, of_all = kind.arguments(y), None, Counter[str]()
+        if isinstance(x, Stream) and (validation_split or class_weight):
+            raise ValueError("--validation-split and --class-weight are for examples in one file.")
         if kind.names:
-            arguments["labels"] = names = _sorted_labels(with_marks(set(kind.names(y))), data)
+            with announced("Collecting the labels"):
+                of_all.update(kind.names(y))
+            arguments["labels"] = names = _sorted_labels(with_marks(set(of_all)), data)
         held_out = kind.read(validation, columns, True, names) if validation else None
         if validation_split:
             (x, y), held_out = _split(x, y, validation_split, seed)
         weights, counts = None, []
         if kind.names and names:
-            counts = [Counter(kind.names(part[1])) for part in ((x, y), held_out) if part]
+            counts = [of_all if isinstance(x, Stream) else Counter(kind.names(y))]
+            counts += [Counter(kind.names(held_out[1]))] if held_out else []
             if class_weight:
                 weights = class_weights(class_weight, {name: counts[0][name] for name in names})
         options = {"sequence_length": sequence_length, "pooling": pooling}
@@ -152,13 +160,13 @@ def fit(
         verbose = "auto" if Console().is_terminal else 2
         with announced(f"Tokenizing {count_of(x):,} examples and compiling the first step") as seen:
             run = callbacks(patience, checkpoint, seen)
+            given = x.arguments if isinstance(x, Stream) else {"x": x, "y": y}
             history = model.fit(
-                x,
-                y,
-                batch_size,
-                recipe.epochs,
-                verbose,
-                run,
+                **given,
+                batch_size=batch_size,
+                epochs=recipe.epochs,
+                verbose=verbose,
+                callbacks=run,
                 validation_data=held_out,
                 sample_weight=weights and [weights[name] for name in y or ()],
                 seed=seed,
@@ -178,7 +186,9 @@ def fit(
 @app.command(rich_help_panel="Tasks")
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labelled examples. {DATA}", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help=f"Labelled examples. {DATA} {SEVERAL}", show_default=False)
+    ],
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write all scores to this file.")] = None,
     batch_size: BatchSize = 32,
     text: Text = None,
@@ -200,9 +210,12 @@ def evaluate(
             check_output(json_file, overwrite)
         columns = Columns(text, pair, label, choices, format, header, encoding, scale)
         kind, task, (x, y) = load_with_examples(model, lambda kind, names: kind.read(data, columns, True, names))
-        from lmzoo.cli.task_scores import score
+        from lmzoo.cli.task_scores import Report, score
 
-        report = score(task, bool(kind.names), x, y, batch_size)
+        if isinstance(x, Stream):  # answers to all examples would not fit into memory either
+            report = Report(task.evaluate(batch_size=batch_size, return_dict=True, **x.arguments))
+        else:
+            report = score(task, bool(kind.names), x, y, batch_size)
         if json_file:
             write_json(json_file, {"model": model, "data": str(data), "examples": count_of(x)}, report)
         show_report(report)
@@ -245,6 +258,8 @@ def predict(
     with messages():
         if output:
             check_output(output, overwrite)
+        if is_several(Path(data)):
+            raise ValueError(f"{data} is several files; `lmzoo predict` reads one.")
         columns = Columns(text, pair, label, choices, format or ("txt" if data == "-" else None), header, encoding)
         source = _StandardInput(sys.stdin.buffer.read()) if data == "-" else Path(data)
 

@@ -68,6 +68,7 @@ class Pretrainer(MaskedTokensTask):
 
     head_kind = "pretraining"
     learns_from = "documents alone"
+    splits_examples = True
 
     def __init__(
         self,

@@ -89,6 +89,7 @@ class QuestionAnswerer(Task):
     """
 
     per_token = True
+    splits_examples = True
     head_kind = "question_answering"
     uses_pooler = False
 

@@ -13,6 +13,7 @@ from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.reports import report_numbers
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
+from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.training import PearsonCorrelation
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class TextRegressor(TextVectorTask):
         """See `Task.batches`; in training the bias of a new head, which is zero, is set to the mean of the labels."""
         batches = super().batches(x, y, sample_weight, options)
         if options.training:
-            bias, labels = self.head.logits.bias, self.encode_labels(_first_labels(x) if y is None else y)
+            bias, labels = self.head.logits.bias, self.encode_labels(_first_labels(x, batches[0]) if y is None else y)
             if labels is not None and len(labels) and not np.any(keras.ops.convert_to_numpy(bias)):
                 bias.assign([labels.mean()])
         return batches
@@ -114,8 +115,14 @@ class TextRegressor(TextVectorTask):
         return {"score": self(features, training=False)[:, 0]}
 
 
-def _first_labels(dataset: Any) -> np.ndarray | None:
-    """Labels of the first elements of a `tf.data.Dataset`; None if there are none, and for anything else."""
+def _first_labels(dataset: Any, batches: Any) -> np.ndarray | None:
+    """Labels of the first examples of a `tf.data.Dataset` or a stream; None if there are none, and for anything else.
+
+    `batches` are made of these examples.
+    """
+    if isinstance(batches, BufferedBatches):
+        lengths, make_batch = batches.first()
+        return make_batch(np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(0))[1]
     if not hasattr(dataset, "as_numpy_iterator"):
         return None
     elements = dataset.take(_FIRST).as_numpy_iterator()

@@ -100,6 +100,28 @@ class Batches(keras.utils.PyDataset):
         """Numbers and strings by name; if they are equal for two instances, so are their batches."""
         raise NotImplementedError
 
+    def place(self, step: int) -> dict[str, int]:
+        """What `begin_at` needs to find a step again that `batches_from` has passed; nothing if that is easy."""
+        return {}
+
+    def begin_at(self, place: dict[str, int]) -> None:
+        """Takes what `place` returned, perhaps in another process, before `batches_from` is called for that step."""
+
+
+class OrderedBatches(Batches):
+    """Batches that can only be read one after another."""
+
+    _pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
+
+    def __getitem__(self, index: int) -> Tensors:
+        """The batch at `index`, which must be the next one, or 0 to begin a pass."""
+        if index == 0:
+            self._pass = (0, self.batches())
+        if index != self._pass[0]:
+            raise IndexError(f"Batches are read in order: batch {self._pass[0]} comes next, not {index}.")
+        self._pass = (index + 1, self._pass[1])
+        return next(self._pass[1])
+
 
 class LengthBatches(Batches):
     """Batches of packed sequences, each padded to the smallest bucket that holds its longest sequence.

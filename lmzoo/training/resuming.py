@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         KeyboardInterrupt: from `fit`, after Ctrl-C.
         ValueError: for `every` or `keep` below 1, or `minutes` that are not above 0; from `fit` if the folder holds a
             run of another model or on other data, or if the data is not a list of texts, documents or encoded
-            sequences.
+            sequences, or a table that is read on demand.
 
     Example:
 
@@ -76,6 +76,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         self._signal: int | None = None  # the first one of this `fit`
         self._saved_at = 0.0  # seconds
         self._position: dict[str, Any] = {}
+        self._place: Callable[[int], dict[str, int]] = lambda step: {}
         self._done = self._steps = self._epochs = 0
         self._cut_short = False
 
@@ -99,7 +100,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         """
         if not isinstance(data, Batches):
             raise ValueError(
-                "A run can be resumed on a list of texts, documents or encoded sequences, whose order can be repeated."
+                "A run can be resumed on a list of texts, documents or encoded sequences, or a table that is read on "
+                "demand, whose order can be repeated."
             )
         if model.steps_per_execution != 1:
             raise ValueError("A run can be resumed only if `steps_per_execution` is 1.")
@@ -114,6 +116,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
                 )
             _load(state, model)
             data.seed, done, same = tuple(position["seed"]), position["done"], position["epochs"] == epochs
+            data.begin_at(position.get("place", {}))
+        self._place = data.place
         self._position = {"run": run, "seed": list(data.seed), "epochs": epochs}
         self._done, self._steps, self._epochs = done, steps, epochs
         self._signal, self._cut_short, self._saved_at = None, False, time.monotonic()
@@ -193,7 +197,9 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     def _save(self) -> None:
         model = self.model  # on JAX, reading this property updates the variables
-        self._states.write(self._done, _arrays(model), {**self._position, "done": self._done})
+        self._states.write(
+            self._done, _arrays(model), {**self._position, "done": self._done, "place": self._place(self._done)}
+        )
         self._saved_at = time.monotonic()
 
 

@@ -629,3 +629,48 @@ def test_the_guide(root, tmp_path, monkeypatch):
     assert json.loads(output).keys() == {"text", "label", "score"}
     assert len((tmp_path / "answers.jsonl").read_text("utf-8").splitlines()) == 400
     assert {row["actual"] for row in csv_of(tmp_path / "answers.csv")} == {"negative", "positive"}
+
+
+# === Several files ===
+
+
+STREAMED = [
+    "classifier",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("multi-label", "regressor", "masked-lm", "embedder")),
+]
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_several_files_are_as_good_as_one(folder, name, tmp_path):
+    case, parts = CASES[name], tmp_path / "parts"
+    lines = case.text.splitlines(keepends=True)
+    head = lines[:1] if name in ("classifier", "embedder") else []
+    parts.mkdir()
+    for i in range(2):
+        part = lines[len(head) :][7 * i : 7 * i + 7]
+        (parts / f"{i}{Path(case.name).suffix}").write_text("".join([*head, *part]))
+    options = ["--task", name, "--preset", folder / "preset", "--epochs", 1, "--batch-size", 4, *case.options]
+    shown = []
+    for i, data in enumerate((folder / case.name, parts, f"{parts}/*")):
+        model = tmp_path / f"{i}.keras"
+        trained = scores_of(run("fit", data, *options, "--output", model).stdout)
+        shown.append((trained, scores_of(run("evaluate", model, data, *case.options).stdout)))
+    assert shown[1] == shown[2]
+    assert shown[1][0] == shown[0][0]
+    assert "loss" in shown[1][1]
+    assert shown[1][1].items() <= shown[0][1].items()
+
+
+def test_what_several_files_do_not_allow(tmp_path):
+    for i, label in enumerate(["a", ""]):
+        (tmp_path / f"{i}.csv").write_text(f"text,label\ngood,b\nbad,{label}\n")
+    fit = ["fit", "--preset", "bert_nano_en_uncased", "--output", tmp_path / "a.keras", tmp_path]
+    for options, message in [
+        (["--task", "classifier"], "1.csv, line 3: 'label' is '', which is not a valid label"),
+        (["--task", "classifier", "--validation-split", 0.5], "are for examples in one file"),
+        (["--task", "classifier", "--class-weight", "balanced"], "are for examples in one file"),
+        (["--task", "classifier", "--label", "stars"], "0.csv, line 2 has no column 'stars'"),
+        (["--task", "classifier", "--label", 2], "2 columns, numbered from 0, and no column 2"),
+    ]:
+        assert message in " ".join(run(*fit, *options, code=1).stderr.split())
+    assert "is several files" in run("predict", "bert_nano_en_uncased", tmp_path, code=1).output

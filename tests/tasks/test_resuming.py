@@ -14,54 +14,10 @@ from lmzoo.data.corpora import segment_pairs
 from lmzoo.models import Pretrainer
 from lmzoo.training import ResumableCheckpoint, resuming
 from tests.reference.weights import to_numpy
+from tests.tasks.interruptions import Interrupted, Spy, assert_same, assign, spoil, state_of
 
 BATCHES, EPOCHS = 4, 3  # of 20 rows, 5 at a time
 STEPS = BATCHES * EPOCHS
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error
-    pass
-
-
-class Spy(keras.callbacks.Callback):
-    """Notes the state after each step, by the optimizer's count, and interrupts the run at one of them."""
-
-    def __init__(self, at=None, act=None):
-        super().__init__()
-        self.states, self.at, self.act = {}, at, act
-
-    def on_train_batch_end(self, batch, logs=None):
-        step = int(self.model.optimizer.iterations)
-        self.states[step] = state_of(self.model)
-        if step == self.at:
-            self.act(self.model) if self.act else fail()
-
-
-def fail(*_):
-    raise Interrupted
-
-
-def variables_of(model):
-    return [*model.variables, *model.optimizer.variables]
-
-
-def state_of(model):
-    return [np.array(to_numpy(v.value)) for v in variables_of(model)]
-
-
-def assign(model, state):
-    for variable, value in zip(variables_of(model), state, strict=True):
-        variable.assign(value)
-
-
-def spoil(model):
-    assign(model, [np.full(v.shape, 7, v.dtype) for v in variables_of(model)])
-
-
-def assert_same(states, expected):
-    for step, state in states.items():
-        for i, (ours, theirs) in enumerate(zip(state, expected[step], strict=True)):
-            np.testing.assert_array_equal(ours, theirs, err_msg=f"variable {i} after step {step}")
 
 
 def run(model, data, folder, *callbacks, every=2, keep=2, epochs=EPOCHS, **arguments):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents
-from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
+from lmzoo.data.readers.text_files import (
+    ARCHIVE_ERRORS,
+    decompressed,
+    json_objects,
+    list_files,
+    near_names,
+    suffix_of,
+)
 from lmzoo.files.atomic import check_path
 from lmzoo.text.sentences import split_sentences
 from lmzoo.text.validate_text import is_column, is_text
@@ -125,18 +131,7 @@ def text_files(path: str | Path) -> list[Path]:
     Raises:
         FileNotFoundError: if there are none.
     """
-    found = Path(path)
-    if found.is_dir():
-        files = sorted(file for file in found.rglob("*") if file.is_file() and suffix_of(file) in _SUFFIXES)
-        if not files:
-            raise FileNotFoundError(f"{path} holds no {', '.join(_SUFFIXES)} files, plain or with .gz or .xz.")
-        return files
-    if found.exists():
-        return [found]
-    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
-    if not files:
-        raise FileNotFoundError(f"There is no {path}.")
-    return [file for inner in files for file in text_files(inner)]
+    return list_files(path, _SUFFIXES)
 
 
 def _documents_in(path: Path, field: str) -> Iterator[str | Sequence[str]]:

@@ -16,7 +16,7 @@ from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
 from lmzoo.progress import progress_over
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import Encoded
-from lmzoo.text.batching import Batches
+from lmzoo.text.batching import OrderedBatches
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START
 from lmzoo.text.validate_text import FirstWarning
 
@@ -71,7 +71,7 @@ def cut_streams(
         yield batch
 
 
-class DocumentStreams(Batches):
+class DocumentStreams(OrderedBatches):
     """Batches of documents, read forward and backward as independent streams.
 
     Only a batch and the rest of each stream's sentence are in memory.
@@ -120,7 +120,6 @@ class DocumentStreams(Batches):
         self.length = length
         self.num_words = 0
         self.warning = FirstWarning()
-        self._pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
 
     @property
     def num_batches(self) -> int | None:
@@ -203,15 +202,6 @@ class DocumentStreams(Batches):
                 yield sentence
             if sentence is None:
                 raise ValueError(_NO_WORDS)
-
-    def __getitem__(self, index: int) -> Tensors:
-        """The batch at `index`, which must be the next one, or 0 to begin a pass."""
-        if index == 0:
-            self._pass = (0, self.batches())
-        if index != self._pass[0]:
-            raise IndexError(f"Streams are read in order: batch {self._pass[0]} comes next, not {index}.")
-        self._pass = (index + 1, self._pass[1])
-        return next(self._pass[1])
 
 
 class EncodedDocuments(Encoded):

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lmzoo.data.readers.text_files import Source, check_label, name_of, near_names, numbered_lines, read_text, suffix_of
+from lmzoo.data.readers.text_files import (
+    Source,
+    check_label,
+    lines_of,
+    name_of,
+    near_names,
+    numbered_lines,
+    read_text,
+    suffix_of,
+)
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
@@ -63,7 +72,7 @@ def read_conll(
     sentences: list[list[str]] = []
     tags: list[list[str]] = []
     width, inside = len(CONLLU) if conllu else None, False
-    for number, line in numbered_lines(read_text(path, encoding)):
+    for number, line in numbered_lines(lines_of(read_text(path, encoding))):
         where, cells = f"{name}, line {number}", _split(line)
         if not line.strip() or (cells[0] == _DOCUMENT and not conllu):
             inside = False

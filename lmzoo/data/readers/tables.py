@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from lmzoo.data.readers.text_files import (
     Source,
@@ -21,6 +22,7 @@ from lmzoo.data.readers.text_files import (
 )
 
 FORMATS = ("csv", "tsv", "jsonl", "txt", "labelled")
+_LONGEST = 1 << 28  # characters of a cell: a document may be longer than the csv module's limit of 128 KiB
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "txt"}
 
 Column = int | str
@@ -179,7 +181,7 @@ class Table:
         if separator is None:
             return [self._label(i, column, cell, label_type, labels) for i, cell in enumerate(cells)]
         return [
-            [self._label(i, column, part, label_type, labels) for part in _parts(cell, separator)]
+            [self._label(i, column, part, label_type, labels) for part in label_parts(cell, separator)]
             for i, cell in enumerate(cells)
         ]
 
@@ -208,7 +210,7 @@ def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any])
     return True
 
 
-def _parts(cell: Any, separator: str) -> list[Any]:
+def label_parts(cell: Any, separator: str) -> list[Any]:
     """The labels in a cell."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(separator)] if cell.strip() else []
@@ -231,41 +233,81 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
         wrong = f"There is no format {format!r}." if format else f"The name of {name} does not tell its format."
         raise ValueError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.")
     text = read_text(path, encoding)
-    numbered: list[tuple[int, Any]] = list(_READERS[format](text, name))
-    names: list[str] | None = {"txt": ["text"], "labelled": ["label", "text"]}.get(format)
-    if numbered and header and format in ("csv", "tsv"):
-        names = numbered.pop(0)[1]
+    numbered = list(numbered_rows(io.StringIO(text, newline=line_ends(format)), format, name))
+    names = pop_names(numbered, format, header)
     if not numbered:
         raise ValueError(f"{name} holds no examples.")
-    if format != "jsonl":
-        width = len(names or numbered[0][1])
-        for line, row in numbered:
-            if len(row) != width:
-                raise ValueError(
-                    f"{name}, line {line}, read as {format}, has {len(row)} cells, the first line has {width}."
-                )
+    for line, row in numbered:
+        check_width(f"{name}, line {line}", row, names or numbered[0][1], format)
     return Table(name, format, names, [row for _, row in numbered], [line for line, _ in numbered])
 
 
-def _read_csv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    limit = csv.field_size_limit(len(text) + 1)  # a document may be longer than the default limit of 128 KiB
+def line_ends(format: str) -> str:
+    """How a file of a format is opened: the argument `newline`."""
+    return "" if format == "csv" else "\n"
+
+
+def pop_names(rows: list[tuple[int, Any]], format: str, header: bool) -> list[str] | None:
+    """The names of the columns, None if they have only numbers; takes the header off numbered rows, if there is one."""
+    if rows and header and format in ("csv", "tsv"):
+        return rows.pop(0)[1]
+    return {"txt": ["text"], "labelled": ["label", "text"]}.get(format)
+
+
+def check_width(where: str, row: Sequence[Any], first: Sequence[Any], format: str) -> None:
+    """Checks that a row has as many cells as the first line; not for JSON lines.
+
+    Raises:
+        ValueError: if not.
+    """
+    if format != "jsonl" and len(row) != len(first):
+        raise ValueError(f"{where}, read as {format}, has {len(row)} cells, the first line has {len(first)}.")
+
+
+def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterator[tuple[int, Any]]:
+    """Reads the rows of a file, opened as `line_ends` says, with the numbers of their lines.
+
+    Args:
+        file: is read as far as the iterator is.
+        format: one of `FORMATS`.
+        name: of the file, for messages.
+        skip: how many rows to leave out, the header included; they are not decoded from JSON.
+
+    Raises:
+        ValueError: naming a line that is not in this format.
+    """
+    rows = itertools.islice(_SPLITTERS[format](file, name), skip, None)
+    return json_objects(rows, name) if format == "jsonl" else rows
+
+
+def count_rows(file: TextIO, format: str, name: str) -> int:
+    """Number of rows of a file, the header included; JSON is not decoded. See `numbered_rows`."""
+    return sum(1 for _ in _SPLITTERS[format](file, name))
+
+
+def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(file, strict=True)
     line = 1
-    try:
-        for row in reader:
-            if row:
-                yield line, row
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise ValueError(f"{name}, line {line}: the quotes are wrong: {error}.") from None
-    finally:
-        csv.field_size_limit(limit)
+    while True:
+        limit = csv.field_size_limit(_LONGEST)
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise ValueError(f"{name}, line {line}: the quotes are wrong: {error}.") from None
+        finally:
+            csv.field_size_limit(limit)
+        if row is None:
+            return
+        if row:
+            yield line, row
+        line = reader.line_num + 1
 
 
-_READERS: dict[str, Callable[[str, str], Iterator[tuple[int, Any]]]] = {
+# From a file and its name to numbered rows; those of JSON lines are still text.
+_SPLITTERS: dict[str, Callable[[TextIO, str], Iterator[tuple[int, Any]]]] = {
     "csv": _read_csv,
-    "tsv": lambda text, name: ((number, line.split("\t")) for number, line in numbered_lines(text) if line),
-    "jsonl": lambda text, name: json_objects(numbered_lines(text), name),
-    "txt": lambda text, name: ((number, [line]) for number, line in numbered_lines(text)),
-    "labelled": lambda text, name: ((number, line.split(" ", 1)) for number, line in numbered_lines(text) if line),
+    "tsv": lambda file, name: ((number, line.split("\t")) for number, line in numbered_lines(file) if line),
+    "jsonl": lambda file, name: ((number, line) for number, line in numbered_lines(file) if line.strip()),
+    "txt": lambda file, name: ((number, [line]) for number, line in numbered_lines(file)),
+    "labelled": lambda file, name: ((number, line.split(" ", 1)) for number, line in numbered_lines(file) if line),
 }

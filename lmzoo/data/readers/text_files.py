@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import difflib
+import glob
 import gzip
 import io
 import json
@@ -10,7 +13,9 @@ import lzma
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
+
+from lmzoo.files.atomic import check_path
 
 Source = str | Path | BinaryIO
 ARCHIVE_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
@@ -43,12 +48,9 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{name_of(source)}, line {line}: the byte 0x{data[error.start]:02x} is not {encoding}. If the file is in "
-            "another encoding, such as latin-1, say so (`encoding`)."
-        ) from None
+        raise ValueError(_not_encoded(f"{name_of(source)}, line {line}", data[error.start], encoding)) from None
     except LookupError:
-        raise ValueError(f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1.") from None
+        raise _unknown(encoding) from None
 
 
 def decompressed(file: io.BufferedReader) -> BinaryIO:
@@ -64,13 +66,70 @@ def decompressed(file: io.BufferedReader) -> BinaryIO:
     return file
 
 
-def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Numbers the lines of a text from 1. Only line feeds end lines, since texts may hold other separators."""
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
+def lines_of(text: str) -> TextIO:
+    """The lines of a text. Only line feeds end lines, since texts may hold other separators."""
+    return io.StringIO(text, newline="\n")
+
+
+def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Numbers lines from 1, and takes off the characters that end them."""
     for number, line in enumerate(lines, 1):
-        yield number, line.removesuffix("\r")
+        yield number, line.removesuffix("\n").removesuffix("\r")
+
+
+@contextlib.contextmanager
+def open_text(path: str | Path, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
+    """Opens a text file for a `with` block that reads it line by line, without its byte order mark.
+
+    It may be compressed by gzip or xz. Only line feeds end lines; with `newline=""` carriage returns do, too.
+
+    Raises:
+        ValueError: in the block, for another encoding, an unknown one or a damaged archive.
+    """
+    try:
+        encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+    except LookupError:
+        raise _unknown(encoding) from None
+    with Path(path).open("rb") as raw:
+        file = io.TextIOWrapper(decompressed(raw), encoding, newline=newline)
+        try:
+            yield file
+        except UnicodeDecodeError as error:
+            raise ValueError(_not_encoded(str(path), error.object[error.start], encoding)) from None
+        except ARCHIVE_ERRORS as error:
+            raise ValueError(f"{path} is a damaged archive: {error}") from None
+
+
+def _not_encoded(where: str, byte: int, encoding: str) -> str:
+    return (
+        f"{where}: the byte 0x{byte:02x} is not {encoding.removesuffix('-sig')}. If the file is in another encoding, "
+        "such as latin-1, say so (`encoding`)."
+    )
+
+
+def _unknown(encoding: str) -> ValueError:
+    return ValueError(f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1.")
+
+
+def list_files(path: str | Path, suffixes: Sequence[str]) -> list[Path]:
+    """Lists the files that a path, folder or pattern stands for; of a folder those with certain suffixes, sorted.
+
+    Raises:
+        FileNotFoundError: if there are none.
+    """
+    check_path(path)
+    found = Path(path)
+    if found.is_dir():
+        files = sorted(file for file in found.rglob("*") if file.is_file() and suffix_of(file) in suffixes)
+        if not files:
+            raise FileNotFoundError(f"{path} holds no {', '.join(suffixes)} files, plain or with .gz or .xz.")
+        return files
+    if found.exists():
+        return [found]
+    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
+    if not files:
+        raise FileNotFoundError(f"There is no {path}.")
+    return [file for inner in files for file in list_files(inner, suffixes)]
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,13 @@ from lmzoo.tasks.base.examples import (
     as_weights,
 )
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
+from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.tables import columns_of
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import LengthBatches
 from lmzoo.text.batching import fitted_buckets, ladder_buckets, stream
-from lmzoo.text.validate_text import FirstWarning
+from lmzoo.text.buffered_batches import BufferedBatches
+from lmzoo.text.validate_text import FirstWarning, collect_warnings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -44,7 +46,7 @@ def make_batches(
 
     Args:
         task: its `encode_examples` and `make_batch` say how.
-        x: texts, encoded texts, a `tf.data.Dataset` of strings, or what Keras takes.
+        x: texts, encoded texts, rows that are read on demand, a `tf.data.Dataset` of strings, or what Keras takes.
         y: labels.
         sample_weight: float array (n,).
         options: order, size and seed of the batches. In training each pass over a dataset makes its own random choices.
@@ -53,6 +55,8 @@ def make_batches(
         TypeError: for numbers instead of text.
         ValueError: see `Task.encode_examples` and `check_features`; also if there is nothing in `x`.
     """
+    if isinstance(x, RowStream):
+        return buffered_batches(task, x, sample_weight, options), None, None
     if is_text_stream(x):
         return _labelled_stream(task, x, options), y, sample_weight
     if not is_raw(x):
@@ -72,6 +76,60 @@ def make_batches(
         ),
         None,
         None,
+    )
+
+
+def buffered_batches(
+    task: EncodingTask, stream: RowStream, sample_weight: Weights | None, options: BatchOptions
+) -> BufferedBatches:
+    """The batches of examples that are read on demand; see `make_batches`.
+
+    Raises:
+        TypeError: as `encode_examples`, naming the file and line, or the row.
+        ValueError: likewise; for weights; in training, if the number of batches of an epoch is not known.
+    """
+    task.check_takes_text()
+    if sample_weight is not None:
+        raise ValueError("Examples that are read on demand take no `sample_weight`: pass a list or a table in memory.")
+    size = options.batch_size or BATCH_SIZE
+    if options.order == "shuffle":
+        stream = stream.shuffled(options.seed[0])
+    counted = None
+    if options.training and options.steps is None:
+        counted = None if task.splits_examples else stream.count(options.verbose)
+        if counted is None:
+            what = f"a {type(task).__name__} may make several sequences of an example"
+            what = what if task.splits_examples else f"this {type(stream.table).__name__} has no known length"
+            raise ValueError(
+                f"Pass `steps_per_epoch`, the batches of an epoch, on which the learning rate depends: {what}."
+            )
+    warning = FirstWarning()
+
+    def encode(rows: Sequence[Any]) -> tuple[np.ndarray, Callable[..., Batch]]:
+        x, y = stream.examples(rows)
+        try:
+            with warning.only():
+                examples = task.encode_examples(x, y)
+        except (TypeError, ValueError):
+            for row in rows if len(rows) > 1 else ():
+                with errors_in(stream.where(*row)), collect_warnings():
+                    task.encode_examples(*stream.examples([row]))
+            raise
+        return examples.encoded.lengths, partial(task.make_batch, examples)
+
+    def count() -> int:
+        known = stream.count(options.verbose) if counted is None else counted
+        return math.ceil((sum(1 for _ in stream.rows()) if known is None else known) / size)
+
+    return BufferedBatches(
+        partial(stream.buffers, size=options.buffer, batch_size=size),
+        encode,
+        size,
+        task.text_preprocessor.sequence_length,
+        options.order,
+        options.seed,
+        None if task.splits_examples else count,
+        lambda: {"shuffle buffer": options.buffer, **stream.identity()},
     )
 
 

@@ -38,6 +38,9 @@ FeatureArrays: TypeAlias = dict[str, np.ndarray]
 Batch: TypeAlias = tuple[FeatureArrays, *tuple[np.ndarray | FeatureArrays, ...]]
 
 
+BUFFER = 10_000  # examples in memory at once, if they are read on demand
+
+
 class Examples(NamedTuple):
     """Encoded examples with their labels and weights.
 
@@ -81,6 +84,7 @@ class BatchOptions:
         training: whether the batches are for training.
         steps: batches of an epoch, where the caller says so.
         verbose: whether progress is shown.
+        buffer: examples that are in memory at once, if they are read on demand.
     """
 
     batch_size: int | None = None
@@ -89,6 +93,7 @@ class BatchOptions:
     training: bool = False
     steps: int | None = None
     verbose: bool = True
+    buffer: int = BUFFER
 
 
 def as_array(values: Any) -> np.ndarray | None:

@@ -1,9 +1,11 @@
-"""Columns of tables: of pandas, polars, pyarrow, or Hugging Face's `datasets`, none of which is imported."""
+"""Columns of tables: of pandas, polars, pyarrow, Hugging Face's `datasets` or Grain, none of which is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from lmzoo.tasks.base.row_streams import RowStream
 
 
 def columns_of(x: object) -> list[Any] | None:
@@ -13,10 +15,26 @@ def columns_of(x: object) -> list[Any] | None:
     return None if names is None else [*names]
 
 
+def is_table(x: object, text: object = None, label: object = None) -> bool:
+    """Whether `x` is a table, in memory or read on demand; `text` and `label` may name columns."""
+    return columns_of(x) is not None or _is_stream(x, text, label)
+
+
+def _is_stream(x: Any, text: object, label: object) -> bool:
+    """Whether a table is read on demand: it has no length or, if its columns are named, iterates over its rows."""
+    if hasattr(x, "column_names"):
+        return not hasattr(x, "__len__")
+    if text is None and label is None:
+        return False
+    other = isinstance(x, (list, tuple, str, bytes, Mapping, Iterator)) or columns_of(x) is not None
+    records = isinstance(getattr(x, "element_spec", {}), Mapping)  # of a `tf.data.Dataset`
+    return records and not other and hasattr(x, "__iter__") and not hasattr(x, "shape")
+
+
 def examples_of(
     x: Any, y: Any, text: str | tuple[str, str] | None, label: str | None, needs_labels: bool
 ) -> tuple[Any, Any]:
-    """Texts and labels of a table as lists; anything else stays as it is.
+    """Texts and labels of a table as lists, or as a stream if it is read on demand; anything else stays as it is.
 
     Args:
         x: a table, or inputs of another kind.
@@ -26,21 +44,20 @@ def examples_of(
         needs_labels: whether the task needs labels.
 
     Raises:
-        TypeError: for names of columns without a table, and for a dataset that has no length.
+        TypeError: for names of columns without a table.
         ValueError: for a column that the table does not have, or labels in addition to a column of them.
     """
     names = columns_of(x)
+    if _is_stream(x, text, label):
+        if y is not None:
+            raise ValueError(f"The labels of a {type(x).__name__} are in a column: name it as `label`, without `y`.")
+        return RowStream(x, text or "text", "label" if label is None and needs_labels else label), None
     if names is None:
         if text is not None or label is not None:
             raise TypeError(f"`text` and `label` name columns of a table, got {type(x).__name__} instead of a table.")
         return x, y
     if isinstance(x, Mapping):
         raise TypeError(f"Expected one table, got all of {names!r:.200}: pass one, such as `data[{names[0]!r}]`.")
-    if not hasattr(x, "__len__"):
-        raise TypeError(
-            f"This {type(x).__name__} is read on demand, without a length: pass a table in memory, a list, or a "
-            "`tf.data.Dataset`."
-        )
     if label is not None and y is not None:
         raise ValueError("Pass `y` or the name of a column as `label`, not both.")
 

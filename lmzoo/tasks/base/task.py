@@ -16,14 +16,16 @@ from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
 from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, is_batched, make_batches, steps_in
 from lmzoo.tasks.base.encoding import EncodingTask
-from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
+from lmzoo.tasks.base.examples import BUFFER, BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
 from lmzoo.tasks.base.prediction import predict
+from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.saving import SavedTask
-from lmzoo.tasks.base.tables import columns_of, examples_of
+from lmzoo.tasks.base.tables import examples_of, is_table
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches, keras_input
+from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.divergence import StopOnDivergence
 
@@ -105,13 +107,16 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         seed: int = 0,
         text: str | tuple[str, str] | None = None,
         label: str | None = None,
+        shuffle_buffer: int = BUFFER,
         **kwargs: Any,
     ) -> keras.callbacks.History:
         """Trains the model; see `keras.Model.fit`.
 
         Args:
             x: texts, a `tf.data.Dataset` of them with labels, token features, or a table: a DataFrame of pandas or
-                polars, a table of pyarrow, a dataset of Hugging Face.
+                polars, a table of pyarrow, a dataset of Hugging Face. A table may be larger than memory: a
+                `lmzoo.data.readers.TableStream` of files, an `IterableDataset` of Hugging Face and, with `text`,
+                anything else that iterates over rows, each a dict, such as a dataset of Grain or `tf.data`.
             y: labels: integers, or strings if the task has `labels`.
             batch_size: int, by default 32 (`BidirectionalLM`: 128).
             epochs: int, epoch to stop at.
@@ -124,10 +129,13 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             class_weight: weight of each class, by number or by name.
             sample_weight: float array (n,).
             initial_epoch: int, epoch to start at.
-            steps_per_epoch: int, batches of an epoch; all by default.
+            steps_per_epoch: int, batches of an epoch; all by default. Needed for a table on demand that does not know
+                its length.
             seed: int, of the order of the examples and of masking.
             text: column of a table that holds the texts, by default "text"; a tuple of two columns for pairs.
             label: column of a table that holds the labels; by default "label" if the task needs labels.
+            shuffle_buffer: int, examples of a table on demand that are in memory at once, to be shuffled and batched by
+                length; fewer if they have more than 64 million characters.
             **kwargs: of `keras.Model.fit`.
 
         Returns:
@@ -147,15 +155,18 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
             seed=seed,
+            shuffle_buffer=shuffle_buffer,
             **kwargs,
         )
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
-        if columns_of(validation_data) is not None:
+        if is_table(validation_data, text, label):
             with errors_in("`validation_data`"):
                 validation_data = examples_of(validation_data, None, text, label, self.needs_labels)
         x, y = examples_of(x, y, text, label, self.needs_labels)
         if class_weight is not None:
+            if isinstance(x, RowStream):
+                raise ValueError("Examples that are read on demand take no `class_weight`.")
             class_weight = self.encode_class_weight(class_weight)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = self.split_validation(x, y, sample_weight, validation_split)
@@ -168,6 +179,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             training=True,
             steps=steps_per_epoch,
             verbose=verbose != 0,
+            buffer=shuffle_buffer,
         )
         if validation_data is not None:
             validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
@@ -189,6 +201,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             done, initial_epoch, steps_per_epoch = start, start // steps, steps
             others = [c for c in callbacks if c is not checkpoint]
             callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *others, checkpoint]
+        elif isinstance(x, BufferedBatches):
+            start, steps_per_epoch = done, steps
         elif isinstance(x, Batches):
             callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
         if not resumed:
@@ -330,6 +344,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
 
         None instead of the latter leaves it to Keras, which splits arrays of token features.
         """
+        if isinstance(x, RowStream):
+            raise ValueError("`validation_split` needs examples in memory: pass `validation_data` instead.")
         if not is_raw(x):
             return (x, y, sample_weight), None
         return self.encode_examples(x, y, sample_weight).split(share)

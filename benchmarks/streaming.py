@@ -1,0 +1,127 @@
+"""(u) Training on more text than fits into memory: peak memory, and how fast the text is read.
+
+Writes files of generated text into a temporary folder, reads all of it, and trains on it for some steps with
+`lmzoo.data.readers.TableStream`, then resumes the run. The peak of the process's memory is measured for each part
+alone. Texts are random words of the preset's vocabulary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.common import console, save, warn_if_busy
+
+_CHUNK = 1000  # texts that are generated at once
+
+
+def write(folder: Path, vocabulary: list[str], gigabytes: float, files: int, words: int) -> int:
+    """Writes JSON lines of random words, a label to each; returns the number of rows."""
+    rng, count = np.random.default_rng(0), 0
+    for number in range(files):
+        with (folder / f"{number:03d}.jsonl").open("w") as file:
+            while file.tell() < gigabytes * 1e9 / files:
+                lengths = rng.integers(words // 4, words * 7 // 4, _CHUNK)
+                chosen = iter(rng.integers(0, len(vocabulary), lengths.sum()).tolist())
+                for length in lengths.tolist():
+                    text = " ".join(vocabulary[next(chosen)] for _ in range(length))
+                    file.write(json.dumps({"text": text, "label": count % 2}) + "\n")
+                    count += 1
+    return count
+
+
+def start_peak() -> None:
+    """Forgets the peak so far."""
+    descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
+    os.write(descriptor, b"5")
+    os.close(descriptor)
+
+
+def memory(name: str) -> float:
+    """A number of bytes from the process's status, in MB: "VmRSS" now, "VmHWM" at the peak."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status[name].split()[0]) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=5)
+    parser.add_argument("--files", type=int, default=50)
+    parser.add_argument("--words", type=int, default=150, help="of a text, on average")
+    parser.add_argument("--preset", default="bert_nano_en_uncased")
+    parser.add_argument("--sequence-length", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--shuffle-buffer", type=int, default=10_000)
+    parser.add_argument("--name", default="streaming", help="name of the result file")
+    options = vars(parser.parse_args())
+    warn_if_busy()
+
+    from lmzoo.data.readers import TableStream
+    from lmzoo.models import TextClassifier
+    from lmzoo.tasks.base.examples import BatchOptions
+    from lmzoo.tasks.base.row_streams import RowStream
+    from lmzoo.training import ResumableCheckpoint
+
+    table = Table("what", "seconds", "MB/s", "memory before, MB", "peak, MB", "growth, MB")
+    rows: list[dict[str, Any]] = []
+
+    def measure(what: str, call: Callable[[], Any], size: float = 0) -> Any:
+        start_peak()
+        before, start = memory("VmRSS"), time.perf_counter()
+        result = call()
+        seconds, peak = time.perf_counter() - start, memory("VmHWM")
+        rows.append({"what": what, "seconds": seconds, "megabytes": size, "before": before, "peak": peak})
+        rate = f"{size / seconds:,.0f}" if size else ""
+        table.add_row(what, f"{seconds:.1f}", rate, f"{before:,.0f}", f"{peak:,.0f}", f"{peak - before:,.0f}")
+        console.print(f"{what}: {seconds:.1f} s, peak {peak:,.0f} MB")
+        return result
+
+    with tempfile.TemporaryDirectory() as name:
+        folder, run = Path(name, "text"), Path(name, "run")
+        folder.mkdir()
+        model = TextClassifier.from_preset(options["preset"], num_classes=2)
+        model.preprocessor.sequence_length = options["sequence_length"]
+        vocabulary = [token for token in model.preprocessor.tokenizer.vocabulary if token.isalpha()]
+        count = write(folder, vocabulary, options["gigabytes"], options["files"], options["words"])
+        size = total = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+        stream, steps = TableStream(folder), options["steps"]
+        assert measure("counting the rows", stream.count_rows, size) == count
+        assert measure("reading every row", lambda: sum(1 for _ in stream), size) == count
+
+        arguments = {"verbose": 0, "shuffle_buffer": options["shuffle_buffer"]}
+        arguments["callbacks"] = [ResumableCheckpoint(run)]
+        measure("the first step", lambda: model.fit(TableStream(folder), steps_per_epoch=1, verbose=0))
+
+        def train(epochs: int) -> None:
+            model.fit(TableStream(folder), steps_per_epoch=steps, epochs=epochs, **arguments)
+
+        measure(f"{steps} steps", lambda: train(1))
+        measure(f"{steps} steps more, resumed", lambda: train(2))
+        measure("finding the last row of an epoch", lambda: next(RowStream(stream, "text", "label").rows(0, count - 1)))
+
+        # As a longer run would: texts are read and tokenized, without the model's steps.
+        part = TableStream(stream.files[: max(1, len(stream.files) // 10)])
+        batching = BatchOptions(order="shuffle", training=True, buffer=options["shuffle_buffer"], verbose=False)
+        batches = model.batches(RowStream(part, "text", "label"), None, None, batching)[0]
+
+        def pass_over() -> int:
+            return sum(len(batch[1]) for batch in batches.batches())
+
+        size = sum(path.stat().st_size for path in part.files) / 1e6
+        found = measure("all batches of a tenth of the files", pass_over, size)
+        assert found == part.count_rows()
+    console.print(table)
+    save(options["name"], {**options, "rows": count, "megabytes": total}, rows=rows)
+
+
+if __name__ == "__main__":
+    main()

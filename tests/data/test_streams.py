@@ -1,0 +1,141 @@
+"""Tables that are read row by row: the same cells as those of a list, from any row on, in any format."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import sys
+
+import pyarrow.parquet
+import pytest
+
+from lmzoo.data.readers import TableStream, read_table
+
+ROWS = [{"text": f"text {i}\u2028{'é' * i}", "label": i % 3, "other": None} for i in range(23)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_(name, rows):
+        path = tmp_path / name
+        if name.endswith(".parquet"):
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=4)
+            return path
+        lines = [json.dumps(row) for row in rows]
+        if ".csv" in name:
+            quoted = [row["text"].replace('"', '""') for row in rows]
+            lines = ["text,label", *(f'"{text}",{row["label"]}' for text, row in zip(quoted, rows, strict=True))]
+        data = "\n".join([*lines, ""]).encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write_
+
+
+@pytest.fixture
+def files(write):
+    return [
+        write(name, ROWS[7 * i : 7 * i + 7]) for i, name in enumerate(["a.jsonl", "b.jsonl.gz", "c.parquet", "d.csv"])
+    ]
+
+
+def test_all_formats_in_one_stream(files, tmp_path):
+    stream = TableStream(tmp_path, types={"label": int}).select_columns(["text", "label"])
+    rows = list(stream)
+    assert rows == [{"text": row["text"], "label": row["label"]} for row in ROWS]
+    assert list(stream) == rows  # again from the beginning
+    assert stream.count_rows() == 23
+    assert rows[8].where == f"{files[1]}, line 2"
+    assert rows[15].where == f"{files[2]}, row 2"
+    assert rows[22].where == f"{files[3]}, line 3"  # the first is the header
+    assert TableStream(files[0]).column_names == ["text", "label", "other"]
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_skipping_rows_is_the_same_as_reading_them(files, counted):
+    stream = TableStream(files, types={"label": int})
+    if counted:
+        stream.count_rows()
+    rows = list(stream)
+    for n in range(25):
+        skipped = stream.skip(n)
+        assert [(row, row.where) for row in skipped] == [(row, row.where) for row in rows[n:]]
+        assert skipped.count_rows() == max(0, 23 - n)
+    assert list(stream.skip(3).skip(9)) == rows[12:]
+
+
+def test_files_have_an_order_for_each_epoch(files):
+    stream = TableStream(files, types={"label": int}).shuffle_files(seed=3)
+    orders = []
+    for epoch in (0, 1, 2, 3, 0):
+        stream.set_epoch(epoch)
+        rows = list(stream)
+        assert sorted(rows, key=lambda row: row.place) == list(TableStream(files, types={"label": int}))
+        assert list(stream.skip(9)) == rows[9:]
+        orders.append([file for file, _ in itertools.groupby(row.place[0] for row in rows)])
+    assert orders[0] == orders[4]
+    assert len({tuple(order) for order in orders}) > 1
+    assert all(len(order) == 4 for order in orders)  # file by file
+
+
+def test_parts(files):
+    parts = list(TableStream(files[:2]).iter(batch_size=5))
+    assert [len(part["text"]) for part in parts] == [5, 5, 4]
+    assert [text for part in parts for text in part["text"]] == [row["text"] for row in ROWS[:14]]
+
+
+@pytest.mark.parametrize("name", ["quotes.csv", "plain.tsv", "none.tsv", "lines.txt", "trec.labelled"])
+def test_what_lists_hold(tmp_path, name):
+    """The same cells as `read_table` reads."""
+    text = {
+        "quotes.csv": 'id,text,label\r\n7,"Good, ""really""\nso.",pos\r\n\r\n11,,neg\r\n',
+        "plain.tsv": '\ufeffid\ttext\tlabel\n1\t"so\t0\n',
+        "none.tsv": "1\tA b.\tx\n2\tC d.\ty",
+        "lines.txt": "A b.\n\n c\r\n",
+        "trec.labelled": "x A b.\ny C\n",
+    }[name]
+    (tmp_path / name).write_text(text, "utf-8", newline="")
+    header, format = name != "none.tsv", "labelled" if name.endswith("labelled") else None
+    columns = ("text", "label") if header else (1, 2)
+    label = None if name == "lines.txt" else columns[1]
+    x, y = read_table(tmp_path / name, columns[0], label=label, header=header, format=format)
+    rows = list(TableStream(tmp_path / name, header=header, format=format))
+    assert [row[columns[0]] for row in rows] == x
+    assert y is None or [row[columns[1]] for row in rows] == y
+
+
+def test_wrong_files(tmp_path, write):
+    def read(name, content, **options):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return list(TableStream(path, **options))
+
+    for name, content, options, message in [
+        ("a.jsonl", b'{"a": 1}\n{"a"\n', {}, "a.jsonl, line 2 is not JSON"),
+        ("b.csv", b"a,b\n1,2\n3\n", {}, "b.csv, line 3, read as csv, has 1 cells, the first line has 2"),
+        ("c.csv", b'a,b\n1,2\n"3,4\n', {}, "c.csv, line 3: the quotes are wrong"),
+        ("d.txt", b"a\nb\xff\n", {}, r"d.txt: the byte 0xff is not utf-8.*\(`encoding`\)"),
+        ("e.csv", b"a,b\n1,2\nx,4\n", {"types": {"a": int}}, "e.csv, line 3: 'a' is 'x', which is not a valid int"),
+        ("f.txt.gz", gzip.compress(b"a\n" * 99)[:-9], {}, "f.txt.gz is a damaged archive"),
+        ("g.txt", b"a\n", {"encoding": "utf-88"}, "no encoding 'utf-88'"),
+        ("h.txt", b"a\n", {"format": "xml"}, "no format 'xml'. Pass one of these .*jsonl.*parquet"),
+        ("i.dat", b"a\n", {}, "i.dat does not tell its format"),
+        ("j.parquet", b"a\n" * 9, {}, "j.parquet is not a Parquet file, or is damaged"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read(name, content, **options)
+    with pytest.raises(FileNotFoundError, match=r"There is no .*nothing"):
+        TableStream(tmp_path / "nothing-*.jsonl")
+    with pytest.raises(ValueError, match="at least one file"):
+        TableStream([])
+    with pytest.raises(TypeError, match="Expected the path of a file"):
+        TableStream([3])
+
+
+def test_parquet_needs_pyarrow(monkeypatch, tmp_path):
+    (tmp_path / "a.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError, match=r"Parquet files need pyarrow: pip install 'lmzoo\[parquet\]'"):
+        TableStream(tmp_path)

@@ -1,0 +1,285 @@
+"""Examples that are read on demand: the same training as on lists, errors that name files, runs that go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+
+import datasets
+import grain
+import numpy as np
+import pytest
+
+from lmzoo import models
+from lmzoo.data.readers import TableStream
+from lmzoo.families.bert import FAMILY
+from lmzoo.tasks.base import row_streams
+from lmzoo.testing import tiny_examples, tiny_task
+from lmzoo.training import ResumableCheckpoint
+from tests.memory import memory_grows_less_than
+from tests.tasks.interruptions import Interrupted, Spy, assert_same, assign, spoil, state_of
+
+COUNT, BATCH = 23, 5
+
+
+class Rows:
+    """A table of one's own that is read on demand."""
+
+    def __init__(self, rows):
+        self._rows = rows
+
+    def __iter__(self):
+        return iter(self._rows)
+
+    def __len__(self):
+        return len(self._rows)
+
+
+def rows_of(x, y):
+    """The rows of a table, and the names of its columns."""
+    pairs = isinstance(x[0], tuple)
+    rows = [{"one": a, "two": b} for a, b in x] if pairs else [{"one": text} for text in x]
+    if y is not None:
+        rows = [{**row, "right": label} for row, label in zip(rows, y, strict=True)]
+    names = {"text": ("one", "two") if pairs else "one"}
+    return rows, names if y is None else {**names, "label": "right"}
+
+
+PAIRS_OR_WORDS = {models.QuestionAnswerer, models.TokenClassifier}
+TASKS = [getattr(models, name) for name in models.__all__ if "Backbone" not in name and name != "Task"]
+TASKS = [task for task in TASKS if task.supports(FAMILY)]
+TASKS = [pytest.param(task, marks=[pytest.mark.slow] * (task not in PAIRS_OR_WORDS)) for task in TASKS]
+
+
+@pytest.mark.parametrize("task_class", TASKS)
+def test_one_buffer_is_as_good_as_a_list(task_class):
+    tasks = [tiny_task(task_class, FAMILY) for _ in range(2)]
+    x, y = tiny_examples(tasks[0], COUNT)
+    rows, names = rows_of(x, y)
+    if task_class is models.Pretrainer:  # a document is a list of sentences, not a pair
+        rows, names = [{"one": [*document]} for document in x], {"text": "one"}
+    steps = {"steps_per_epoch": 4}
+    validation = (x[:9],) if y is None else (x[:9], y[:9])
+    expected = tasks[0].fit(x, y, BATCH, verbose=0, validation_data=validation, **steps).history
+    stream = Rows(rows)
+    found = tasks[1].fit(stream, batch_size=BATCH, verbose=0, validation_data=Rows(rows[:9]), **names, **steps).history
+    assert found == expected
+    evaluated = [tasks[0].evaluate(x, y, BATCH, verbose=0), tasks[1].evaluate(stream, None, BATCH, verbose=0, **names)]
+    assert evaluated[0] == evaluated[1]
+
+
+@pytest.fixture(scope="module")
+def model():
+    task = tiny_task(models.TextClassifier, FAMILY, labels=["a", "b", "c"], num_classes=None, dropout=0.2)
+    task.optimizer.build(task.trainable_variables)
+    return task
+
+
+@pytest.fixture(scope="module")
+def begin(model):
+    """Puts the model back to how it began."""
+    state = state_of(model)
+
+    def begin_():
+        assign(model, state)
+        return model
+
+    return begin_
+
+
+@pytest.fixture
+def examples(begin):
+    texts, numbers = tiny_examples(begin(), COUNT)
+    return texts, ["abc"[i] for i in numbers]
+
+
+@pytest.fixture
+def folder(examples, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    rows = [{"text": text, "label": label, "id": i} for i, (text, label) in enumerate(zip(*examples, strict=True))]
+    for i in range(4):
+        lines = map(json.dumps, rows[6 * i : 6 * i + 6])
+        (folder / f"{i}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def test_files_are_as_good_as_a_list(begin, examples, folder):
+    stream, options = TableStream(folder), {"batch_size": BATCH, "verbose": 0}
+    model = begin()
+    expected = [model.fit(*examples, **options, **more).history for more in ({"epochs": 2}, {"seed": 3})]
+    model = begin()
+    assert [model.fit(stream, **options, **more).history for more in ({"epochs": 2}, {"seed": 3})] == expected
+
+
+def test_the_given_order_is_kept(begin, examples, folder):
+    expected = begin().fit(*examples, 6, verbose=0, shuffle=False).history
+    stream = TableStream(folder)
+    found = begin().fit(stream, batch_size=6, verbose=0, shuffle=False, shuffle_buffer=12).history
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)  # padded to other widths
+
+
+# === Runs that go on ===
+
+
+def hugging_face(folder):
+    files = sorted(map(str, folder.glob("*.jsonl")))
+    stream = datasets.load_dataset("json", data_files=files, split="train", streaming=True)
+    return stream.shuffle(seed=2, buffer_size=4)  # in another order for each epoch
+
+
+def of_grain(folder):
+    return grain.MapDataset.source(list(TableStream(folder))).shuffle(seed=1).to_iter_dataset()
+
+
+def of_tensorflow(folder):
+    import tensorflow as tf
+
+    rows = list(TableStream(folder))
+    columns = {name: [row[name] for row in rows] for name in ("text", "label")}
+    return tf.data.Dataset.from_tensor_slices(columns)
+
+
+STREAMS = [TableStream, hugging_face, of_grain, of_tensorflow]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("make", STREAMS)
+def test_interrupted_runs_go_on(begin, folder, tmp_path, make):
+    """Several times, within a buffer and at its end, in the first epoch and later."""
+    arguments = {"batch_size": BATCH, "epochs": 3, "verbose": 0, "text": "text", "label": "label"}
+    arguments |= {"steps_per_epoch": 5, "shuffle_buffer": 10}
+    whole, parts, model = Spy(), {}, begin()
+    model.fit(make(folder), callbacks=[ResumableCheckpoint(tmp_path / "whole"), whole], **arguments)
+    assert sorted(whole.states) == [*range(1, 16)]
+    begin()
+    for at in (3, 6, 9, None):
+        spy, checkpoint = Spy(at), ResumableCheckpoint(tmp_path / "parts", every=2)
+        with pytest.raises(Interrupted) if at else contextlib.nullcontext():
+            model.fit(make(folder), callbacks=[checkpoint, spy], **arguments)
+        assert_same(spy.states, whole.states)
+        parts |= spy.states
+        spoil(model)
+    assert sorted(parts) == [*range(1, 16)]
+    position = json.loads((tmp_path / "parts" / "step-000000000014" / "position.json").read_text())
+    assert position["place"]["step"] in (12, 14)  # where a buffer begins, perhaps the next one
+    with pytest.raises(ValueError, match=r"holds a run with .*another shuffle buffer"):
+        model.fit(make(folder), callbacks=[checkpoint], **{**arguments, "shuffle_buffer": 15})
+
+
+def test_examples_of_several_sequences_go_on(tmp_path):
+    """Whose number no count of rows tells."""
+    tasks = [tiny_task(models.QuestionAnswerer, FAMILY, doc_stride=2) for _ in range(2)]
+    x, y = tiny_examples(tasks[0], COUNT)
+    for task in tasks:
+        task.preprocessor.sequence_length = 9
+    rows, names = rows_of(x, y)
+    arguments = {"batch_size": BATCH, "verbose": 0, "steps_per_epoch": 9, "epochs": 2, "shuffle_buffer": 10, **names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole, first, last = Spy(), Spy(12), Spy()
+        tasks[0].fit(Rows(rows), callbacks=[ResumableCheckpoint(tmp_path / "whole"), whole], **arguments)
+        run = ResumableCheckpoint(tmp_path / "parts", every=5)
+        with pytest.raises(Interrupted):
+            tasks[1].fit(Rows(rows), callbacks=[run, first], **arguments)
+        spoil(tasks[1])
+        tasks[1].fit(Rows(rows), callbacks=[run, last], **arguments)
+    assert sorted(last.states) == [*range(11, 19)]
+    assert_same({**first.states, **last.states}, whole.states)
+
+
+def test_other_data_is_refused(begin, folder, tmp_path):
+    run = {"batch_size": BATCH, "verbose": 0, "steps_per_epoch": 3}
+    checkpoint = ResumableCheckpoint(tmp_path / "run")
+    begin().fit(TableStream(folder), callbacks=[checkpoint], **run)
+    with (folder / "3.jsonl").open("a") as file:
+        file.write('{"text": "more", "label": "a"}\n')
+    with pytest.raises(ValueError, match=r"holds a run with .*another files"):
+        begin().fit(TableStream(folder), callbacks=[checkpoint], shuffle_buffer=10_000, **run, epochs=2)
+    shuffled, checkpoint = of_tensorflow(folder).shuffle(40), ResumableCheckpoint(tmp_path / "other")
+    with pytest.raises(ValueError, match="in another order each time it is read"):
+        begin().fit(shuffled, text="text", label="label", callbacks=[checkpoint], **run)
+
+
+# === Errors ===
+
+
+@pytest.mark.parametrize("buffer", [10, 100])
+def test_a_wrong_example_is_named(begin, folder, buffer):
+    path = folder / "2.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    for wrong, message in [
+        ('{"text": "good", "label": "d"}\n', "In .*2.jsonl, line 5: Label 'd' .* is not one of"),
+        ('{"text": 3, "label": "a"}\n', r"In .*2.jsonl, line 5: .* must be a string, got 3"),
+        ('{"texts": "good", "label": "a"}\n', "2.jsonl, line 5 has no column 'text'.*There are: 'texts', 'label'"),
+        ('{"text": "good"}\n', "2.jsonl, line 5 has no column 'label'"),
+        ('["good"]\n', "2.jsonl, line 5 is not a JSON object"),
+    ]:
+        path.write_text("".join([*lines[:4], wrong, *lines[5:]]))
+        with pytest.raises(Exception, match=message):  # from within a dataset, TensorFlow's own error
+            begin().fit(TableStream(folder), batch_size=BATCH, verbose=0, shuffle=False, shuffle_buffer=buffer)
+        with pytest.raises(Exception, match=message):
+            begin().evaluate(TableStream(folder), verbose=0)
+    rows = [{"text": "good", "label": "a"}, {"text": "bad", "label": "e"}]
+    with pytest.raises(ValueError, match="In row 1 of the stream: Label 'e'"):
+        begin().fit(Rows(rows), text="text", label="label", verbose=0)
+
+
+def test_a_wrong_number_is_named(tmp_path):
+    task = tiny_task(models.TextRegressor, FAMILY)
+    (tmp_path / "a.csv").write_text("text,score\ngood,1\nbad,x\n")
+    with pytest.raises(TypeError, match=r"In .*a.csv, line 3: Label None"):
+        task.fit(TableStream(tmp_path, types={"score": {"1": 1.0}.get}), label="score", verbose=0)
+
+
+def test_what_streams_do_not_take(begin, folder, examples):
+    stream = TableStream(folder)
+    for error, message, options in [
+        (ValueError, "are in a column: name it as `label`, without `y`", {"y": examples[1]}),
+        (ValueError, "take no `sample_weight`", {"sample_weight": np.ones(COUNT)}),
+        (ValueError, "take no `class_weight`", {"class_weight": {"a": 2.0}}),
+        (ValueError, "`validation_split` needs examples in memory", {"validation_split": 0.1}),
+        (ValueError, "`shuffle_buffer` must be an integer of at least 1", {"shuffle_buffer": 0}),
+    ]:
+        with pytest.raises(error, match=message):
+            begin().fit(stream, verbose=0, **options)
+    with pytest.raises(ValueError, match=r"Pass `steps_per_epoch`.*this IterableDataset has no known length"):
+        begin().fit(hugging_face(folder), verbose=0)
+    with pytest.raises(TypeError, match="got generator instead of a table"):
+        begin().fit((row for row in stream), text="text", verbose=0)
+    with pytest.raises(ValueError, match=r"Pass `steps_per_epoch`.*may make several sequences of an example"):
+        tiny_task(models.QuestionAnswerer, FAMILY).fit(stream, text=("text", "text"), verbose=0)
+    with pytest.raises(ValueError, match="There are no examples: the stream is empty"):
+        begin().fit(Rows([]), text="text", verbose=0)
+    with pytest.raises(TypeError, match="row 0 of the stream must be a dict"):
+        begin().fit(Rows(["good"]), text="text", verbose=0)
+    with pytest.raises(TypeError, match="A report needs texts or a table"):
+        begin().report(stream, verbose=0)
+
+
+# === Memory ===
+
+
+def test_files_larger_than_the_bound(begin, tmp_path):
+    """60 MB of text; at most 20 MB more than before are in use."""
+    line = json.dumps({"text": "good " * 1000, "label": "a"}) + "\n"
+    with (tmp_path / "a.jsonl").open("w") as file:
+        file.writelines(line for _ in range(12_000))
+    model, stream = begin(), TableStream(tmp_path)
+    model.preprocessor.sequence_length = 9
+    arguments = {"batch_size": 32, "verbose": 0, "shuffle_buffer": 128, "steps_per_epoch": 9}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(stream, **arguments)
+        with memory_grows_less_than(20 << 20):
+            model.fit(stream, **arguments)
+            assert sum(len(part["text"]) for part in stream.iter(100)) == stream.count_rows() == 12_000
+
+
+def test_long_texts_fill_a_buffer_early(monkeypatch):
+    monkeypatch.setattr(row_streams, "_CHARACTERS", 50)
+    rows = Rows([{"text": ["good", "a" * i], "other": "x"} for i in range(23)])
+    buffers = list(row_streams.RowStream(rows, "text").buffers(0, 0, size=12, batch_size=3))
+    assert [len(some) for some in buffers] == [9, 6, 3, 3, 2]
+    assert [i for some in buffers for i, _ in some] == [*range(23)]

@@ -1,0 +1,97 @@
+"""Batches of one buffer after another: every example once per epoch, and any step found again."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lmzoo.text import LengthBatches
+from lmzoo.text.batching import fitted_buckets
+from lmzoo.text.buffered_batches import BufferedBatches
+
+LENGTHS = np.random.default_rng(4).integers(1, 40, 107)
+LIMIT = 45
+
+
+def buffered(size=24, batch_size=6, copies=1, order="shuffle", encodings=None):
+    """Batches are lists of the numbers of their examples, and their width; an example may be several sequences."""
+
+    def read(epoch, first):
+        for start in range(first, len(LENGTHS), size):
+            yield range(start, min(start + size, len(LENGTHS)))
+
+    def encode(some):
+        if encodings is not None:
+            encodings.append(some[0])
+        numbers = np.concatenate([[i] * (1 + i % copies) for i in some])
+        return LENGTHS[numbers], lambda indices, width, rng: (numbers[indices].tolist(), width, rng.random())
+
+    count = (lambda: -(-len(LENGTHS) // batch_size)) if copies == 1 else None
+    return BufferedBatches(read, encode, batch_size, LIMIT, order, (7,), count, lambda: {"buffer": size})
+
+
+def numbers_of(batches):
+    return [number for batch, _, _ in batches for number in batch]
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("order", ["shuffle", "sorted", "given"])
+def test_every_example_is_read_once(order, copies):
+    found, orders = buffered(copies=copies, order=order), []
+    for epoch in (0, 1):
+        found.begin_epoch(epoch)
+        batches = list(found.batches())
+        assert sorted(numbers_of(batches)) == [i for i in range(107) for _ in range(1 + i % copies)]
+        assert all(LENGTHS[batch].max() <= width for batch, width, _ in batches)
+        assert len(batches) == found.num_batches
+        assert [found[i] for i in range(len(batches))] == batches
+        orders.append(batches)
+    assert (numbers_of(orders[0]) == numbers_of(orders[1])) == (order != "shuffle")
+    if copies == 1 and order == "given":
+        assert numbers_of(orders[0]) == [*range(107)]
+
+
+@pytest.mark.parametrize("order", ["shuffle", "sorted", "given"])
+def test_one_buffer_is_a_list(order):
+    def make_batch(indices, width, rng):
+        return indices.tolist(), width, rng.random()
+
+    whole = LengthBatches(LENGTHS, make_batch, 6, fitted_buckets(LENGTHS, LIMIT), order, (7,))
+    found = buffered(size=500, order=order)
+    assert list(itertools.islice(found.batches_from(0), 50)) == list(itertools.islice(whole.batches_from(0), 50))
+    described = found.identity()
+    assert described.pop("buffer") == 500
+    assert described.keys() == whole.identity().keys()
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_any_step_is_found_again(copies):
+    whole = list(itertools.islice(buffered(copies=copies).batches_from(0), 90))  # several epochs
+    for step in range(0, 85, 7):
+        first, again = buffered(copies=copies), buffered(copies=copies)
+        list(itertools.islice(first.batches_from(0), step + 3))  # a few more have been made than were trained on
+        again.begin_at(first.place(step))
+        assert list(itertools.islice(again.batches_from(step), 90 - step)) == whole[step:]
+    # Also without a place, and from a place that was found on the way.
+    slow = buffered(copies=copies)
+    assert list(itertools.islice(slow.batches_from(50), 40)) == whole[50:]
+    fast = buffered(copies=copies)
+    fast.begin_at(slow.place(80))
+    assert list(itertools.islice(fast.batches_from(80), 10)) == whole[80:]
+
+
+def test_buffers_before_a_place_are_not_encoded():
+    first, encodings = buffered(), []
+    list(itertools.islice(first.batches_from(0), 17))
+    again = buffered(encodings=encodings)
+    again.begin_at(first.place(14))
+    next(again.batches_from(14))
+    assert encodings == [0, 72]  # the first one for the widths
+
+
+def test_nothing_to_read():
+    empty = BufferedBatches(lambda epoch, first: iter(()), lambda some: None, 6, LIMIT)
+    with pytest.raises(ValueError, match="There are no examples: the stream is empty"):
+        next(empty.batches())
