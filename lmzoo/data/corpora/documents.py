@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents
 from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed, json_objects, near_names, suffix_of
 from lmzoo.files.atomic import check_path
+from lmzoo.files.urls import find_files, open_to_read
 from lmzoo.text.sentences import split_sentences
 from lmzoo.text.validate_text import is_column, is_text
 
@@ -36,7 +36,8 @@ def read_documents(
 
     Args:
         paths: a file; a folder, whose `.txt`, `.jsonl` and `.ndjson` files are read in the order of their paths,
-            including those in its subfolders; a pattern such as `"books/*.txt.gz"`; or several of these.
+            including those in its subfolders; a pattern such as `"books/*.txt.gz"`; or several of these. They may be
+            URLs that fsspec reads, such as `"s3://bucket/books"`.
         field: the key of the text in JSON lines.
         split: whether to split lines into sentences with `lmzoo.text.split_sentences`; False if each line is one.
 
@@ -119,34 +120,26 @@ def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
     reader.report(kept, "were empty")
 
 
-def text_files(path: str | Path) -> list[Path]:
-    """Lists the files that a path, folder or pattern stands for; see `read_documents`.
+def text_files(path: str | Path) -> list[str]:
+    """Lists the files that a path, folder, pattern or URL stands for; see `read_documents`.
 
     Raises:
         FileNotFoundError: if there are none.
     """
-    found = Path(path)
-    if found.is_dir():
-        files = sorted(file for file in found.rglob("*") if file.is_file() and suffix_of(file) in _SUFFIXES)
-        if not files:
-            raise FileNotFoundError(f"{path} holds no {', '.join(_SUFFIXES)} files, plain or with .gz or .xz.")
-        return files
-    if found.exists():
-        return [found]
-    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
+    files = find_files(path, lambda name: suffix_of(name) in _SUFFIXES)
     if not files:
-        raise FileNotFoundError(f"There is no {path}.")
-    return [file for inner in files for file in text_files(inner)]
+        raise FileNotFoundError(f"{path} holds no {', '.join(_SUFFIXES)} files, plain or with .gz or .xz.")
+    return files
 
 
-def _documents_in(path: Path, field: str) -> Iterator[str | Sequence[str]]:
+def _documents_in(path: str, field: str) -> Iterator[str | Sequence[str]]:
     """Reads the documents of a file, each a string or a list of lines."""
-    with path.open("rb") as raw:
-        lines = _lines(path, raw)
+    with open_to_read(path) as raw:
+        lines = _lines(path, io.BufferedReader(raw))  # type: ignore[arg-type]
         yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
 
 
-def _lines(path: Path, raw: io.BufferedReader) -> Iterator[str]:
+def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     place = 0
     try:
         for line in decompressed(raw):
@@ -180,7 +173,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
         yield document
 
 
-def _json_texts(path: Path, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
+def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
     for number, row in json_objects(enumerate(lines, 1), str(path)):
         where = f"{path}, line {number}"
         text = _field_of(row, field, where)

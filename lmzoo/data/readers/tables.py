@@ -1,12 +1,14 @@
-"""Tables: CSV, TSV, JSON lines and lines of text."""
+"""Tables: CSV, TSV, JSON lines, Parquet and lines of text."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lmzoo.data.readers.text_files import (
@@ -20,8 +22,9 @@ from lmzoo.data.readers.text_files import (
     suffix_of,
 )
 
-FORMATS = ("csv", "tsv", "jsonl", "txt", "labelled")
-_SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "txt"}
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt", "labelled")
+SUFFIXES = {f".{format}": format for format in FORMATS[:-1]} | {".ndjson": "jsonl"}
+_KEYED = ("jsonl", "parquet")  # whose rows are dicts
 
 Column = int | str
 
@@ -45,6 +48,7 @@ def read_table(
     * `"csv"`: cells separated by commas; cells in double quotes may hold commas, line breaks and doubled quotes.
     * `"tsv"`: cells separated by tabs; quotes have no meaning, as in GLUE's files.
     * `"jsonl"`: one object per line, whose keys are the columns.
+    * `"parquet"`: Apache Parquet, which `pip install 'lmzoo[scale]'` reads.
     * `"txt"`: one text per line, in the column `text`.
     * `"labelled"`: a label, a space and a text per line, in the columns `label` and `text`.
 
@@ -94,8 +98,8 @@ class Table:
         path: name of the file in messages.
         format: one of `FORMATS`.
         names: names of the columns; None if they have only numbers.
-        rows: lists of cells, or dicts for JSON lines.
-        lines: number of the line at which each row begins.
+        rows: lists of cells, or dicts for JSON lines and Parquet.
+        lines: number of the line at which each row begins; of the row itself for Parquet.
     """
 
     path: str
@@ -106,11 +110,11 @@ class Table:
 
     def where(self, row: int) -> str:
         """The file and line of a row, for messages."""
-        return f"{self.path}, line {self.lines[row]}"
+        return f"{self.path}, {'row' if self.format == 'parquet' else 'line'} {self.lines[row]}"
 
     def has(self, name: str) -> bool:
         """Whether every row has a cell in a column with this name."""
-        return all(name in row for row in self.rows) if self.format == "jsonl" else (self.names or []).count(name) == 1
+        return all(name in row for row in self.rows) if self.format in _KEYED else (self.names or []).count(name) == 1
 
     def column(self, column: Column) -> list[Any]:
         """The cells of a column.
@@ -118,7 +122,7 @@ class Table:
         Raises:
             ValueError: if there is no such column.
         """
-        if self.format == "jsonl":
+        if self.format in _KEYED:
             for i, row in enumerate(self.rows):
                 if column not in row:
                     raise ValueError(f"{self.where(i)} has no {column!r}.{near_names(str(column), list(row))}")
@@ -155,7 +159,7 @@ class Table:
         cells = self.column(column)
         for i, cell in enumerate(cells):
             if not isinstance(cell, str):
-                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {json.dumps(cell)[:60]}.")
+                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {_shown(cell)}.")
         return cells
 
     def labels(
@@ -187,14 +191,18 @@ class Table:
         self, row: int, column: Column, cell: Any, label_type: Callable[[str], Any], labels: Sequence[str] | None
     ) -> Any:
         if isinstance(cell, (dict, list)):
-            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {json.dumps(cell)[:60]}.")
-        label = cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell)
+            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {_shown(cell)}.")
+        label = cell if isinstance(cell, str) else "" if cell is None else _shown(cell)
         check_label(label, labels, self.where(row))
         try:
             return label_type(label)
         except ValueError:
             name = getattr(label_type, "__name__", "label")
             raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {name}.") from None
+
+
+def _shown(cell: Any) -> str:
+    return json.dumps(cell, default=str)  # Parquet holds more types than JSON: dates, bytes
 
 
 def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
@@ -217,7 +225,7 @@ def _parts(cell: Any, separator: str) -> list[Any]:
 
 def table_format(path: Source, format: str | None = None) -> str | None:
     """The format that a file is read in: the given one, or that of its suffix; None if the suffix is not a table's."""
-    return format or _SUFFIXES.get(suffix_of(path))
+    return format or SUFFIXES.get(suffix_of(path))
 
 
 def open_table(path: Source, header: bool = True, format: str | None = None, encoding: str = "utf-8") -> Table:
@@ -230,14 +238,17 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
     if format not in FORMATS:
         wrong = f"There is no format {format!r}." if format else f"The name of {name} does not tell its format."
         raise ValueError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.")
-    text = read_text(path, encoding)
-    numbered: list[tuple[int, Any]] = list(_READERS[format](text, name))
+    numbered: list[tuple[int, Any]]
+    if format == "parquet":
+        numbered = list(enumerate(_read_parquet(path), 1))
+    else:
+        numbered = list(_READERS[format](read_text(path, encoding), name))
     names: list[str] | None = {"txt": ["text"], "labelled": ["label", "text"]}.get(format)
     if numbered and header and format in ("csv", "tsv"):
         names = numbered.pop(0)[1]
     if not numbered:
         raise ValueError(f"{name} holds no examples.")
-    if format != "jsonl":
+    if format not in _KEYED:
         width = len(names or numbered[0][1])
         for line, row in numbered:
             if len(row) != width:
@@ -260,6 +271,29 @@ def _read_csv(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"{name}, line {line}: the quotes are wrong: {error}.") from None
     finally:
         csv.field_size_limit(limit)
+
+
+def import_pyarrow() -> tuple[Any, Any]:
+    """The modules `pyarrow` and `pyarrow.parquet`.
+
+    Raises:
+        ImportError: saying how to install them.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ImportError("Parquet files need pyarrow: pip install 'lmzoo[scale]'.") from None
+    return pyarrow, parquet
+
+
+def _read_parquet(source: Source) -> list[dict[str, Any]]:
+    pyarrow, parquet = import_pyarrow()
+    with open(source, "rb") if isinstance(source, (str, Path)) else contextlib.nullcontext(source) as file:
+        try:
+            return parquet.ParquetFile(file).read().to_pylist()
+        except pyarrow.ArrowException as error:
+            raise ValueError(f"{name_of(source)} cannot be read as Parquet: {error}") from None
 
 
 _READERS: dict[str, Callable[[str, str], Iterator[tuple[int, Any]]]] = {
