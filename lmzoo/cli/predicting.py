@@ -150,18 +150,18 @@ def predict_files(
     found = find_model(prediction.model)
     if left and found.kind:  # what is wrong with the options is told at once
         prediction.read(found.kind, source_of(left[0].source))
-    examples, began = 0, time.monotonic()
+    examples, began, rate = 0, time.monotonic(), ""
     work = announced(f"Starting {workers} workers") if workers else nullcontext(lambda: None)
     with work as seen, progress_bar("Predicting", len(left), "files") as advance:
         start = functools.partial(_start, prediction)
         for pair, (count, messages) in run_jobs(left, start, workers, address, accelerated=True) if left else ():
             seen()
             examples += count
-            rate = f"{examples / (time.monotonic() - began):,.0f} examples/s"
-            advance(1, f"{examples:,} examples, {rate}")
+            rate = f", {examples / (time.monotonic() - began):,.0f} examples/s"
+            advance(1, f"{examples:,} examples{rate}")
             for message in messages:
                 warnings.warn(f"{pair.source}: {message}", stacklevel=2)
-    say(f"{examples:,} examples in {len(left)} files{f', {rate},' if left else ''} written to {folder}")
+    say(f"answers to {examples:,} examples in {len(left)} files are written to {folder}{rate}")
 
 
 def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]]:

@@ -103,7 +103,7 @@ def remove(path: str | Path) -> None:
         system.rm_file(place)
 
 
-def open_to_read(path: str | Path) -> BinaryIO:
+def open_to_read(path: str | Path) -> io.BufferedReader:
     """Opens a file in binary mode.
 
     Raises:
@@ -113,7 +113,7 @@ def open_to_read(path: str | Path) -> BinaryIO:
         return open(path, "rb")
     system, place = _system(os.fspath(path))
     try:
-        return system.open(place, "rb")
+        return io.BufferedReader(system.open(place, "rb"))
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no {path}.") from None
 

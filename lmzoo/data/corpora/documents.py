@@ -135,7 +135,7 @@ def text_files(path: str | Path) -> list[str]:
 def _documents_in(path: str, field: str) -> Iterator[str | Sequence[str]]:
     """Reads the documents of a file, each a string or a list of lines."""
     with open_to_read(path) as raw:
-        lines = _lines(path, io.BufferedReader(raw))  # type: ignore[arg-type]
+        lines = _lines(path, raw)
         yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
 
 
