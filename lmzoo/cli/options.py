@@ -10,6 +10,10 @@ DATA = (
     "CSV, TSV (no quotes), JSON lines, Parquet, text lines, CoNLL, CoNLL-U, SQuAD's JSON; may be compressed with "
     "gzip or xz."
 )
+DOCUMENTS = (
+    "Text files, folders or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with gzip "
+    "or xz."
+)
 RECIPE = "Default: the recipe that the preset recommends for the task."
 MODEL = "A .keras file, or a preset with the task's head."
 _TEXT = 'Column of the texts (or words, questions, prompts), by name or by number from 0. Default: "text".'
@@ -38,4 +42,18 @@ _WORKERS = "Worker processes, started by Ray: pip install 'lmzoo[scale]'. Defaul
 _RAY = "A Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help=_WORKERS, rich_help_panel="Scale")]
 Ray = Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help=_RAY, rich_help_panel="Scale")]
+Field = Annotated[str, typer.Option("--field", help="Key of the text in .jsonl files.")]
+Split = Annotated[
+    bool, typer.Option("--split/--no-split", help="Split lines into sentences, or take each line as a sentence.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
+
+
+def check_workers(workers: int | None, ray: str | None) -> None:
+    """Checks that a cluster is told how many workers to run.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if ray and not workers:
+        raise ValueError("--ray needs the number of workers: give --workers, too.")

@@ -43,6 +43,7 @@ from lmzoo.cli.options import (
     Scale,
     Text,
     Workers,
+    check_workers,
 )
 from lmzoo.cli.output import (
     announce_keras,
@@ -259,8 +260,7 @@ def predict(
     run that was stopped continues with the same command.
     """
     with messages():
-        if ray and not workers:
-            raise ValueError("--ray needs the number of workers: give --workers, too.")
+        check_workers(workers, ray)
         files = [data] if data == "-" else find_files(data, lambda name: holds_examples(name, format))
         many = workers is not None or files != [data]
         columns = Columns(text, pair, label, choices, format or ("txt" if data == "-" else None), header, encoding)

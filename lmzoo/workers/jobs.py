@@ -85,7 +85,8 @@ def _on_actors(
         runtime_env={"env_vars": variables},
     )(_Worker)
     waiting = iter(jobs)
-    actors = [actor_class.remote(start) for _ in range(min(workers, len(jobs)))]
+    shared = [ray.put(start)]  # in a list: it is not unpacked, and a worker that is started again finds it here
+    actors = [actor_class.remote(shared) for _ in range(min(workers, len(jobs)))]
     running = {actor.do.remote(job): (actor, job) for actor, job in zip(actors, waiting, strict=False)}
     try:
         while running:
@@ -114,16 +115,21 @@ def _result(ray: Any, done: Any, job: object) -> Any:
 
 
 class _Worker:
-    """Does jobs in a process of its own."""
+    """Does jobs in a process of its own.
 
-    def __init__(self, start: Callable[[], Callable[[Any], Any]]) -> None:
+    `start` is a list of Ray's reference to the function that starts it.
+    """
+
+    def __init__(self, start: list[Any]) -> None:
         self._start = start
         self._function: Callable[[Any], Any] | None = None
 
     def do(self, job: Any) -> Any:
         """Calls the function, which the first call starts: there an error is raised as it is."""
         if self._function is None:
-            self._function = self._start()
+            import ray
+
+            self._function = ray.get(self._start[0])()
         return self._function(job)
 
 
