@@ -85,16 +85,16 @@ def _on_actors(
         runtime_env={"env_vars": variables},
     )(_Worker)
     waiting = iter(jobs)
-    shared = [ray.put(start)]  # in a list: it is not unpacked, and a worker that is started again finds it here
-    actors = [actor_class.remote(shared) for _ in range(min(workers, len(jobs)))]
-    running = {actor.do.remote(job): (actor, job) for actor, job in zip(actors, waiting, strict=False)}
+    shared = [ray.put(start)]  # it travels once to each host, and in a list is unpacked only where it is needed
+    actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]
+    running = {actor.do.remote(shared, job): (actor, job) for actor, job in zip(actors, waiting, strict=False)}
     try:
         while running:
             (done,), _ = ray.wait(list(running), num_returns=1)
             actor, job = running.pop(done)
             result = _result(ray, done, job)
             for following in itertools.islice(waiting, 1):
-                running[actor.do.remote(following)] = (actor, following)
+                running[actor.do.remote(shared, following)] = (actor, following)
             yield job, result
     finally:
         for actor in actors:
@@ -115,21 +115,17 @@ def _result(ray: Any, done: Any, job: object) -> Any:
 
 
 class _Worker:
-    """Does jobs in a process of its own.
+    """Does jobs in a process of its own."""
 
-    `start` is a list of Ray's reference to the function that starts it.
-    """
-
-    def __init__(self, start: list[Any]) -> None:
-        self._start = start
+    def __init__(self) -> None:
         self._function: Callable[[Any], Any] | None = None
 
-    def do(self, job: Any) -> Any:
-        """Calls the function, which the first call starts: there an error is raised as it is."""
+    def do(self, start: list[Any], job: Any) -> Any:
+        """Calls the function that `start[0]`, a reference of Ray's, starts; it is started once."""
         if self._function is None:
             import ray
 
-            self._function = ray.get(self._start[0])()
+            self._function = ray.get(start[0])()
         return self._function(job)
 
 
