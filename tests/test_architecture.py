@@ -30,7 +30,7 @@ FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("families/*/__init_
 # Lowest first. A module may import from its own floor and from lower ones; imports in functions and for types count.
 FLOORS = (
     {"arguments", "errors", "progress", "span_marks", "tensor_types", "tensorflow_logs", "version"},
-    {"files"},
+    {"files", "workers"},
     {"layers", "text"},
     {"data"},
     {"family", "head_kinds"},
@@ -256,6 +256,7 @@ def test_what_is_imported_is_declared() -> None:
         *extras["jax"],
         *extras["onnx"],
         *extras["plots"],
+        *extras["scale"],
         *extras["serve"],
         *extras["torch"],
     ]

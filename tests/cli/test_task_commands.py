@@ -13,7 +13,6 @@ import signal
 import sys
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import keras
