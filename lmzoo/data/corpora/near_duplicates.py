@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -80,7 +79,6 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     return repeated
 
 
-@functools.cache
 def _datasketch() -> Any:
     try:
         import datasketch

@@ -49,7 +49,7 @@ class Preparation:
         languages: codes such as "en"; documents in other languages are left out. Empty for all languages.
         duplicates: what happens to a document that has occurred before: "keep"; "exact" leaves it out if its text is
             the same; "near" also if its runs of five words are `similarity` the same.
-        similarity: the lowest Jaccard similarity, estimated by MinHash, of near duplicates.
+        similarity: the lowest Jaccard similarity of near duplicates, from 0.1 to 0.95; MinHash estimates it.
         shard_tokens: tokens after which a new file of the corpus begins.
     """
 
@@ -65,8 +65,8 @@ class Preparation:
     def __post_init__(self) -> None:
         if self.duplicates not in ("keep", "exact", "near"):
             raise ValueError(f"`duplicates` must be 'keep', 'exact' or 'near', got {self.duplicates!r}.")
-        if not 0 < self.similarity <= 1:
-            raise ValueError(f"`similarity` must be above 0 and at most 1, got {self.similarity}.")
+        if not 0.1 <= self.similarity <= 0.95:
+            raise ValueError(f"`similarity` must be from 0.1 to 0.95, got {self.similarity}.")
         object.__setattr__(self, "languages", tuple(self.languages))
 
     def documents_in(self, file: str) -> tuple[DocumentFilter, Iterator[tuple[int, Sequence[str]]]]:
