@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -9,7 +11,7 @@ import typer
 
 from lmzoo.cli.app import app, messages, stoppable
 from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers
-from lmzoo.cli.output import announce_keras, announced
+from lmzoo.cli.output import announce_keras, announced, print_tabs
 
 
 class Duplicates(StrEnum):
@@ -79,5 +81,6 @@ def prepare(
             similarity=similarity,
             shard_tokens=shard_tokens,
         )
-        for name, count in prepare_corpus(documents, found, output, preparation, workers, ray).items():
-            typer.echo(f"{name}\t{count}")
+        with contextlib.redirect_stdout(sys.stderr):  # Ray writes there that a worker has died
+            counts = prepare_corpus(documents, found, output, preparation, workers, ray)
+        print_tabs(counts.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import sys
@@ -272,7 +273,8 @@ def predict(
                 raise ValueError(f"{data} holds no files of examples.")
             if output is None or data == "-":
                 raise ValueError("Many files, or several workers, read files and write into a folder: give --output.")
-            with stoppable(output):
+            # Ray writes to the standard output that a worker has died.
+            with stoppable(output), contextlib.redirect_stdout(sys.stderr):
                 predict_files(prediction, data, files, output, overwrite, workers, ray)
             return
         if output and not is_url(output):
