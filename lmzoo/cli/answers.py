@@ -123,7 +123,7 @@ class ParquetRows:
         pyarrow, parquet = import_pyarrow()
         names = dict.fromkeys(name for row in self._rows for name in row)
         table = pyarrow.table({name: [row.get(name) for row in self._rows] for name in names})
-        parquet.write_table(table, self._file)
+        parquet.write_table(table, self._file, write_page_checksum=True)
 
 
 Writer: TypeAlias = JsonLines | CsvRows | ParquetRows

@@ -291,8 +291,8 @@ def _read_parquet(source: Source) -> list[dict[str, Any]]:
     pyarrow, parquet = import_pyarrow()
     with open(source, "rb") if isinstance(source, (str, Path)) else contextlib.nullcontext(source) as file:
         try:
-            return parquet.ParquetFile(file).read().to_pylist()
-        except pyarrow.ArrowException as error:
+            return parquet.ParquetFile(file, page_checksum_verification=True).read().to_pylist()
+        except (pyarrow.ArrowException, OSError) as error:  # pyarrow raises the latter for damaged files, too
             raise ValueError(f"{name_of(source)} cannot be read as Parquet: {error}") from None
 
 
