@@ -88,17 +88,13 @@ def _on_actors(
     shared = [ray.put(start)]  # it travels once to each host, and in a list is unpacked only where it is needed
     actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]
     running = {actor.do.remote(shared, job): (actor, job) for actor, job in zip(actors, waiting, strict=False)}
-    try:
-        while running:
-            (done,), _ = ray.wait(list(running), num_returns=1)
-            actor, job = running.pop(done)
-            result = _result(ray, done, job)
-            for following in itertools.islice(waiting, 1):
-                running[actor.do.remote(shared, following)] = (actor, following)
-            yield job, result
-    finally:
-        for actor in actors:
-            ray.kill(actor)
+    while running:
+        (done,), _ = ray.wait(list(running), num_returns=1)
+        actor, job = running.pop(done)
+        result = _result(ray, done, job)
+        for following in itertools.islice(waiting, 1):
+            running[actor.do.remote(shared, following)] = (actor, following)
+        yield job, result
 
 
 def _result(ray: Any, done: Any, job: object) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray.cluster_utils import Cluster
 
 from lmzoo.workers import jobs, run_jobs
 
@@ -95,3 +96,19 @@ def test_without_ray(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=re.escape("Workers need Ray: pip install 'lmzoo[scale]'.")):
         list(run_jobs(["a"], starter(tmp_path), workers=1))
     assert len(list(run_jobs(["a"], starter(tmp_path)))) == 1
+
+
+@pytest.mark.slow
+def test_a_cluster(tmp_path):
+    """Of two hosts; the workers are spread over both."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        cluster.add_node(num_cpus=1)
+        ray.shutdown()  # what the cluster may have connected
+        done = dict(run_jobs(["a", "b", "c", "killed"], starter(tmp_path), workers=2, address=cluster.address))
+        with pytest.raises(ValueError, match="3 workers need a CPU each, and there are 2"):
+            list(run_jobs(["a"], starter(tmp_path), workers=3, address=cluster.address))
+    finally:
+        cluster.shutdown()
+    assert done.keys() == {"a", "b", "c", "killed"}
+    assert not ray.is_initialized()

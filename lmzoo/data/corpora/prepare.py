@@ -145,9 +145,10 @@ def prepare_corpus(
     check_languages(preparation.languages)
     folder = absolute(folder)
     record = {**asdict(preparation), "tokenizer": identity_of(tokenizer)["sha256"], "files": [*map(_identity, files)]}
-    if done := _begin(folder, json.loads(json.dumps(record)), tokenizer):
-        return done
     parts = [_Part(number, absolute(file), folder) for number, file in enumerate(files)]
+    if done := _begin(folder, json.loads(json.dumps(record)), tokenizer):
+        _clean_up(parts)
+        return done
     run = functools.partial(_run, workers=workers, address=ray_address, verbose=verbose)
     left_out: Counter[str] = Counter()
     if preparation.duplicates != "keep":
@@ -269,18 +270,23 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
 def _finish(
     folder: str, tokenizer: Tokenizer, parts: Sequence[_Part], shards: list[Shard], left_out: Counter[str]
 ) -> dict[str, int]:
-    """Joins the parts to a corpus, and removes what only a run needs."""
+    """Joins the parts to a corpus."""
     if not shards:
         raise ValueError("There are no tokens in these documents.")
     Index(identity_of(tokenizer), dtype_of(tokenizer), shards, complete=True).write(folder)
     totals = {name: sum(shard[name] for shard in shards) for name in ("documents", "tokens")}
     counts = {**totals, **{reason: count for reason, count in left_out.items() if count}}
     _write_json(inside(folder, _RECORD), {**_read_json(inside(folder, _RECORD)), "counts": counts})
+    _clean_up(parts)
+    warn_of_special_tokens(shards, tokenizer)
+    return counts
+
+
+def _clean_up(parts: Sequence[_Part]) -> None:
+    """Removes what only a run needs."""
     for part in parts:
         for kind, suffix in (("signatures", "npz"), ("signatures", "json"), ("kept", "npz"), ("part", "json")):
             remove(part.named(kind, suffix))
-    warn_of_special_tokens(shards, tokenizer)
-    return counts
 
 
 def _identity(file: str) -> list[Any]:
