@@ -163,6 +163,7 @@ def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatc
         ([model, data], "Many files, or several workers, read files and write into a folder: give --output"),
         ([model, "-", "--workers", 2, "--output", out], "Many files, or several workers"),
         ([model, data, "--output", data / "out"], "holds the examples, too"),
+        ([model, data / "*.jsonl", "--output", data], "holds the examples, too"),
         ([model, empty, "--output", out], "empty holds no files of examples"),
         ([model, tmp_path / "none", "--output", out], "There is no"),
         ([model, data, "--output", out, "--text", "txt"], "a.jsonl, line 1 has no 'txt'"),
@@ -188,6 +189,9 @@ def test_a_file_that_cannot_be_read_is_named(model, data, tmp_path):
     result = run("predict", model, data, "--output", tmp_path / "out", code=1)
     assert "b.tsv, line 2: the byte 0xff is not utf-8" in " ".join(result.stderr.split())
     assert sorted(contents(tmp_path / "out")) == ["_predict.json", "a.jsonl"]
+    tiny_task(models.MaskedLM, FAMILY).save(tmp_path / "fill.keras")
+    result = run("predict", tmp_path / "fill.keras", data, "--output", tmp_path / "more", code=1)
+    assert f"Error: {data}/a.jsonl: " in result.stderr  # its texts have no mask
 
 
 @pytest.mark.slow
