@@ -43,6 +43,7 @@ PACKAGES = (
     "transformers",
     "tokenizers",
     "numpy",
+    "ray",
 )
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -1,17 +1,19 @@
-"""The answers of `lmzoo predict`: each with its input, as lines of JSON or rows of CSV."""
+"""The answers of `lmzoo predict`: each with its input, as lines of JSON, or rows of CSV or Parquet."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import PurePath
 from typing import Any, BinaryIO, TypeAlias
 
 from lmzoo.cli.examples import Inputs
 from lmzoo.cli.kinds import Kind
 from lmzoo.cli.output import rounded
+from lmzoo.data.readers.parquet import import_pyarrow
 
 # What an answer belongs to: the id or the parts of the input, and its label if there is one.
 Origin: TypeAlias = dict[str, Any]
@@ -37,6 +39,14 @@ def _first(example: Any) -> str:
     return example if isinstance(example, str) else " ".join(example)
 
 
+class AnswerFormat(StrEnum):
+    """The formats of answers."""
+
+    jsonl = "jsonl"
+    csv = "csv"
+    parquet = "parquet"
+
+
 class JsonLines:
     """Writes an object for each example."""
 
@@ -44,10 +54,9 @@ class JsonLines:
         self._file = file
 
     def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
-        """Writes the fields of the answers behind their origins; several answers to one example are a list."""
+        """Writes the lines of some examples."""
         for origin, answer in zip(origins, answers, strict=True):
-            fields = {"answers": answer} if isinstance(answer, list) else _fields(answer)
-            line = json.dumps({**origin, **rounded(fields)}, ensure_ascii=False)
+            line = json.dumps(_joined(origin, answer), ensure_ascii=False, default=str)
             self._file.write(f"{line}\n".encode(errors="replace"))
 
     def close(self) -> None:
@@ -94,15 +103,49 @@ class CsvRows:
     def _write(self, cells: list[Any]) -> None:
         line = io.StringIO()
         cells = [json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for x in rounded(cells)]
-        cells = [json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for x in rounded(cells)]
         csv.writer(line, lineterminator="\n").writerow(cells)
         self._file.write(line.getvalue().encode(errors="replace"))
 
 
-def writer(file: BinaryIO, output: Path | None, format: str | None) -> JsonLines | CsvRows:
-    """The writer for a file: of CSV if its suffix says so or, where it says nothing, the format of the examples."""
-    suffix = output.suffix.lower() if output else ""
-    return CsvRows(file) if suffix == ".csv" or (suffix != ".jsonl" and format == "csv") else JsonLines(file)
+class ParquetRows:
+    """Writes a row for each example, with the columns that `JsonLines` has as keys."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
+        """Keeps the rows of some examples: the types of columns are known only with all of them."""
+        self._rows += [_joined(*pair) for pair in zip(origins, answers, strict=True)]
+
+    def close(self) -> None:
+        """Writes the file."""
+        pyarrow, parquet = import_pyarrow()
+        names = dict.fromkeys(name for row in self._rows for name in row)
+        table = pyarrow.table({name: [row.get(name) for row in self._rows] for name in names})
+        parquet.write_table(table, self._file, write_page_checksum=True)
+
+
+Writer: TypeAlias = JsonLines | CsvRows | ParquetRows
+WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": CsvRows, "parquet": ParquetRows}
+
+
+def format_of_answers(to: str | None, output: str | None, format: str | None) -> str:
+    """The format to write: the given one, that of the suffix, CSV if that is given for the examples, or JSON lines.
+
+    Args:
+        to: the format given for answers.
+        output: the file to write; None for the standard output or a folder.
+        format: the format given for examples.
+    """
+    suffix = PurePath(output or "").suffix.lower().removeprefix(".")
+    return to or (suffix if suffix in WRITERS else "csv" if format == "csv" else "jsonl")
+
+
+def _joined(origin: Origin, answer: Any) -> dict[str, Any]:
+    """The fields of an answer behind its origin; several answers to one example are a list."""
+    fields = {"answers": answer} if isinstance(answer, list) else _fields(answer)
+    return {**origin, **rounded(fields)}
 
 
 def _flat(answer: Any) -> Iterator[Any]:

@@ -66,7 +66,7 @@ def messages() -> Iterator[None]:
 
 
 @contextmanager
-def stoppable(folder: Path | None) -> Iterator[None]:
+def stoppable(folder: str | Path | None) -> Iterator[None]:
     """Ends the command with the exit code of SIGINT or SIGTERM if one of them stops a run.
 
     Args:

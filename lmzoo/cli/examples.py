@@ -14,7 +14,7 @@ from lmzoo.data.readers import TableStream, read_choices, read_conll, read_squad
 from lmzoo.data.readers.tables import FORMATS, label_parts, open_table, table_format
 from lmzoo.data.readers.text_files import Source, name_of, suffix_of
 
-_WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
+WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
 _WITH_LABEL = re.compile(r"\S\s+(O|[BIES]-\S+)\s*$")
 
 # Examples as tasks take them: a list or, for pairs of texts, a tuple of two.
@@ -171,7 +171,7 @@ def read_texts_alone(source: Source, columns: Columns, labelled: bool, labels: A
 def read_words(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
     """Reads lists of words and their labels; without labels also texts, from files of other formats."""
     format = columns.format or suffix_of(source).lstrip(".")
-    if not labelled and format not in _WORDS:
+    if not labelled and format not in WORDS:
         texts, _ = read_texts(source, columns, labelled)
         lines = [*filter(str.strip, texts)]
         alike = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1  # as columns are
@@ -181,7 +181,7 @@ def read_words(source: Source, columns: Columns, labelled: bool, labels: Allowed
                 "lines are texts."
             )
         return texts, None
-    if columns.format not in (None, *_WORDS):
+    if columns.format not in (None, *WORDS):
         raise ValueError(f"Words and their labels are read from conll or conllu, not from {columns.format}.")
     word, label = (column and _column(column) for column in (columns.text, columns.label))
     return read_conll(source, word, label, labelled, labels, format == "conllu", columns.encoding)

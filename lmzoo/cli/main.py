@@ -1,6 +1,12 @@
 """The `lmzoo` command with all of its commands."""
 
-from lmzoo.cli import preset_commands, pretrain_command, serving_commands, task_commands  # noqa: F401 - add their commands
+from lmzoo.cli import (  # noqa: F401 - add their commands
+    prepare_command,
+    preset_commands,
+    pretrain_command,
+    serving_commands,
+    task_commands,
+)
 from lmzoo.cli.app import app
 
 __all__ = ["app"]

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lmzoo.cli.examples import Inputs
+from lmzoo.files.urls import whole_file
 from lmzoo.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -132,10 +133,8 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
 
 
 @contextmanager
-def output_to(path: Path | None) -> Iterator[BinaryIO]:
+def output_to(path: str | None) -> Iterator[BinaryIO]:
     """Yields the standard output, or a file that appears under its name when it is complete."""
-    from lmzoo.files.atomic import atomic_file
-
     if path is None:
         try:
             yield sys.stdout.buffer
@@ -144,7 +143,7 @@ def output_to(path: Path | None) -> Iterator[BinaryIO]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         return
-    with atomic_file(path) as temporary, temporary.open("wb") as file:
+    with whole_file(path) as file:
         yield file
 
 

@@ -9,13 +9,10 @@ from typing import Annotated
 import typer
 
 from lmzoo.cli.app import app, messages, stoppable
+from lmzoo.cli.options import DOCUMENTS, Field, Split
 from lmzoo.cli.output import announce_keras, say
 
 _LONG = 3600.0  # seconds of training that are confirmed first
-_CORPUS = (
-    "Text files, folders or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with gzip "
-    "or xz."
-)
 _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
 _WORK = "Folder of the run, from which a stopped run continues. Default: OUTPUT.work."
 _LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
@@ -23,7 +20,7 @@ _LENGTH = "Tokens in most sequences (128); for elmo, the words through which gra
 
 @app.command(rich_help_panel="Tasks")
 def pretrain(
-    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS...", help=_CORPUS, show_default=False)],
+    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
     family: Annotated[
         str | None, typer.Option("--family", help="bert (the default), roberta, albert, distilbert or elmo.")
@@ -65,10 +62,8 @@ def pretrain(
     remat: Annotated[
         bool, typer.Option("--remat", help="Compute activations again in the backward pass: saves memory, costs time.")
     ] = False,
-    field: Annotated[str, typer.Option("--field", help="Key of the text in .jsonl files.")] = "text",
-    split: Annotated[
-        bool, typer.Option("--split/--no-split", help="Split lines into sentences, or take each line as a sentence.")
-    ] = True,
+    field: Field = "text",
+    split: Split = True,
     tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard's logs.")] = None,
     language: Annotated[str | None, typer.Option("--language", help="Language that the preset lists, as en.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="Licence it lists, as Apache-2.0.")] = None,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import io
 import re
 import sys
 from collections import Counter
@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from lmzoo.cli.answers import origins, writer
+from lmzoo.cli.answers import AnswerFormat, format_of_answers
 from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.examples import Columns, Examples, Inputs, Labels, Stream, is_several, read_kept
+from lmzoo.cli.examples import Columns, Examples, Inputs, Labels, Stream
 from lmzoo.cli.fine_tuning import choose_recipe
 from lmzoo.cli.fit_options import (
     Checkpoint,
@@ -41,15 +41,17 @@ from lmzoo.cli.options import (
     Label,
     Overwrite,
     Pair,
+    Ray,
     Scale,
     Text,
+    Workers,
+    check_workers,
 )
 from lmzoo.cli.output import (
     announce_keras,
     announced,
     check_output,
     count_of,
-    in_parts,
     output_to,
     say,
     show,
@@ -57,7 +59,9 @@ from lmzoo.cli.output import (
     take,
     write_json,
 )
+from lmzoo.cli.predicting import Prediction, absolute_model, holds_examples, predict_files
 from lmzoo.cli.stored_models import load_with_examples
+from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
 
 
 @app.command(rich_help_panel="Tasks")
@@ -225,10 +229,16 @@ def evaluate(
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help=f"Examples, or - for lines of text from standard input. {DATA}")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Examples: a file; a folder or quoted pattern for many; or - for lines of text from standard input. "
+            f"{DATA}",
+        ),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")
+        str | None,
+        typer.Option("--output", "-o", help="File to write instead of standard output; for many files, a folder."),
     ] = None,
     top_k: Annotated[
         int | None, typer.Option("--top-k", min=1, help="Number of answers for each example, best first.")
@@ -237,6 +247,9 @@ def predict(
         float | None, typer.Option(min=0, max=1, help="Lowest probability of a label, for multi-label (0.5).")
     ] = None,
     batch_size: BatchSize = 32,
+    to: Annotated[
+        AnswerFormat | None, typer.Option("--to", help="Format to write. Default: from the suffix of OUTPUT.")
+    ] = None,
     ids: Annotated[
         str | None,
         typer.Option("--id", help="Column to write with each answer instead of the text.", rich_help_panel="Data"),
@@ -248,56 +261,46 @@ def predict(
     format: FormatOption = None,
     header: Header = True,
     encoding: Encoding = "utf-8",
+    workers: Workers = None,
+    ray: Ray = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a task's answers: as CSV if OUTPUT ends in .csv or --format is csv, otherwise as JSON lines.
 
     An answer is what the task's method returns: a class and its score, a number, spans, an answer, a choice, words for
     the mask, or a vector. With it are the example's id or text, and its label ("actual") if it has one.
+
+    For a folder, a pattern, or with --workers, OUTPUT is a folder with a file of answers for each file of examples. A
+    run that was stopped continues with the same command.
     """
     with messages():
-        if output:
-            check_output(output, overwrite)
-        if is_several(Path(data)):
-            raise ValueError(f"{data} is several files; `lmzoo predict` reads one.")
+        check_workers(workers, ray)
+        files = [data] if data == "-" else find_files(data, lambda name: holds_examples(name, format))
+        many = workers is not None or files != [data]
         columns = Columns(text, pair, label, choices, format or ("txt" if data == "-" else None), header, encoding)
-        source = _StandardInput(sys.stdin.buffer.read()) if data == "-" else Path(data)
-
-        def read(kind: Kind, names: list[str] | None) -> tuple[Inputs, list[dict[str, Any]]]:
-            x, _ = kind.read(source, columns, False, None)
-            if isinstance(source, _StandardInput):
-                source.seek(0)
-            return x, origins(kind, x, read_kept(source, columns, ids))
-
-        _, task, (x, of_answers) = load_with_examples(model, read)
-        verb = getattr(task, task.verb)
         options = {k: v for k, v in (("top_k", top_k), ("threshold", threshold)) if v is not None}
-        if unknown := options.keys() - inspect.signature(verb).parameters.keys():
-            raise ValueError(
-                f"A {type(task).__name__} takes no such option: leave out --{min(unknown).replace('_', '-')}."
-            )
+        answers = format_of_answers(to and to.value, None if many else output, format)
+        prediction = Prediction(absolute_model(model), columns, ids, options, answers, batch_size)
+        if many:
+            if not files:
+                raise ValueError(f"{data} holds no files of examples.")
+            if output is None or data == "-":
+                raise ValueError("Many files, or several workers, read files and write into a folder: give --output.")
+            # Ray writes to the standard output that a worker has died.
+            with stoppable(output), contextlib.redirect_stdout(sys.stderr):
+                predict_files(prediction, data, files, output, overwrite, workers, ray)
+            return
+        if output and not is_url(output):
+            check_output(Path(output), overwrite)
+        source = NamedBytes(sys.stdin.buffer.read(), "<stdin>") if data == "-" else source_of(data)
+        _, task, (x, of_answers) = load_with_examples(model, lambda kind, _: prediction.read(kind, source))
         shown = bool(output) or not sys.stdout.isatty()  # answers on the screen need no bar between them
         work = f"Tokenizing {count_of(x):,} examples, compiling and predicting"
-        with output_to(output) as file, in_parts(x, batch_size, shown) as parts, announced(work) as seen:
-            done, written = 0, writer(file, output, format)
-            for part in parts:
-                try:
-                    answers = verb(part, batch_size=batch_size, **options)
-                except (ValueError, TypeError) as error:
-                    raise ValueError(f"{error} (Counted from example {done}.)" if done else str(error)) from None
-                seen()
-                written.write(of_answers[done : done + count_of(part)], answers)
-                done += count_of(part)
-            written.close()
+        with output_to(output) as file, announced(work) as seen:
+            prediction.write(task, x, of_answers, file, seen, shown)
 
 
 # === Examples and models ===
-
-
-class _StandardInput(io.BytesIO):
-    """What was written to standard input, to be read twice."""
-
-    name = "<stdin>"
 
 
 def _split(x: Inputs, y: Labels, share: float, seed: int) -> list[Examples]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
 from lmzoo.data.corpora.tokenized_documents import check_documents
+from lmzoo.files.urls import absolute, open_to_read
 from lmzoo.text.word_splitting import words_of
 
 _HELD_OUT = 100  # one of so many documents is held out
@@ -43,7 +45,7 @@ class TextSource:
             return read_documents(self._source, self._field, self._split)
         return split_documents(self._source, self._field, self._split)
 
-    def files(self) -> list[Path]:
+    def files(self) -> list[str]:
         """The files; none if the documents are in memory."""
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
@@ -58,9 +60,10 @@ class TextSource:
         if self.in_files:
             paths, size = self.files(), 0
             for path in paths:
-                with path.open("rb") as file:
-                    digest.update(f"{path.name}\n{path.stat().st_size}\n".encode() + file.read(_HEAD))
-                size += path.stat().st_size
+                with open_to_read(path) as file:
+                    head, of_file = file.read(_HEAD), file.seek(0, os.SEEK_END)
+                digest.update(f"{os.path.basename(path)}\n{of_file}\n".encode() + head)
+                size += of_file
             found = {"files": len(paths), "bytes": size}
         else:
             for document in self:
@@ -90,8 +93,8 @@ def split_held_out(corpus: TextSource, validation: TextSource | None) -> tuple[T
         ValueError: if one of both has no words, or both have a file in common.
     """
     if validation is not None:
-        known = {path.resolve() for path in corpus.files()}
-        if both := [str(path) for path in validation.files() if path.resolve() in known]:
+        known = set(map(absolute, corpus.files()))
+        if both := [path for path in validation.files() if absolute(path) in known]:
             raise ValueError(f"{', '.join(both)}: text to train on and to evaluate on (`validation`) must differ.")
         train, held = TrainingDocuments(corpus), TrainingDocuments(validation)
     else:

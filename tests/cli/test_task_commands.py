@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from lmzoo import models
 from lmzoo.cli import output as cli_output
 from lmzoo.cli import task_commands
-from lmzoo.cli.answers import writer
+from lmzoo.cli.answers import WRITERS
 from lmzoo.cli.examples import Columns, read_numbers, read_texts, read_words
 from lmzoo.cli.fit_options import class_weights
 from lmzoo.cli.kinds import KINDS, kind_called
@@ -428,7 +428,7 @@ def test_answers_in_csv(folder, fitted):
 def test_any_number_of_answers_in_csv():
     """Examples without answers have a row, too, also before the columns are known."""
     file, found = io.BytesIO(), {"text": "b", "score": np.float32(1 / 3), "ends": [1, 2]}
-    rows = writer(file, Path("a.csv"), None)
+    rows = WRITERS["csv"](file)
     rows.write([{"text": "one"}, {"text": "two"}, {"text": "three"}], [[], [found, [found]], []])
     rows.close()
     assert file.getvalue().decode().splitlines() == [
@@ -439,12 +439,12 @@ def test_any_number_of_answers_in_csv():
         "three,,,",
     ]
     file = io.BytesIO()
-    rows = writer(file, None, "csv")
+    rows = WRITERS["csv"](file)
     rows.write([{"id": 1}], [[]])
     rows.close()
     assert file.getvalue() == b"id\n1\n"
     file = io.BytesIO()
-    writer(file, None, "csv").write([{"id": 1}, {"id": 2}], np.array([[0.5, 1 / 3], [1, 2]], "float32"))
+    WRITERS["csv"](file).write([{"id": 1}, {"id": 2}], np.array([[0.5, 1 / 3], [1, 2]], "float32"))
     assert file.getvalue() == b'id,vector\n1,"[0.5, 0.333333]"\n2,"[1.0, 2.0]"\n'
 
 

@@ -137,7 +137,11 @@ def test_label_type_is_any_function(write):
         ("", {}, "data.csv holds no examples"),
         (b"text\na\n\xe9t\xe9\n", {}, "data.csv, line 3: the byte 0xe9 is not utf-8"),
         ("text\na\n", {"encoding": "latin-11"}, "There is no encoding 'latin-11'"),
-        ("text\na\n", {"format": "xlsx"}, "There is no format 'xlsx'. Pass one of these as .*: csv, tsv, jsonl, txt"),
+        (
+            "text\na\n",
+            {"format": "xlsx"},
+            "There is no format 'xlsx'. Pass one of these as .*: csv, tsv, jsonl, parquet, txt",
+        ),
         (gzip.compress(b"text\nabc\n" * 99, mtime=0)[:-9], {}, "data.csv is a damaged archive"),
         (gzip.compress(b"text\nabc\n" * 99, mtime=0)[:9] + b"text\nabc\n" * 9, {}, "data.csv is a damaged archive"),
         (lzma.compress(b"text\nabc\n" * 99)[:-9], {}, "data.csv is a damaged archive"),

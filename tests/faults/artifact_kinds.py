@@ -18,13 +18,15 @@ from typing import Any
 
 import keras
 import numpy as np
+import pyarrow
+from pyarrow import parquet
 
 import lmzoo
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
-from lmzoo.data.corpora import TokenCorpus, read_documents, write_corpus
+from lmzoo.data.corpora import Preparation, TokenCorpus, prepare_corpus, read_documents, write_corpus
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.family import Family, families
 from lmzoo.files.archives import unpack
@@ -289,6 +291,15 @@ def load_corpus(folder: Path) -> Content:
     return content
 
 
+def save_prepared(folder: Path, version: int) -> None:
+    with tempfile.TemporaryDirectory() as texts:
+        for number in range(3):
+            documents = DOCUMENTS[number * 20 : number * 20 + 20 - (1 - version)]
+            Path(texts, f"{number}.txt").write_text("\n\n".join("\n".join(document) for document in documents))
+        prepared = Preparation(duplicates="exact", shard_tokens=100)
+        prepare_corpus(texts, preprocessor_of("bert").tokenizer, folder / "corpus", prepared, verbose=False)
+
+
 # === Vocabularies, archives and data ===
 
 
@@ -343,6 +354,11 @@ def _table(path: Path) -> object:
     return read_table(path, label="label")
 
 
+def save_parquet(folder: Path, version: int) -> None:
+    table = pyarrow.table({"text": TEXTS, "label": [str(i % 3) for i in range(len(TEXTS))]})
+    parquet.write_table(table, folder / "data.parquet", write_page_checksum=True)
+
+
 KINDS: dict[str, ArtifactKind] = {
     "keras": ArtifactKind("model.keras", save_keras, lambda f: content_of(Task.load(f / "model.keras")), vouched=True),
     "preset": ArtifactKind("preset", save_preset, load_classifier, vouched=True),
@@ -357,6 +373,7 @@ KINDS: dict[str, ArtifactKind] = {
     "state": ArtifactKind("run", save_state, load_state, vouched=True),
     "training": ArtifactKind("training", train, load_training, vouched=True, resumes=True, forks=False),
     "corpus": ArtifactKind("corpus", save_corpus, load_corpus, vouched=True, resumes=True),
+    "prepared corpus": ArtifactKind("corpus", save_prepared, load_corpus, vouched=True, resumes=True),
     "safetensors": tensor_kind("model.safetensors", write_safetensors, SafetensorsFiles),
     "sharded safetensors": tensor_kind("sharded", write_sharded, SafetensorsFiles),
     "hdf5": tensor_kind("weights.hdf5", write_hdf5, Hdf5File),
@@ -374,6 +391,9 @@ KINDS: dict[str, ArtifactKind] = {
     "csv.gz": data_kind("data.csv.gz", _ROWS, _table),
     "tsv": data_kind("data.tsv", _TSV, _table),
     "jsonl": data_kind("data.jsonl", _JSONL, _table),
+    "parquet": ArtifactKind(
+        "data.parquet", save_parquet, lambda folder: {"content": repr(_table(folder / "data.parquet"))}
+    ),
     "conll": data_kind("data.conll", _CONLL, read_conll),
     "squad": data_kind("data.json", json.dumps(_SQUAD), read_squad),
     "choices": data_kind(

@@ -3,6 +3,7 @@
 from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.documents import read_documents, split_documents
 from lmzoo.data.corpora.lm_batches import DocumentStreams
+from lmzoo.data.corpora.prepare import Preparation, prepare_corpus
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, segment_pairs
 from lmzoo.data.corpora.sequences import pack_documents, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
@@ -11,10 +12,12 @@ from lmzoo.data.corpora.word_vocabulary import train_words
 
 __all__ = [
     "DocumentStreams",
+    "Preparation",
     "SegmentPairs",
     "TokenCorpus",
     "pack_documents",
     "pack_sentences",
+    "prepare_corpus",
     "read_documents",
     "segment_pairs",
     "split_documents",

@@ -15,7 +15,7 @@ from typing import Any, NotRequired, TypedDict
 import keras
 import numpy as np
 
-from lmzoo.files.atomic import atomic_file
+from lmzoo.files.urls import inside, whole_file
 from lmzoo.text import Tokenizer
 
 INDEX_FILE, TOKENIZER_FOLDER = "corpus.json", "tokenizer"
@@ -110,10 +110,10 @@ class Index:
                 return f"{shard['name']} with {shard['size']} bytes instead of {size}"
         return ""
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: str | Path) -> None:
         """Writes the index, in place of an older one."""
-        with atomic_file(folder / INDEX_FILE) as temporary:
-            temporary.write_text(json.dumps(vars(self), indent=1) + "\n", encoding="utf-8")
+        with whole_file(inside(folder, INDEX_FILE)) as file:
+            file.write(f"{json.dumps(vars(self), indent=1)}\n".encode())
 
     def check_tokenizer(self, folder: Path, tokenizer: Tokenizer) -> None:
         """Checks that a tokenizer is the one that made the corpus.
@@ -151,6 +151,11 @@ def checksums_of(content: np.ndarray) -> list[int]:
         content: uint8 (n,).
     """
     return [zlib.crc32(content.data[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
+
+
+def dtype_of(tokenizer: Tokenizer) -> str:
+    """Numpy's name of the dtype of a tokenizer's ids in files."""
+    return "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
 
 
 def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from lmzoo.data.corpora.corpus_index import (
     Index,
     Shard,
     checksums_of,
+    dtype_of,
     identity_of,
 )
 from lmzoo.data.corpora.token_corpus import TokenCorpus
@@ -27,7 +29,8 @@ from lmzoo.data.corpora.tokenized_documents import (
     check_documents,
     tokenize_documents,
 )
-from lmzoo.files.atomic import atomic_file, check_path
+from lmzoo.files.atomic import check_path
+from lmzoo.files.urls import inside, whole_file
 from lmzoo.progress import progress_bar
 from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
@@ -83,61 +86,99 @@ def write_corpus(
     else:
         (folder / TOKENIZER_FOLDER).mkdir(parents=True, exist_ok=True)
         tokenizer.save_assets(folder / TOKENIZER_FOLDER)
-        dtype = "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
-        index = Index(tokenizer=identity_of(tokenizer), dtype=dtype, shards=[])
+        index = Index(tokenizer=identity_of(tokenizer), dtype=dtype_of(tokenizer), shards=[])
         index.write(folder)
     if not index.complete:
-        _Writer(folder, index, tokenizer, shard_tokens).write(documents, verbose)
+        with progress_bar(f"Tokenizing {folder.name}", unit="tokens", shown=verbose) as advance:
+            _write(folder, index, documents, ShardWriter(folder, tokenizer, shard_tokens, advance=advance))
     return TokenCorpus(folder)
 
 
-class _Writer:
+def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter) -> None:
     """Writes the missing part of a corpus."""
+    last = index.shards[-1] if index.shards else None
+    if last is not None and "digest" not in last:
+        raise ValueError(f"{folder} was begun by an older version of lmzoo and cannot be continued. {ADVICE}")
+    reader, digest = DocumentReader(documents), hashlib.sha256()
+    texts = iter(reader)
+    if last is not None:
+        for document in itertools.islice(texts, last["read"]):
+            digest.update(_encoded(document))
+        if (reader.count, digest.hexdigest()) != (last["read"], last["digest"]):
+            raise ValueError(
+                f"{folder} was begun with other documents than these. {ADVICE} Or pass the same documents."
+            )
+    for shard in writer.shards_of(texts, lambda: reader.count, digest, len(index.shards)):
+        index.shards.append(shard)
+        index.write(folder)
+    if not index.shards:
+        raise ValueError("There are no tokens in these documents.")
+    index.complete = True
+    index.write(folder)
+    reader.report(sum(shard["documents"] for shard in index.shards))
+    warn_of_special_tokens(index.shards, writer.tokenizer)
 
-    def __init__(self, folder: Path, index: Index, tokenizer: Tokenizer, shard_tokens: int) -> None:
-        self.folder, self.index, self.tokenizer, self.shard_tokens = folder, index, tokenizer, shard_tokens
+
+def warn_of_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> None:
+    """Warns if documents spell out special tokens."""
+    if special := sum(shard.get("special", 0) for shard in shards):
+        warn(
+            f"{special} special tokens, such as {tokenizer.special_tokens[0]}, are spelt out in the documents and were "
+            "read as special tokens: remove them from the text if they are ordinary words."
+        )
+
+
+class ShardWriter:
+    """Tokenizes documents into files.
+
+    Args:
+        folder: where to write; a path or a URL.
+        tokenizer: makes the ids.
+        shard_tokens: int, tokens after which a new file begins.
+        prefix: digits that the numbers of these files begin with.
+        advance: called with numbers of tokens as they are made.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        tokenizer: Tokenizer,
+        shard_tokens: int,
+        prefix: str = "",
+        advance: Callable[[int], None] = lambda tokens: None,
+    ) -> None:
+        self.folder, self.tokenizer, self.shard_tokens = folder, tokenizer, shard_tokens
+        self.prefix, self.advance = prefix, advance
         self.parts: list[TokenizedDocuments] = []
         self.tokens = 0
 
-    def write(self, documents: Iterable[str | Sequence[str]], verbose: bool) -> None:
-        last = self.index.shards[-1] if self.index.shards else None
-        if last is not None and "digest" not in last:
-            raise ValueError(f"{self.folder} was begun by an older version of lmzoo and cannot be continued. {ADVICE}")
-        reader, digest = DocumentReader(documents), hashlib.sha256()
-        texts = iter(reader)
-        if last is not None:
-            for document in itertools.islice(texts, last["read"]):
-                digest.update(_encoded(document))
-            if (reader.count, digest.hexdigest()) != (last["read"], last["digest"]):
-                raise ValueError(
-                    f"{self.folder} was begun with other documents than these. {ADVICE} Or pass the same documents."
-                )
-        bar = progress_bar(f"Tokenizing {self.folder.name}", unit="tokens", shown=verbose)
-        with bar as advance, ThreadPoolExecutor(1) as pool:
+    def shards_of(
+        self, texts: Iterable[list[str]], read: Callable[[], int], digest: Any, first: int = 0
+    ) -> Iterator[Shard]:
+        """Writes documents and yields each file that is complete.
+
+        Args:
+            texts: documents as lists of valid sentences.
+            read: returns how many documents have been read, those of earlier files and empty ones included.
+            digest: of the documents so far; it is updated.
+            first: the number of the first file.
+        """
+        self.number = first
+        with ThreadPoolExecutor(1) as pool:
             waiting: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
             for batch in self._batches(texts):
                 for document in batch:
                     digest.update(_encoded(document))
                 future = pool.submit(lambda batch: tokenize_documents(batch, self.tokenizer).without_empty(), batch)
-                waiting.append((future, reader.count, digest.hexdigest()))
+                waiting.append((future, read(), digest.hexdigest()))
                 if len(waiting) > _AHEAD:
-                    advance(self._take(*waiting.popleft()))
+                    yield from self._take(*waiting.popleft())
             while waiting:
-                advance(self._take(*waiting.popleft()))
+                yield from self._take(*waiting.popleft())
         if self.parts:
-            self._close(reader.count, digest.hexdigest())
-        if not self.index.shards:
-            raise ValueError("There are no tokens in these documents.")
-        self.index.complete = True
-        self.index.write(self.folder)
-        reader.report(sum(shard["documents"] for shard in self.index.shards))
-        if special := sum(shard.get("special", 0) for shard in self.index.shards):
-            warn(
-                f"{special} special tokens, such as {self.tokenizer.special_tokens[0]}, are spelt out in the documents "
-                "and were read as special tokens: remove them from the text if they are ordinary words."
-            )
+            yield self._close(read(), digest.hexdigest())
 
-    def _batches(self, texts: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+    def _batches(self, texts: Iterable[list[str]]) -> Iterator[list[list[str]]]:
         """Yields batches of about `_BATCH` characters, or fewer if shards are small: a shard ends with a batch."""
         most, batch, count = min(_BATCH, self.shard_tokens), [], 0
         for document in texts:
@@ -149,26 +190,27 @@ class _Writer:
         if batch:
             yield batch
 
-    def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> int:
-        """Adds a tokenized batch to the current shard and returns its number of tokens."""
+    def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> Iterator[Shard]:
+        """Adds a tokenized batch to the current shard, and yields the shard if it is complete."""
         part = future.result()
         if len(part):
             self.parts.append(part)
             self.tokens += len(part.token_ids)
+        self.advance(len(part.token_ids))
         if self.tokens >= self.shard_tokens:
-            self._close(read, digest)
-        return len(part.token_ids)
+            yield self._close(read, digest)
 
-    def _close(self, read: int, digest: str) -> None:
+    def _close(self, read: int, digest: str) -> Shard:
         """Writes the current shard: where documents and sentences begin and end, then the tokens."""
-        name = f"shard-{len(self.index.shards):05}.bin"
+        name = f"shard-{self.prefix}{self.number:05}.bin"
         sentences = _joined([part.sentence_splits for part in self.parts])
         documents = _joined([part.document_splits for part in self.parts])
-        tokens = np.concatenate([part.token_ids for part in self.parts]).astype(self.index.dtype)
+        tokens = np.concatenate([part.token_ids for part in self.parts]).astype(dtype_of(self.tokenizer))
         content = np.concatenate([array.view("uint8") for array in (documents, sentences, tokens)])
-        with atomic_file(self.folder / name) as temporary, temporary.open("wb") as file:
+        with whole_file(inside(self.folder, name)) as file:
             file.write(content.data)
-        entry: Shard = {
+        self.parts, self.tokens, self.number = [], 0, self.number + 1
+        return {
             "name": name,
             "documents": len(documents) - 1,
             "sentences": len(sentences) - 1,
@@ -180,9 +222,6 @@ class _Writer:
             "read": read,
             "digest": digest,
         }
-        self.index.shards.append(entry)
-        self.index.write(self.folder)
-        self.parts, self.tokens = [], 0
 
 
 def _joined(splits: list[np.ndarray]) -> np.ndarray:

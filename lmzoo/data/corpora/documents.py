@@ -20,6 +20,7 @@ from lmzoo.data.readers.text_files import (
     suffix_of,
 )
 from lmzoo.files.atomic import check_path
+from lmzoo.files.urls import open_to_read
 from lmzoo.text.sentences import split_sentences
 from lmzoo.text.validate_text import is_column, is_text
 
@@ -42,7 +43,8 @@ def read_documents(
 
     Args:
         paths: a file; a folder, whose `.txt`, `.jsonl` and `.ndjson` files are read in the order of their paths,
-            including those in its subfolders; a pattern such as `"books/*.txt.gz"`; or several of these.
+            including those in its subfolders; a pattern such as `"books/*.txt.gz"`; or several of these. They may be
+            URLs that fsspec reads, such as `"s3://bucket/books"`.
         field: the key of the text in JSON lines.
         split: whether to split lines into sentences with `lmzoo.text.split_sentences`; False if each line is one.
 
@@ -125,8 +127,8 @@ def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
     reader.report(kept, "were empty")
 
 
-def text_files(path: str | Path) -> list[Path]:
-    """Lists the files that a path, folder or pattern stands for; see `read_documents`.
+def text_files(path: str | Path) -> list[str]:
+    """Lists the files that a path, folder, pattern or URL stands for; see `read_documents`.
 
     Raises:
         FileNotFoundError: if there are none.
@@ -134,14 +136,14 @@ def text_files(path: str | Path) -> list[Path]:
     return list_files(path, _SUFFIXES)
 
 
-def _documents_in(path: Path, field: str) -> Iterator[str | Sequence[str]]:
+def _documents_in(path: str, field: str) -> Iterator[str | Sequence[str]]:
     """Reads the documents of a file, each a string or a list of lines."""
-    with path.open("rb") as raw:
+    with open_to_read(path) as raw:
         lines = _lines(path, raw)
         yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
 
 
-def _lines(path: Path, raw: io.BufferedReader) -> Iterator[str]:
+def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
     place = 0
     try:
         for line in decompressed(raw):
@@ -175,7 +177,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
         yield document
 
 
-def _json_texts(path: Path, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
+def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
     for number, row in json_objects(enumerate(lines, 1), str(path)):
         where = f"{path}, line {number}"
         text = _field_of(row, field, where)

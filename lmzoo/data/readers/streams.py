@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from lmzoo.data.readers.parquet import count_parquet_rows, import_pyarrow, numbered_parquet_rows
 from lmzoo.data.readers.tables import (
     FORMATS,
+    SUFFIXES,
     Column,
     check_width,
     count_rows,
@@ -19,12 +21,8 @@ from lmzoo.data.readers.tables import (
     pop_names,
     table_format,
 )
-from lmzoo.data.readers.text_files import list_files, near_names, open_text, suffix_of
+from lmzoo.data.readers.text_files import list_files, near_names, open_text
 from lmzoo.progress import progress_bar
-
-_PARQUET = "parquet"
-_SUFFIXES = (".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".txt")
-_READ = 1024  # rows of a Parquet file that are converted at once
 
 NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 
@@ -48,13 +46,13 @@ class TableStream:
     r"""A table in any number of files, which is read on demand and need not fit into memory.
 
     `fit` and `evaluate` take it in place of a table; iterating over it yields a dict for each row. The formats are
-    those of `lmzoo.data.readers.read_table`, and Parquet, which needs pyarrow (`pip install 'lmzoo[parquet]'`).
+    those of `lmzoo.data.readers.read_table`.
 
     Args:
         files: a file; a folder, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`, `.tsv` and
             `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of these.
             Text files may be compressed by gzip or xz.
-        format: `"parquet"` or a format of `read_table`; by default decided by each file's suffix.
+        format: a format of `read_table`; by default decided by each file's suffix.
         header: whether the first line of CSV and TSV files names the columns. Without it, columns have numbers.
         encoding: encoding of text files.
         types: converts the cells of columns, by their names; text files other than JSON lines hold only strings:
@@ -91,16 +89,17 @@ class TableStream:
         types: Mapping[Column, Callable[[str], Any]] | None = None,
     ) -> None:
         listed: list[Any] = [files] if isinstance(files, (str, Path)) else list(files)
-        self.files = [file for path in listed for file in list_files(path, _SUFFIXES)]
+        self.files = [file for path in listed for file in list_files(path, SUFFIXES)]
         if not self.files:
             raise ValueError("A TableStream needs at least one file, got an empty list.")
         self.header, self.encoding, self.types = header, encoding, dict(types or {})
         self._formats = [format or _format_of(file) for file in self.files]
-        if unknown := set(self._formats) - {*FORMATS, _PARQUET}:
-            known = ", ".join((*FORMATS, _PARQUET))
-            raise ValueError(f"There is no format {min(unknown)!r}. Pass one of these as `format`: {known}.")
-        if _PARQUET in self._formats:
-            _pyarrow()
+        if unknown := set(self._formats) - {*FORMATS}:
+            raise ValueError(
+                f"There is no format {min(unknown)!r}. Pass one of these as `format`: {', '.join(FORMATS)}."
+            )
+        if "parquet" in self._formats:
+            import_pyarrow()
         self._columns: list[Column] | None = None
         self._counts: dict[int, int] = {}  # rows of files that have been counted
         self._first, self._epoch = 0, 0
@@ -120,7 +119,7 @@ class TableStream:
             if skip and skip >= (count := self._count(number)):
                 skip -= count
                 continue
-            path, unit = self.files[number], "row" if self._formats[number] == _PARQUET else "line"
+            path, unit = self.files[number], "row" if self._formats[number] == "parquet" else "line"
             for line, cells in self._rows(number, skip):
                 where = f"{path}, {unit} {line}"
                 yield Row(self._converted(cells, where), (number, line), where)
@@ -196,11 +195,11 @@ class TableStream:
     def _count(self, number: int) -> int:
         if number not in self._counts:
             path, format = self.files[number], self._formats[number]
-            if format == _PARQUET:
-                self._counts[number] = _open_parquet(path).metadata.num_rows
+            if format == "parquet":
+                self._counts[number] = count_parquet_rows(path)
             else:
                 with open_text(path, self.encoding, line_ends(format)) as file:
-                    rows = count_rows(file, format, str(path))
+                    rows = count_rows(file, format, path)
                 self._counts[number] = max(0, rows - self._headed(format))
         return self._counts[number]
 
@@ -210,14 +209,14 @@ class TableStream:
     def _rows(self, number: int, skip: int) -> NumberedRows:
         """The rows of a file from a certain one on, with the numbers of their lines."""
         path, format = self.files[number], self._formats[number]
-        if format == _PARQUET:
-            yield from _parquet_rows(path, skip, self._columns)
+        if format == "parquet":
+            yield from numbered_parquet_rows(path, skip, self._columns)
             return
         with open_text(path, self.encoding, line_ends(format)) as file:
             if format == "jsonl":
-                yield from numbered_rows(file, format, str(path), skip)
+                yield from numbered_rows(file, format, path, skip)
                 return
-            rows = numbered_rows(file, format, str(path))
+            rows = numbered_rows(file, format, path)
             first = list(itertools.islice(rows, 1))
             names = pop_names(first, format, self.header)
             for line, cells in itertools.islice(itertools.chain(first, rows), skip, None):
@@ -240,38 +239,7 @@ class TableStream:
         return cells
 
 
-def _format_of(file: Path) -> str:
-    found = _PARQUET if suffix_of(file) == ".parquet" else table_format(file)
-    if found is None:
+def _format_of(file: str) -> str:
+    if (found := table_format(file)) is None:
         raise ValueError(f"The name of {file} does not tell its format: pass it as `format`.")
     return found
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError("Parquet files need pyarrow: pip install 'lmzoo[parquet]'.") from None
-    return pyarrow
-
-
-def _open_parquet(path: Path) -> Any:
-    pyarrow = _pyarrow()
-    try:
-        return pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a Parquet file, or is damaged: {error}") from None
-
-
-def _parquet_rows(path: Path, skip: int, columns: Sequence[Column] | None) -> NumberedRows:
-    with _open_parquet(path) as file:
-        number = 1
-        for group in range(file.num_row_groups):
-            count = file.metadata.row_group(group).num_rows
-            if skip >= count:  # not read at all
-                skip, number = skip - count, number + count
-                continue
-            for part in file.iter_batches(_READ, row_groups=[group], columns=columns):
-                dropped = min(skip, len(part))
-                yield from enumerate(part.slice(dropped).to_pylist(), number + dropped)
-                skip, number = skip - dropped, number + len(part)

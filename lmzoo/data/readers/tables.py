@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, JSON lines and lines of text."""
+"""Tables: CSV, TSV, JSON lines, Parquet and lines of text."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from lmzoo.data.readers.parquet import numbered_parquet_rows
 from lmzoo.data.readers.text_files import (
     Source,
     check_label,
@@ -21,9 +22,10 @@ from lmzoo.data.readers.text_files import (
     suffix_of,
 )
 
-FORMATS = ("csv", "tsv", "jsonl", "txt", "labelled")
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt", "labelled")
+SUFFIXES = {f".{format}": format for format in FORMATS[:-1]} | {".ndjson": "jsonl"}
+_KEYED = ("jsonl", "parquet")  # whose rows are dicts
 _LONGEST = 1 << 28  # characters of a cell: a document may be longer than the csv module's limit of 128 KiB
-_SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "txt"}
 
 Column = int | str
 
@@ -47,6 +49,7 @@ def read_table(
     * `"csv"`: cells separated by commas; cells in double quotes may hold commas, line breaks and doubled quotes.
     * `"tsv"`: cells separated by tabs; quotes have no meaning, as in GLUE's files.
     * `"jsonl"`: one object per line, whose keys are the columns.
+    * `"parquet"`: Apache Parquet, which `pip install 'lmzoo[parquet]'` reads.
     * `"txt"`: one text per line, in the column `text`.
     * `"labelled"`: a label, a space and a text per line, in the columns `label` and `text`.
 
@@ -96,8 +99,8 @@ class Table:
         path: name of the file in messages.
         format: one of `FORMATS`.
         names: names of the columns; None if they have only numbers.
-        rows: lists of cells, or dicts for JSON lines.
-        lines: number of the line at which each row begins.
+        rows: lists of cells, or dicts for JSON lines and Parquet.
+        lines: number of the line at which each row begins; of the row itself for Parquet.
     """
 
     path: str
@@ -108,11 +111,11 @@ class Table:
 
     def where(self, row: int) -> str:
         """The file and line of a row, for messages."""
-        return f"{self.path}, line {self.lines[row]}"
+        return f"{self.path}, {'row' if self.format == 'parquet' else 'line'} {self.lines[row]}"
 
     def has(self, name: str) -> bool:
         """Whether every row has a cell in a column with this name."""
-        return all(name in row for row in self.rows) if self.format == "jsonl" else (self.names or []).count(name) == 1
+        return all(name in row for row in self.rows) if self.format in _KEYED else (self.names or []).count(name) == 1
 
     def column(self, column: Column) -> list[Any]:
         """The cells of a column.
@@ -120,7 +123,7 @@ class Table:
         Raises:
             ValueError: if there is no such column.
         """
-        if self.format == "jsonl":
+        if self.format in _KEYED:
             for i, row in enumerate(self.rows):
                 if column not in row:
                     raise ValueError(f"{self.where(i)} has no {column!r}.{near_names(str(column), list(row))}")
@@ -157,7 +160,7 @@ class Table:
         cells = self.column(column)
         for i, cell in enumerate(cells):
             if not isinstance(cell, str):
-                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {json.dumps(cell)[:60]}.")
+                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {_shown(cell)}.")
         return cells
 
     def labels(
@@ -189,14 +192,18 @@ class Table:
         self, row: int, column: Column, cell: Any, label_type: Callable[[str], Any], labels: Sequence[str] | None
     ) -> Any:
         if isinstance(cell, (dict, list)):
-            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {json.dumps(cell)[:60]}.")
-        label = cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell)
+            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {_shown(cell)}.")
+        label = cell if isinstance(cell, str) else "" if cell is None else _shown(cell)
         check_label(label, labels, self.where(row))
         try:
             return label_type(label)
         except ValueError:
             name = getattr(label_type, "__name__", "label")
             raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {name}.") from None
+
+
+def _shown(cell: Any) -> str:
+    return json.dumps(cell, default=str)  # Parquet holds more types than JSON: dates, bytes
 
 
 def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
@@ -219,7 +226,7 @@ def label_parts(cell: Any, separator: str) -> list[Any]:
 
 def table_format(path: Source, format: str | None = None) -> str | None:
     """The format that a file is read in: the given one, or that of its suffix; None if the suffix is not a table's."""
-    return format or _SUFFIXES.get(suffix_of(path))
+    return format or SUFFIXES.get(suffix_of(path))
 
 
 def open_table(path: Source, header: bool = True, format: str | None = None, encoding: str = "utf-8") -> Table:
@@ -232,8 +239,11 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
     if format not in FORMATS:
         wrong = f"There is no format {format!r}." if format else f"The name of {name} does not tell its format."
         raise ValueError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.")
-    text = read_text(path, encoding)
-    numbered = list(numbered_rows(io.StringIO(text, newline=line_ends(format)), format, name))
+    if format == "parquet":
+        numbered = list(numbered_parquet_rows(path))
+    else:
+        text = read_text(path, encoding)
+        numbered = list(numbered_rows(io.StringIO(text, newline=line_ends(format)), format, name))
     names = pop_names(numbered, format, header)
     if not numbered:
         raise ValueError(f"{name} holds no examples.")
@@ -254,13 +264,13 @@ def pop_names(rows: list[tuple[int, Any]], format: str, header: bool) -> list[st
     return {"txt": ["text"], "labelled": ["label", "text"]}.get(format)
 
 
-def check_width(where: str, row: Sequence[Any], first: Sequence[Any], format: str) -> None:
-    """Checks that a row has as many cells as the first line; not for JSON lines.
+def check_width(where: str, row: Collection[Any], first: Collection[Any], format: str) -> None:
+    """Checks that a row has as many cells as the first line, if the rows of the format are not dicts.
 
     Raises:
         ValueError: if not.
     """
-    if format != "jsonl" and len(row) != len(first):
+    if format not in _KEYED and len(row) != len(first):
         raise ValueError(f"{where}, read as {format}, has {len(row)} cells, the first line has {len(first)}.")
 
 

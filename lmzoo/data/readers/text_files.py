@@ -5,17 +5,17 @@ from __future__ import annotations
 import codecs
 import contextlib
 import difflib
-import glob
 import gzip
 import io
 import json
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from lmzoo.files.atomic import check_path
+from lmzoo.files.urls import find_files, open_to_read
 
 Source = str | Path | BinaryIO
 ARCHIVE_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
@@ -90,7 +90,7 @@ def open_text(path: str | Path, encoding: str = "utf-8", newline: str = "\n") ->
         encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     except LookupError:
         raise _unknown(encoding) from None
-    with Path(path).open("rb") as raw:
+    with open_to_read(path) as raw:
         file = io.TextIOWrapper(decompressed(raw), encoding, newline=newline)
         try:
             yield file
@@ -111,25 +111,17 @@ def _unknown(encoding: str) -> ValueError:
     return ValueError(f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1.")
 
 
-def list_files(path: str | Path, suffixes: Sequence[str]) -> list[Path]:
-    """Lists the files that a path, folder or pattern stands for; of a folder those with certain suffixes, sorted.
+def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
+    """Lists the files that a path, folder, pattern or URL stands for; of a folder those with certain suffixes, sorted.
 
     Raises:
         FileNotFoundError: if there are none.
     """
     check_path(path)
-    found = Path(path)
-    if found.is_dir():
-        files = sorted(file for file in found.rglob("*") if file.is_file() and suffix_of(file) in suffixes)
-        if not files:
-            raise FileNotFoundError(f"{path} holds no {', '.join(suffixes)} files, plain or with .gz or .xz.")
-        return files
-    if found.exists():
-        return [found]
-    files = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
+    files = find_files(path, lambda name: suffix_of(name) in suffixes)
     if not files:
-        raise FileNotFoundError(f"There is no {path}.")
-    return [file for inner in files for file in list_files(inner, suffixes)]
+        raise FileNotFoundError(f"{path} holds no {', '.join(suffixes)} files, plain or with .gz or .xz.")
+    return files
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,0 +1,139 @@
+"""(o) `lmzoo prepare` and `lmzoo predict` on many files: without workers, and with Ray's, as whole commands.
+
+Each command runs on few and on many files, so that its start and its speed are told apart: the seconds are
+`start + files / speed`. `at an hour` is how long the peer takes for what takes the first one an hour, relative to that:
+1.15 is an overhead of 15%. Memory is the highest of a process: the command's own, or that of its largest worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import ROOT, SHARED, TENSORFLOW, Rows, console, ready, save, show
+from lmzoo.data.corpora import read_documents
+
+PEERS: dict[str, list[str]] = {
+    "no workers": [],
+    "1 worker": ["--workers", "1"],
+    "2 workers": ["--workers", "2"],
+}
+PRESET = "bert_nano_en_uncased"
+MODEL = f"""
+import sys, lmzoo
+lmzoo.models.TextClassifier.from_preset("{PRESET}", num_classes=2).save(sys.argv[1])
+"""
+TEXTS = SHARED / "data/pretrain"
+
+
+def write_files(folder: Path, count: int, characters: int, sentences: int) -> None:
+    """Writes `count` files of documents, and as many of sentences, in JSON lines."""
+    for kind in ("documents", "sentences"):
+        (folder / kind).mkdir()
+    documents = itertools.cycle(read_documents(sorted(TEXTS.glob("*train*")))) if TEXTS.exists() else iter(())
+    for number in range(count):
+        text, size = [], 0
+        while size < characters:
+            text.append("\n".join(next(documents)))
+            size += len(text[-1])
+        rows = {"documents": text, "sentences": list(itertools.islice(itertools.chain.from_iterable(
+            part.split("\n") for part in text), sentences))}  # fmt: skip
+        for kind, texts in rows.items():
+            lines = (json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts))
+            (folder / kind / f"{number:04}.jsonl").write_text("".join(lines), "utf-8")
+
+
+def memory_of(process: int) -> dict[str, float]:
+    """GiB that a process and the workers below it have used at most, by the titles of the processes."""
+    found: dict[str, float] = {}
+    for path in Path("/proc").glob("[0-9]*/status"):
+        try:
+            title = path.with_name("cmdline").read_bytes().replace(b"\0", b" ")
+            lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+        except (OSError, ValueError):
+            continue
+        kind = "command" if int(path.parent.name) == process else "worker" if title.startswith(b"ray::_Worker") else ""
+        if kind and "VmHWM" in lines:
+            found[kind] = max(found.get(kind, 0.0), int(lines["VmHWM"].split()[0]) / 2**20)
+    return found
+
+
+def run(command: list[str]) -> dict[str, float]:
+    """Seconds and memory of a command."""
+    began, memory = time.perf_counter(), 0.0
+    environment = {**os.environ, **TENSORFLOW, "PYTHONPATH": str(ROOT)}
+    with tempfile.TemporaryFile("w+") as log:
+        arguments = [sys.executable, "-m", "lmzoo", *command]
+        process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log, text=True)
+        while process.poll() is None:
+            found = memory_of(process.pid)
+            memory = max(memory, found.get("worker" if "--workers" in command else "command", 0.0))
+            time.sleep(0.2)
+        if process.returncode:
+            log.seek(0)
+            raise RuntimeError(f"{command} failed: {log.read()[-600:]}")
+    return {"seconds": time.perf_counter() - began, "memory GiB": round(memory, 2)}
+
+
+def measure(folder: Path, what: str, peer: str, counts: list[int]) -> dict[str, float]:
+    """The start, the seconds for a file, and the memory of a command."""
+    few, many = (
+        run(_command(folder, what, count, Path(tempfile.mkdtemp(dir=folder)), PEERS[peer])) for count in counts
+    )
+    rate = (many["seconds"] - few["seconds"]) / (counts[1] - counts[0])
+    return {**many, "seconds for a file": rate, "start": few["seconds"] - counts[0] * rate}
+
+
+def _command(folder: Path, what: str, count: int, out: Path, workers: list[str]) -> list[str]:
+    files = folder / what / "some"
+    files.mkdir(parents=True, exist_ok=True)
+    for file in files.iterdir():
+        file.unlink()
+    source = {"prepare": "documents", "predict": "sentences"}[what]
+    for file in sorted((folder / source).glob("*.jsonl"))[:count]:
+        (files / file.name).symlink_to(file)
+    if what == "prepare":
+        return ["prepare", str(files), str(out / "out"), "--tokenizer", PRESET, *workers]
+    return ["predict", str(folder / "model.keras"), str(files), "--output", str(out / "out"), "--id", "id", *workers]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, nargs=2, default=[4, 24], help="a few and many")
+    parser.add_argument("--characters", type=int, default=4_000_000, help="in a file of documents")
+    parser.add_argument("--sentences", type=int, default=4000, help="in a file of sentences")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--name", default="scale_out", help="name of the result file")
+    options: dict[str, Any] = vars(parser.parse_args())
+    if not ready(TEXTS):
+        return
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name, console.status("writing files") as status:
+        folder = Path(name)
+        write_files(folder, options["files"][1], options["characters"], options["sentences"])
+        subprocess.run([sys.executable, "-c", MODEL, str(folder / "model.keras")], cwd=ROOT, check=True,
+                       env={**os.environ, **TENSORFLOW})  # fmt: skip
+        for what in ("prepare", "predict"):
+            rows: Rows = {}
+            for number, peer in itertools.product(range(options["rounds"]), PEERS):
+                status.update(f"{what}: round {number + 1} of {options['rounds']}, {peer}")
+                rows.setdefault(peer, []).append(measure(folder, what, peer, options["files"]))
+            for alone, *others in zip(*rows.values(), strict=True):
+                files = (3600 - alone["start"]) / alone["seconds for a file"]
+                for row in (alone, *others):
+                    row["at an hour"] = (row["start"] + files * row["seconds for a file"]) / 3600
+            measures = ["seconds", "start", "seconds for a file", "at an hour", "memory GiB"]
+            results[what] = {"rows": rows, "summary": show(what, rows, measures)}
+    save(options["name"], options, **results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""`lmzoo prepare`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from lmzoo.cli.app import app, messages, stoppable
+from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers
+from lmzoo.cli.output import announce_keras, announced, print_tabs
+
+
+class Duplicates(StrEnum):
+    """What happens to documents that occur twice."""
+
+    keep = "keep"
+    exact = "exact"
+    near = "near"
+
+
+@app.command(rich_help_panel="Tasks")
+def prepare(
+    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENTS...", help=DOCUMENTS, show_default=False)],
+    output: Annotated[str, typer.Argument(metavar="OUT", help="The corpus's folder to write.", show_default=False)],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", help="The preset whose tokenizer makes the tokens.")],
+    min_characters: Annotated[
+        int, typer.Option("--min-characters", min=0, help="Leave out documents with fewer characters.")
+    ] = 0,
+    max_characters: Annotated[
+        int | None, typer.Option("--max-characters", min=1, help="Leave out documents with more characters.")
+    ] = None,
+    languages: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--language", help="Leave out documents in other languages than this one, as en; may be repeated."
+        ),
+    ] = None,
+    duplicates: Annotated[
+        Duplicates,
+        typer.Option("--duplicates", help="Leave out documents that occurred before: exactly, or nearly by MinHash."),
+    ] = Duplicates.keep,
+    similarity: Annotated[
+        float, typer.Option("--similarity", help="Share of the runs of five words that near duplicates have in common.")
+    ] = 0.8,
+    shard_tokens: Annotated[
+        int, typer.Option("--shard-tokens", min=1, help="Tokens after which a new file begins.")
+    ] = 1 << 24,
+    field: Field = "text",
+    split: Split = True,
+    workers: Workers = None,
+    ray: Ray = None,
+) -> None:
+    """Tokenize documents into a corpus for pre-training in Python, without those that are not worth it.
+
+    Every file of documents becomes files of its own in OUT, which are the same for any number of workers. A run that
+    was stopped continues with the same command.
+    """
+    with messages(), stoppable(output):
+        check_workers(workers, ray)
+        from lmzoo.presets.catalog import local_directory
+
+        local_directory(tokenizer)  # it exists, or can be downloaded
+        announce_keras()
+        with announced(f"Loading {tokenizer}"):
+            import lmzoo.models  # noqa: F401 - registers the families
+            from lmzoo.data.corpora import Preparation, prepare_corpus
+            from lmzoo.presets.source import open_source
+
+            found = open_source(tokenizer).preprocessor().tokenizer
+        preparation = Preparation(
+            field=field,
+            split=split,
+            min_characters=min_characters,
+            max_characters=max_characters,
+            languages=tuple(languages or ()),
+            duplicates=duplicates.value,
+            similarity=similarity,
+            shard_tokens=shard_tokens,
+        )
+        with contextlib.redirect_stdout(sys.stderr):  # Ray writes there that a worker has died
+            counts = prepare_corpus(documents, found, output, preparation, workers, ray)
+        print_tabs(counts.items())

@@ -1,0 +1,213 @@
+"""`lmzoo predict` on many files: names, formats, continuing, and workers that are killed."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import sys
+import uuid
+
+import keras
+import pyarrow
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from lmzoo import models
+from lmzoo.cli import predicting
+from lmzoo.cli.main import app
+from lmzoo.families.bert import FAMILY
+from lmzoo.files.urls import open_to_read, whole_file
+from lmzoo.testing.tiny import tiny_task, tiny_texts
+from tests.workers.killing import kill_a_worker
+
+TEXTS = tiny_texts(13)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _eager():
+    """Runs functions eagerly: tracing and compiling take most of the time of such small models."""
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "classifier.keras"
+    tiny_task(models.TextClassifier, FAMILY).save(path)
+    return path
+
+
+def rows(name):
+    return [{"key": f"{name}-{i}", "text": text, "label": "good"} for i, text in enumerate(TEXTS)]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with the same texts in files of all kinds, with other keys."""
+    folder = tmp_path / "data"
+    (folder / "more").mkdir(parents=True)
+    lines = "".join(json.dumps(row) + "\n" for row in rows("a"))
+    (folder / "a.jsonl").write_text(lines)
+    cells = ["key\ttext", *(f"{row['key']}\t{row['text']}" for row in rows("b"))]
+    (folder / "b.tsv").write_text("\n".join(cells))
+    (folder / "more" / "c.csv").write_text("\n".join(cells).replace("\t", ","))
+    parquet.write_table(pyarrow.Table.from_pylist(rows("d")), folder / "more" / "d.parquet")
+    (folder / "notes.md").write_text("no examples")
+    return folder
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.*"))}
+
+
+def answers_to(model, file, tmp_path, *options):
+    """What the command writes for one file alone."""
+    output = tmp_path / f"{uuid.uuid4().hex}.jsonl"
+    run("predict", model, file, "--output", output, *options)
+    return output.read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
+def test_many_files_become_as_many(model, data, tmp_path):
+    out = tmp_path / "out"
+    result = run("predict", model, data, "--output", out, "--id", "key")
+    assert f"answers to 52 examples in 4 files are written to {out}" in " ".join(result.stderr.split())
+    alone = {
+        name.rpartition(".")[0] + ".jsonl": answers_to(model, data / name, tmp_path, "--id", "key")
+        for name in ("a.jsonl", "b.tsv", "more/c.csv", "more/d.parquet")
+    }
+    assert {name: content for name, content in contents(out).items() if name != "_predict.json"} == alone
+    first, *_, last = map(json.loads, alone["more/d.jsonl"].splitlines())
+    assert (first["id"], last["id"], first["actual"]) == ("d-0", "d-12", "good")
+    assert set(first) == {"id", "actual", "label", "score"}
+    run("predict", model, f"{data}/?.*", "--output", tmp_path / "some", "--to", "csv")
+    assert sorted(contents(tmp_path / "some")) == ["_predict.json", "a.csv", "b.csv"]
+
+
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
+def test_parquet(model, data, tmp_path):
+    rest = {"when": [datetime.date(2026, 11, 25)] * 13, "text": TEXTS, "number": list(range(13))}
+    parquet.write_table(pyarrow.table(rest), tmp_path / "dates.parquet")
+    common = ["predict", model, tmp_path / "dates.parquet"]
+    lines = [json.loads(line) for line in run(*common, "--id", "when").stdout.splitlines()]
+    assert {line["id"] for line in lines} == {"2026-11-25"}
+    run(*common, "--id", "when", "--output", tmp_path / "answers.parquet")
+    run(*common, "--id", "number", "--to", "parquet", "--output", tmp_path / "answers")
+    written = [parquet.read_table(tmp_path / name).to_pylist() for name in ("answers.parquet", "answers")]
+    assert written[0] == [{**line, "id": datetime.date(2026, 11, 25)} for line in lines]
+    assert [row["id"] for row in written[1]] == list(range(13))
+    assert "row 1 has no 'txt'. Did you mean 'text'?" in run(*common, "--text", "txt", code=1).stderr
+    assert "row 1: 'number' must be a string, got 0" in run(*common, "--text", "number", code=1).stderr
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    assert (
+        "broken.parquet cannot be read as Parquet" in run("predict", model, tmp_path / "broken.parquet", code=1).stderr
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
+def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    common = ["predict", model, data, "--output", out]
+    read = predicting.source_of
+
+    def stop(path):
+        if path.endswith("c.csv"):
+            raise KeyboardInterrupt
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(predicting, "source_of", stop)
+        assert f"The same command continues from {out}" in " ".join(run(*common, code=130).stderr.split())
+    begun = contents(out)
+    assert sorted(begun) == ["_predict.json", "a.jsonl", "b.jsonl"]
+    (out / "a.jsonl").write_text("kept")
+    assert "2 of 4 files are done already" in run(*common, "--batch-size", 5).stderr
+    assert (out / "a.jsonl").read_text() == "kept"
+    assert (out / "more/c.jsonl").read_bytes() == answers_to(model, data / "more/c.csv", tmp_path)
+    refused = run(*common, "--top-k", 2, code=1).stderr
+    assert "holds answers of a command with another options: pass --overwrite" in " ".join(refused.split())
+    run(*common, "--overwrite")
+    assert (out / "a.jsonl").read_bytes() == begun["a.jsonl"]
+
+
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
+def test_urls(model, data, tmp_path):
+    place = f"memory://{uuid.uuid4().hex}"
+    with whole_file(f"{place}/in/a.jsonl") as file:
+        file.write((data / "a.jsonl").read_bytes())
+    run("predict", model, f"{place}/in", "--output", f"{place}/out")
+    run("predict", model, f"{place}/in/a.jsonl", "--output", f"{place}/alone.jsonl")
+    for name in ("out/a.jsonl", "alone.jsonl"):
+        with open_to_read(f"{place}/{name}") as file:
+            assert file.read() == answers_to(model, data / "a.jsonl", tmp_path)
+
+
+def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatch):
+    out, empty = tmp_path / "out", tmp_path / "empty"
+    empty.mkdir()
+    cases = [
+        ([model, data], "Many files, or several workers, read files and write into a folder: give --output"),
+        ([model, "-", "--workers", 2, "--output", out], "Many files, or several workers"),
+        ([model, data, "--output", data / "out"], "holds the examples, too"),
+        ([model, data / "*.jsonl", "--output", data], "holds the examples, too"),
+        ([model, empty, "--output", out], "empty holds no files of examples"),
+        ([model, tmp_path / "none", "--output", out], "There is no"),
+        ([model, data, "--output", out, "--text", "txt"], "a.jsonl, line 1 has no 'txt'"),
+        ([model, data, "--output", out, "--ray", "auto"], "--ray needs the number of workers"),
+        ([model, data, "--output", model], "is a file: several files of answers are written into a folder"),
+    ]
+    for arguments, message in cases:
+        assert message in " ".join(run("predict", *arguments, code=1).stderr.split())
+    (data / "a.csv").write_text("text\ngood\n")
+    assert "would be called a.jsonl" in run("predict", model, data, "--output", out, code=1).stderr
+    (data / "a.csv").unlink()
+    (out / "a.jsonl").write_text("of somebody else")
+    (out / "_predict.json").unlink()
+    assert "a.jsonl exists: pass --overwrite" in run("predict", model, data, "--output", out, code=1).stderr
+    monkeypatch.setitem(sys.modules, "ray", None)
+    message = run("predict", model, data, "--output", tmp_path / "new", "--workers", 2, code=1).stderr
+    assert "Workers need Ray: pip install 'lmzoo[scale]'" in message
+
+
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
+def test_a_file_that_cannot_be_read_is_named(model, data, tmp_path):
+    (data / "b.tsv").write_bytes(b"text\n\xff\n")
+    result = run("predict", model, data, "--output", tmp_path / "out", code=1)
+    assert "b.tsv, line 2: the byte 0xff is not utf-8" in " ".join(result.stderr.split())
+    assert sorted(contents(tmp_path / "out")) == ["_predict.json", "a.jsonl"]
+    tiny_task(models.MaskedLM, FAMILY).save(tmp_path / "fill.keras")
+    result = run("predict", tmp_path / "fill.keras", data, "--output", tmp_path / "more", code=1)
+    assert f"Error: {data}/a.jsonl: " in result.stderr  # its texts have no mask
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed(model, data, tmp_path):
+    """Every example is answered once, as without workers; then a file that no worker can read is named."""
+    command = [sys.executable, "-m", "lmzoo", "predict", str(model), str(data), "--id", "key", "--output"]
+    subprocess.run([*command, str(tmp_path / "alone")], check=True, capture_output=True, timeout=600)
+    workers = [*command, str(tmp_path / "out"), "--workers", "2"]
+    with subprocess.Popen(workers, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        kill_a_worker(running)
+        stdout, stderr = running.communicate(timeout=600)
+    assert running.returncode == 0, stderr
+    assert stdout == ""
+    assert contents(tmp_path / "out") == contents(tmp_path / "alone")
+    (data / "b.tsv").write_bytes(b"text\n\xff\n")
+    done = subprocess.run([*workers, "--overwrite"], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 1
+    assert "b.tsv, line 2: the byte 0xff is not utf-8" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,74 @@
+"""Paths and URLs: finding, reading and writing files, on the disk and in fsspec's memory."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from lmzoo.files.urls import exists, find_files, inside, names_below, open_to_read, remove, source_of, whole_file
+
+
+@pytest.fixture(params=["path", "url"])
+def folder(request, tmp_path):
+    """A folder that does not exist yet, on the disk or in memory."""
+    return str(tmp_path / "texts") if request.param == "path" else f"memory://{uuid.uuid4().hex}"
+
+
+def fill(folder, *names):
+    for name in names:
+        with whole_file(inside(folder, name)) as file:
+            file.write(name.encode())
+
+
+def read(path):
+    with open_to_read(path) as file:
+        return file.read().decode()
+
+
+def found(path):
+    """Names of text files, which they also hold, below the folder that the path names."""
+    files = find_files(path, lambda name: name.endswith(".txt"))
+    names = names_below(path, files)
+    assert all(read(file).endswith(name) for file, name in zip(files, names, strict=True))
+    return names
+
+
+def test_files_are_found_by_folder_name_and_pattern(folder):
+    fill(folder, "b.txt", "a-b/c.txt", "a.csv", "a/d.txt")
+    assert found(folder) == ["a/d.txt", "a-b/c.txt", "b.txt"]
+    assert found(inside(folder, "a.csv")) == ["a.csv"]
+    assert found(inside(folder, "a*")) == ["a/d.txt", "a-b/c.txt", "a.csv"]
+    assert found(inside(folder, "a/*.txt")) == ["d.txt"]
+    assert find_files(folder, lambda name: False) == []
+    for missing in ("c", "c*"):
+        with pytest.raises(FileNotFoundError, match=r"There is no .*c"):
+            find_files(inside(folder, missing), bool)
+
+
+def write_half(path):
+    with whole_file(path) as file:
+        file.write(b"half")
+        raise RuntimeError("stopped")
+
+
+def test_a_file_appears_when_it_is_whole(folder):
+    path = inside(folder, "a.txt")
+    with pytest.raises(RuntimeError, match="stopped"):
+        write_half(path)
+    assert not exists(path)
+    with whole_file(path) as file:
+        file.write(b"whole")
+        assert not exists(path)
+    assert read(path) == "whole"
+    source = source_of(path)
+    assert str(getattr(source, "name", source)).endswith("a.txt")
+    remove(path)
+    remove(path)
+    with pytest.raises(FileNotFoundError, match=r"a\.txt"):
+        open_to_read(path)
+
+
+def test_urls_that_need_a_package(monkeypatch):
+    with pytest.raises(ValueError, match="Protocol not known: nowhere"):
+        find_files("nowhere://bucket/a", bool)
