@@ -1,72 +1,34 @@
-"""A family from outside of the package, in one file: CONTRIBUTING's "Add a family", followed for a small decoder."""
+"""A family from outside of the package passes all checks, and what is special about a decoder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
 import lmzoo.family
-from lmzoo.families.encoder_config import EncoderConfig
-from lmzoo.families.transformer import TransformerBackbone
-from lmzoo.family import Family, families, family_of, register_family
+from lmzoo.family import families, family_of
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
 from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, tiny_backbone, tiny_preprocessor, tiny_texts
-from lmzoo.text import WordPieceTokenizer
-from lmzoo.text.packing import Packing
-
-# === The family ===
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToyConfig(EncoderConfig):
-    """The arguments of `ToyBackbone`: those of `EncoderConfig`, without segments."""
-
-    num_segments: int = 0
-
-    has_segments = False
-
-
-@keras.saving.register_keras_serializable(package="toy")
-class ToyBackbone(TransformerBackbone):
-    """A decoder with its LayerNorms before the sublayers, as GPT-2 has them."""
-
-    config_class = ToyConfig
-    causal = True
-    norm = "pre"
-    embedding_norm = False
-    has_pooler = False
-
-
-TOY = Family(
-    name="toy",
-    backbone=ToyBackbone,
-    tokenizer=WordPieceTokenizer,
-    packing=Packing(start="", end="[SEP]", between=("[SEP]",), segments=False),
-    tiny=ToyConfig(
-        vocabulary_size=127, num_layers=3, num_heads=5, hidden_dim=55, intermediate_dim=37, max_sequence_length=59
-    ),
-)
 
 EXPENSIVE = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}  # as for others
 
 
 @pytest.fixture(autouse=True, scope="module")
-def registered():
-    """The family while this module's tests run: others go through all that are registered."""
+def toy():
+    """The family, registered while this module's tests run: others go through all that are registered."""
     before = families()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lmzoo.family, "_FAMILIES", dict(before))
-        yield register_family(TOY)
+        yield importlib.import_module("tests.conformance.toy_family").TOY
     assert families() == before
 
 
 @pytest.mark.parametrize("check", FAMILY_CHECKS, ids=lambda check: check.__name__)
-def test_family(check):
-    check(TOY)
+def test_family(check, toy):
+    check(toy)
 
 
 @pytest.mark.parametrize(
@@ -77,28 +39,28 @@ def test_family(check):
     ],
 )
 @pytest.mark.tf_only
-def test_task(check, request):
+def test_task(check, toy, request):
     """A classifier on it."""
     if check.__name__ not in EXPENSIVE:
         request.getfixturevalue("eager")
-    check(TextClassifier, TOY)
+    check(TextClassifier, toy)
 
 
 # === What is special about a decoder ===
 
 
 @pytest.fixture(scope="module")
-def backbone():
-    return tiny_backbone(TOY)
+def backbone(toy):
+    return tiny_backbone(toy)
 
 
 @pytest.fixture
-def features():
-    return tiny_preprocessor(TOY)(tiny_texts())
+def features(toy):
+    return tiny_preprocessor(toy)(tiny_texts())
 
 
-def test_it_is_registered(backbone):
-    assert family_of(backbone) is TOY
+def test_it_is_registered(backbone, toy):
+    assert family_of(backbone) is toy
 
 
 def test_later_tokens_change_nothing_before_them(backbone, features):
@@ -137,9 +99,9 @@ def test_token_by_token_with_caches(backbone, features):
         np.testing.assert_allclose(got, expected[:, index], atol=1e-5)
 
 
-def test_attention_scores_are_causal(backbone, features):
+def test_attention_scores_are_causal(backbone, features, toy):
     scores = backbone.attention_scores(features)
-    assert len(scores) == TOY.tiny.num_layers
+    assert len(scores) == toy.tiny.num_layers
     for array in map(ops.convert_to_numpy, scores):
         np.testing.assert_allclose(array.sum(-1), 1.0, atol=1e-5)
         assert not np.triu(array, 1).any()
@@ -152,7 +114,7 @@ def test_vectors_at_positions_are_refused(backbone, features):
 
 
 @pytest.mark.parametrize("task", [MaskedLM, Pretrainer])
-def test_a_decoder_fills_no_masks(task, backbone):
-    assert not task.supports(TOY)
+def test_a_decoder_fills_no_masks(task, backbone, toy):
+    assert not task.supports(toy)
     with pytest.raises(ValueError, match=r"ToyBackbone cannot fill masks: it is causal\."):
-        task(backbone, tiny_preprocessor(TOY))
+        task(backbone, tiny_preprocessor(toy))
