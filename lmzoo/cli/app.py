@@ -38,6 +38,16 @@ class _Notes(logging.Handler):
         self.show(f"Note: {record.getMessage()}")
 
 
+# How messages name arguments in Python, and the options of the command line instead.
+_OPTIONS = {
+    "`overwrite=True`": "`--overwrite`",
+    "(`header`)": "(`--no-header`)",
+    "(`encoding`)": "(`--encoding`)",
+    "as `format`": "as `--format`",
+    "another `work`": "another `--work`",
+}
+
+
 @contextmanager
 def messages() -> Iterator[None]:
     """Prints each note and warning, and an error that the user can fix, as one line instead of a traceback."""
@@ -56,7 +66,9 @@ def messages() -> Iterator[None]:
             warnings.showwarning = lambda message, *_: show(f"Warning: {message}")
             yield
     except (ImportError, ValueError, OSError) as error:
-        message = str(error).replace("`overwrite=True`", "`--overwrite`")
+        message = str(error)
+        for argument, option in _OPTIONS.items():
+            message = message.replace(argument, option)
         if isinstance(error, FileNotFoundError) and error.filename:
             message = f"There is no {error.filename}."
         console.print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)

@@ -46,6 +46,8 @@ def find_model(source: str) -> StoredModel:
     if path.suffix == ".keras" or path.is_file():
         if not path.is_file():
             raise FileNotFoundError(f"There is no file {path}.")
+        if not zipfile.is_zipfile(path):
+            raise ValueError(f"{path} is damaged, or not a .keras file.")
         stored = _config_in(path)
     else:
         from lmzoo.files.preset_files import TASK_FILE, read_json

@@ -161,7 +161,14 @@ def _config(layout: Layout, config: Any) -> Arguments:
     stored = layout.config.write(ours, layout.name)
     omitted = {name: ours[name] for name in layout.config.omitted}
     again = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted}))
-    if lost := sorted(name for name, value in ours.items() if again[name] != value):
+    lost = sorted(name for name, value in ours.items() if again[name] != value)
+    if lost == ["initializer_range"]:  # changes nothing about weights that are there
+        warnings.warn(
+            f"The format {layout.name!r} holds no `initializer_range`: weights that are initialized later will have a "
+            f"deviation of {again['initializer_range']:g}, not {ours['initializer_range']:g}.",
+            stacklevel=2,
+        )
+    elif lost:
         raise PresetError(
             f"The format {layout.name!r} cannot express `{lost[0]}={ours[lost[0]]!r}`: there it is {again[lost[0]]!r}."
         )

@@ -145,9 +145,15 @@ class ModelVersions:
             raise FileNotFoundError(
                 f"{self._folder} is a version of a model: serve the folder above it, {self._folder.parent}."
             )
+        if self._folder.is_file():
+            raise NotADirectoryError(f"{self._folder} is a file. Export the model to a folder (`lmzoo export`).")
         if not self._folder.is_dir():
             raise FileNotFoundError(f"There is no folder {self._folder}.")
         if not (found := versions_in(self._folder)):
+            if inside := sorted(folder for folder in self._folder.iterdir() if folder.is_dir() and versions_in(folder)):
+                raise FileNotFoundError(
+                    f"{self._folder} holds no version of a model, but {inside[0]} does: serve that."
+                )
             raise FileNotFoundError(
                 f"{self._folder} holds no version of a model. Export one to {self._folder / '1'}: a version's name is "
                 "a number."

@@ -319,6 +319,13 @@ def test_what_a_format_cannot_say(backbone_of, tmp_path):
     assert not (tmp_path / "it").exists()
 
 
+def test_how_new_weights_are_drawn_is_not_worth_an_error(backbone_of, tmp_path):
+    backbone = backbone_of("bert", activation="gelu_tanh", initializer_range=0.05)
+    with pytest.warns(UserWarning, match=r"holds no `initializer_range`: .* a deviation of 0\.02, not 0\.05"):
+        save_checkpoint(backbone, tmp_path / "it", to="keras_hub")
+    assert_same(Backbone.from_preset(tmp_path / "it"), backbone)
+
+
 @pytest.mark.parametrize("name", ["bert", "albert"])
 def test_the_exact_gelu_is_approximated_with_a_warning_of_the_difference(name, tmp_path):
     only = {**SAYABLE[name, "keras_hub"], "activation": "gelu"}

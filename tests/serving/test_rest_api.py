@@ -170,6 +170,11 @@ def test_other_methods_are_refused_in_json(url):
 def test_what_cannot_be_served(reviews, url, tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no version of a model"):
         ModelVersions(tmp_path)
+    with pytest.raises(FileNotFoundError, match=f"holds no version of a model, but {reviews.folder} does: serve that"):
+        ModelVersions(reviews.folder.parent)
+    (tmp_path / "t.keras").touch()
+    with pytest.raises(NotADirectoryError, match=r"t\.keras is a file"):
+        ModelVersions(tmp_path / "t.keras")
     with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
         ModelVersions(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=f"serve the folder above it, {reviews.folder}"):
