@@ -21,6 +21,7 @@ from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
 from lmzoo.tasks.base.prediction import predict
 from lmzoo.tasks.base.saving import SavedTask
 from lmzoo.tasks.base.tables import columns_of, examples_of
+from lmzoo.processes import check_same, several_processes
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches, keras_input
@@ -175,6 +176,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         batch_size = batch_size or BATCH_SIZE
         callbacks = callback_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
+        if several_processes():
+            check_same(steps=steps, epochs=epochs, **(x.identity() if isinstance(x, Batches) else {}))
         self.build_optimizer()
         start, resumed, done = None, False, (steps or 0) * initial_epoch
         checkpoint = next((c for c in callbacks if isinstance(c, ResumableCheckpoint)), None)
