@@ -13,6 +13,7 @@ import numpy as np
 
 from lmzoo.errors import ProcessesError
 
+_LISTED, _SHOWN = 3, 60  # differences, and characters of each, in a message
 # What the libraries say by which processes compute together, on CPUs and on GPUs of NVIDIA and AMD.
 _LOST = re.compile("gloo|nccl|rccl|coordination service|connection reset|connection closed", re.IGNORECASE)
 
@@ -75,18 +76,22 @@ def check_same(**facts: Any) -> None:
 
 def compare_by_jax(facts: Mapping[str, Any]) -> None:
     """See `check_same`; also before a `keras.distribution` is set."""
-    text = np.frombuffer(json.dumps(facts, sort_keys=True, default=str).encode(), "uint8")
+    text = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
     longest = gathered_by_jax(np.int32(len(text))).max()
     all_texts = gathered_by_jax(np.pad(text, (0, longest - len(text)), constant_values=ord(" ")))  # (P, longest)
     first, *others = [json.loads(row.astype("uint8").tobytes()) for row in all_texts]
     for index, other in enumerate(others, 1):
-        for name in [*first, *other]:
-            ours, theirs = first.get(name), other.get(name)
-            if ours != theirs:
-                raise ProcessesError(
-                    f"Process {index} has another {name} than process 0: {theirs!r:.200}, not {ours!r:.200}. All "
-                    "processes of a run need the same."
-                )
+        differences = [
+            f"{name} ({other.get(name)!s:.{_SHOWN}}, not {first.get(name)!s:.{_SHOWN}})"
+            for name in {**first, **other}
+            if first.get(name) != other.get(name)
+        ]
+        if differences:
+            more = f" and {len(differences) - _LISTED} more" if len(differences) > _LISTED else ""
+            raise ProcessesError(
+                f"Process {index} differs from process 0 in {', '.join(differences[:_LISTED])}{more}. All processes of "
+                "a run need the same."
+            )
 
 
 @contextlib.contextmanager

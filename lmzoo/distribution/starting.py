@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import platform
 import sys
 import threading
 from types import TracebackType
@@ -30,7 +30,7 @@ def initialize(
 
     Call it in every process before anything is computed. The devices of `keras.distribution.list_devices()` are then
     those of all processes. In addition to Keras' function, it gives up when the others cannot be reached, notices
-    within a minute when one of them dies, and compares their versions of lmzoo, Keras, JAX and Python.
+    within a minute when one of them dies, and compares their versions of lmzoo, Keras, JAX and numpy.
 
     Without arguments, it reads what Keras reads: the environment variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`,
     `KERAS_DISTRIBUTION_NUM_PROCESSES` and `KERAS_DISTRIBUTION_PROCESS_ID`; what they do not say, JAX learns from Slurm,
@@ -63,17 +63,14 @@ def initialize(
         )
     import jax
 
-    environment = os.environ.get
-    address = job_addresses or environment("KERAS_DISTRIBUTION_JOB_ADDRESSES")
-    address = address and address.split(",")[0]
-    count, index = (
-        int(variable) if value is None and (variable := environment(f"KERAS_DISTRIBUTION_{name}")) else value
-        for name, value in (("NUM_PROCESSES", num_processes), ("PROCESS_ID", process_id))
-    )
+    addresses = job_addresses or os.environ.get("KERAS_DISTRIBUTION_JOB_ADDRESSES")
+    address = addresses and addresses.split(",")[0]
+    count = _number_in_environment("NUM_PROCESSES") if num_processes is None else num_processes
+    index = _number_in_environment("PROCESS_ID") if process_id is None else process_id
+    last = math.inf if count is None else count - 1
     require(count is None or is_integer(count, 1), "num_processes", "an integer of at least 1", count)
-    below = f"an integer from 0 to below the number of processes, {count}"
-    require(index is None or (is_integer(index, 0) and index < (count or index + 1)), "process_id", below, index)
-    require(is_number(timeout) and timeout >= 1, "timeout", "a number of seconds of at least 1", timeout)
+    require(index is None or is_integer(index, 0, last), "process_id", f"an integer from 0 to {last}", index)
+    require(is_number(timeout) and timeout > 0, "timeout", "a number of seconds above 0", timeout)
     _end_at_once_after_errors()
     failures: list[Exception] = []
 
@@ -97,10 +94,18 @@ def initialize(
         )
     if failures:
         raise failures[0]
-    versions = {"lmzoo": __version__, "Keras": keras.__version__, "JAX": jax.__version__}
-    compare_by_jax({f"version of {name}": version for name, version in {**versions, "Python": platform.python_version()}.items()})
+    versions = {"lmzoo": __version__, "Keras": keras.__version__, "JAX": jax.__version__, "numpy": np.__version__}
+    compare_by_jax({f"version of {name}": version for name, version in versions.items()})
     # Other processes would draw other weights.
     keras.utils.set_random_seed(int(gathered_by_jax(np.random.randint(2**31, dtype="int64"))[0]))  # noqa: NPY002
+
+
+def _number_in_environment(name: str) -> int | None:
+    value = os.environ.get(f"KERAS_DISTRIBUTION_{name}")
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        raise ValueError(f"KERAS_DISTRIBUTION_{name} must be an integer, got {value!r}.") from None
 
 
 def _end_at_once_after_errors() -> None:

@@ -38,7 +38,7 @@ def load_backbone(
 def _build(
     source: Source, preset: str | Path, cls: type[keras.Model], load_weights: bool, overrides: Arguments
 ) -> keras.Model:
-    check_same(**{f"{name} of the preset {preset}": entry for name, entry in listed_files(source.directory).items()})
+    check_same(**{f"{name} of the preset": entry for name, entry in listed_files(source.directory).items()})
     found = source.backbone_class
     if not issubclass(found, cls):
         raise ValueError(

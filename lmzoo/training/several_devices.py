@@ -30,6 +30,23 @@ class SeveralDevicesModel(keras.Model):
         strategy = getattr(self, "distribute_strategy", None)
         return contextlib.nullcontext() if strategy is None else strategy.scope()
 
+    def check_strategy(self) -> None:
+        """Checks that Keras can train on the strategy that the model was built in.
+
+        Raises:
+            ValueError: for a `tf.distribute.MultiWorkerMirroredStrategy`.
+        """
+        if keras.backend.backend() != "tensorflow":
+            return
+        import tensorflow as tf
+
+        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise ValueError(
+                "Keras 3 cannot train on a MultiWorkerMirroredStrategy: it fails to make tensors of its PerReplica "
+                "values. Use the JAX backend and `lmzoo.distribution.initialize` for several processes, or a "
+                "`tf.distribute.MirroredStrategy` for the devices of one."
+            )
+
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """See `keras.Model.fit`."""
         with whole_batches():

@@ -136,6 +136,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
 
         Raises:
             TypeError: naming the position of an entry that is not text; for callbacks that are not Keras callbacks.
+            ProcessesError: if the other processes that train the model have other data, or one of them has ended.
             ValueError: before the first step, for labels that the model does not have, weights that are NaN, infinite
                 or negative, and counts that are too small or not integers.
             NotFiniteError: if training diverges; see `StopOnDivergence`.
@@ -150,6 +151,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             seed=seed,
             **kwargs,
         )
+        self.check_strategy()
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         if columns_of(validation_data) is not None:
