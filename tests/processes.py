@@ -25,7 +25,9 @@ class Ended:
     results: Any
 
 
-def run_processes(root: Path, folder: Path, count: int, what: str, *arguments: object, **environment: str) -> list[Ended]:
+def run_processes(
+    root: Path, folder: Path, count: int, what: str, *arguments: object, **environment: str
+) -> list[Ended]:
     """Runs a function of the probe in `count` processes at the same time; they have half an hour."""
     folder.mkdir(exist_ok=True)
     known = {

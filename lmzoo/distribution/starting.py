@@ -97,7 +97,7 @@ def initialize(
     versions = {"lmzoo": __version__, "Keras": keras.__version__, "JAX": jax.__version__, "numpy": np.__version__}
     compare_by_jax({f"version of {name}": version for name, version in versions.items()})
     # Other processes would draw other weights.
-    keras.utils.set_random_seed(int(gathered_by_jax(np.random.randint(2**31, dtype="int64"))[0]))  # noqa: NPY002
+    keras.utils.set_random_seed(int(gathered_by_jax(np.random.randint(2**31, dtype="int64"))[0]))
 
 
 def _number_in_environment(name: str) -> int | None:

@@ -101,7 +101,9 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
 def listed_files(directory: Path) -> dict[str, str]:
     """What is quickly known of each file of a preset: its size, and its digest if the preset has a manifest."""
     if (directory / MANIFEST_FILE).is_file():
-        return {name: f"{entry['size']} bytes, sha256 {entry['sha256']}" for name, entry in read_manifest(directory).items()}
+        return {
+            name: f"{entry['size']} bytes, sha256 {entry['sha256']}" for name, entry in read_manifest(directory).items()
+        }
     return {name: f"{(directory / name).stat().st_size} bytes" for name in _files(directory)}
 
 

@@ -46,7 +46,7 @@ def pretrain(
     A run that was stopped continues from them when it is started again.
 
     If `keras.distribution` has devices in several processes, all of them call this with the same arguments and folders
-    that all can read. Process 0 learns the vocabulary, tokenizes the text and writes the files, and alone shows progress.
+    that all can read. Process 0 learns the vocabulary, tokenizes the text, writes the files and shows progress.
 
     Args:
         corpus: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of

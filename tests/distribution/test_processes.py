@@ -1,4 +1,4 @@
-"""Several processes train one model: they compute what one computes, go on from saved states, and name what is wrong."""
+"""Several processes train one model: they compute what one computes, go on from states, and name what is wrong."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_other_versions_are_refused(root, tmp_path):
     for process in run_processes(root, tmp_path, 2, "other_version"):
         assert process.code == 1
         assert process.output.splitlines()[-1] == (
-            f"Process 1 differs from process 0 in version of Keras (3.0.0, not {keras.__version__}). All processes of a "
-            "run need the same."
+            f"Process 1 differs from process 0 in version of Keras (3.0.0, not {keras.__version__}). All processes of "
+            "a run need the same."
         )
 
 
@@ -122,7 +122,9 @@ def test_tensorflow_is_told_what_to_use_instead(monkeypatch):
     task = tiny_task(models.TextClassifier, families()["bert"])
     strategy = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)  # a real one is for a new process
     monkeypatch.setattr(type(task), "distribute_strategy", strategy)
-    with pytest.raises(ValueError, match=r"cannot train on a MultiWorkerMirroredStrategy.*lmzoo.distribution.initialize"):
+    with pytest.raises(
+        ValueError, match=r"on a MultiWorkerMirroredStrategy.*lmzoo.distribution.initialize"
+    ):
         task.fit(["a"], [0])
 
 

@@ -12,6 +12,7 @@ from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.head_kinds import HasHead
+from lmzoo.processes import check_same, several_processes
 from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
 from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, is_batched, make_batches, steps_in
@@ -21,7 +22,6 @@ from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
 from lmzoo.tasks.base.prediction import predict
 from lmzoo.tasks.base.saving import SavedTask
 from lmzoo.tasks.base.tables import columns_of, examples_of
-from lmzoo.processes import check_same, several_processes
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches, keras_input
