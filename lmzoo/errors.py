@@ -9,5 +9,9 @@ class NotFiniteError(ValueError):
     """A loss or weights that are NaN or infinite, so that nothing computed with them means anything."""
 
 
+class ProcessesError(RuntimeError):
+    """Processes that train one model and do not fit together, or do not reach each other."""
+
+
 class MissingTokenizerError(PresetError):
     """A preset or checkpoint without the files of a tokenizer."""

@@ -1,5 +1,6 @@
-"""Several devices: how the weights of a model are split between them."""
+"""Several devices and processes: how they are brought together, and how the weights of a model are split."""
 
 from lmzoo.distribution.layouts import layout_map
+from lmzoo.distribution.starting import initialize
 
-__all__ = ["layout_map"]
+__all__ = ["initialize", "layout_map"]

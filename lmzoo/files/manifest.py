@@ -98,6 +98,15 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
     return True
 
 
+def listed_files(directory: Path) -> dict[str, str]:
+    """What is quickly known of each file of a preset: its size, and its digest if the preset has a manifest."""
+    if (directory / MANIFEST_FILE).is_file():
+        return {
+            name: f"{entry['size']} bytes, sha256 {entry['sha256']}" for name, entry in read_manifest(directory).items()
+        }
+    return {name: f"{(directory / name).stat().st_size} bytes" for name in _files(directory)}
+
+
 def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
     """How a file differs from its known size and digest, such as "it has 6 bytes, not 7"; "" if it does not."""
     if size is not None and (found := path.stat().st_size) != size:

@@ -16,9 +16,11 @@ from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.family_names import share_a_class
 from lmzoo.checkpoints.vocabulary_files import naming
 from lmzoo.errors import PresetError
+from lmzoo.files.manifest import listed_files
 from lmzoo.head_kinds import HasHead, task_name, task_of
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets.source import Source, open_source
+from lmzoo.processes import check_same
 from lmzoo.text import Preprocessor
 
 
@@ -36,6 +38,7 @@ def load_backbone(
 def _build(
     source: Source, preset: str | Path, cls: type[keras.Model], load_weights: bool, overrides: Arguments
 ) -> keras.Model:
+    check_same(**{f"{name} of the preset": entry for name, entry in listed_files(source.directory).items()})
     found = source.backbone_class
     if not issubclass(found, cls):
         raise ValueError(

@@ -22,6 +22,7 @@ from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import TrainingDocuments
+from lmzoo.processes import first_process_first
 from lmzoo.tasks import Pretrainer, Task
 from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
@@ -42,12 +43,13 @@ def train_encoder(run: Run, train: TrainingDocuments, held: TrainingDocuments) -
         InterruptedError: after SIGTERM.
         KeyboardInterrupt: after Ctrl-C.
     """
-    recipe, tokenizer = run.recipe, _tokenizer(run, train)
-    corpora = []
-    run.say("tokenizing the text")
-    for name, documents in (("held_out", held), ("train", train)):  # the held-out text first: it may be too little
-        corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
-        run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
+    recipe, corpora = run.recipe, []
+    with first_process_first():
+        tokenizer = _tokenizer(run, train)
+        run.say("tokenizing the text")
+        for name, documents in (("held_out", held), ("train", train)):  # the held-out text first: it may be too little
+            corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
+            run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
     held_out, corpus = corpora
     run.say("building the model and the sequences")
     model, full = _build(recipe, tokenizer), recipe.positions

@@ -11,6 +11,7 @@ from lmzoo.files.atomic import atomic_file
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import TrainingDocuments
+from lmzoo.processes import first_process_first
 from lmzoo.tasks import BidirectionalLM, Task
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad
@@ -44,16 +45,17 @@ def train_language_model(run: Run, train: TrainingDocuments, held: TrainingDocum
     """Trains a bidirectional language model; see `lmzoo.pretraining.encoders.train_encoder`."""
     recipe, file = run.recipe, run.work / "words.txt"
     run.say("reading the text")
-    # Now, although it is read at the end, when the files may have changed.
-    held_out = StoredDocuments.store(held, run.work / "held_out.jsonl", run.verbose)
-    documents = StoredDocuments.store(train, run.work / "train.jsonl", run.verbose)
-    run.say(f"train: {len(documents):,} documents")
-    if not file.exists():
-        run.say(f"learning {recipe.vocabulary_size:,} words")
-        with run.warnings_said():
-            words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
-        with atomic_file(file) as temporary:
-            temporary.write_text("\n".join(words.vocabulary), "utf-8")
+    with first_process_first():
+        # Now, although it is read at the end, when the files may have changed.
+        held_out = StoredDocuments.store(held, run.work / "held_out.jsonl", run.verbose)
+        documents = StoredDocuments.store(train, run.work / "train.jsonl", run.verbose)
+        run.say(f"train: {len(documents):,} documents")
+        if not file.exists():
+            run.say(f"learning {recipe.vocabulary_size:,} words")
+            with run.warnings_said():
+                words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
+            with atomic_file(file) as temporary:
+                temporary.write_text("\n".join(words.vocabulary), "utf-8")
     words = WordTokenizer(file.read_text("utf-8").split("\n"))
     run.say("building the model")
     family, backbone = recipe.family_record, language_model_backbone(recipe)

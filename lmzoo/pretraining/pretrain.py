@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import STATES, Facts, Run
 from lmzoo.pretraining.training_texts import TextSource, split_held_out
+from lmzoo.processes import check_same, first_process_first, process_index, several_processes
 from lmzoo.tasks import Task
 
 # By the kind of the family's pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
@@ -43,6 +45,9 @@ def pretrain(
     Intermediate results are kept in `work`: the vocabulary, the tokenized corpus and the latest states of the training.
     A run that was stopped continues from them when it is started again.
 
+    If `keras.distribution` has devices in several processes, all of them call this with the same arguments and folders
+    that all can read. Process 0 learns the vocabulary, tokenizes the text, writes the files and shows progress.
+
     Args:
         corpus: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
             sentences, in a list or another object that can be iterated over several times.
@@ -59,7 +64,7 @@ def pretrain(
         field: see `lmzoo.data.corpora.read_documents`.
         split: see `lmzoo.data.corpora.read_documents`.
         confirm: called before a new run starts, with the estimated seconds of its training on this machine; it may
-            raise an error to prevent it. Without it, nothing is estimated.
+            raise an error to prevent it. Without it, and in several processes, nothing is estimated.
 
     Returns:
         Scores on the validation text.
@@ -69,6 +74,7 @@ def pretrain(
         FileExistsError: if the preset exists already.
         InterruptedError: after SIGTERM during the training; its state has been saved.
         KeyboardInterrupt: after Ctrl-C; during the training, its state has been saved.
+        ProcessesError: if several processes have other arguments, or one of them has ended.
         TypeError: for documents that can be iterated over only once.
         ValueError: at once, if `work` holds a run with another recipe or on other text, or there is nothing to evaluate
             on; later, if the text is too small for the vocabulary.
@@ -86,16 +92,20 @@ def pretrain(
     ```
     """
     recipe, output = recipe or Recipe(), Path(output)
-    say = say or (print if verbose else lambda line: None)
+    verbose = verbose and process_index() == 0
+    if say is None or process_index():
+        say = print if verbose else lambda line: None
     work = Path(f"{output}.work" if work is None else work)
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
     text = TextSource(corpus, field, split)
     other = None if validation is None else TextSource(validation, field, split)
     known = {"corpus": text.identity(), "validation": other and other.identity(), "field": field, "split": split}
-    recipe.remember(work, known)
+    check_same(**dataclasses.asdict(recipe), **known)
+    with first_process_first():
+        recipe.remember(work, known)
     texts = split_held_out(text, other)
-    if confirm is not None and not (work / STATES).exists():
+    if confirm is not None and not several_processes() and not (work / STATES).exists():
         say("estimating the time")
         confirm(training_seconds(recipe))
     run = Run(recipe, work, list(callbacks), verbose, say)
@@ -120,4 +130,6 @@ def _write_preset(
     def add_card(folder: Path) -> None:
         write_card(task, folder, output.name, recipe, facts, metadata, run.work / "log.csv")
 
-    save_preset(task, output, overwrite, task.preprocessor, add_card, **metadata)
+    with first_process_first():
+        if process_index() == 0:
+            save_preset(task, output, overwrite, task.preprocessor, add_card, **metadata)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, TypedDict
 import keras
 
 from lmzoo.pretraining.recipe import Recipe
+from lmzoo.processes import process_index
 from lmzoo.tasks import Task
 from lmzoo.text.validate_text import collect_warnings
 from lmzoo.training import ResumableCheckpoint
@@ -82,7 +84,7 @@ class Run:
         resume = _Ending(self, batches)
         a_round = min(ROUND, batches)
         self.say("compiling the first step")
-        log = keras.callbacks.CSVLogger(self.work / "log.csv", append=True)
+        log = keras.callbacks.CSVLogger(self.work / "log.csv" if process_index() == 0 else os.devnull, append=True)
         try:
             model.fit(
                 x,

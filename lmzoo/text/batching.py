@@ -216,7 +216,12 @@ class LengthBatches(Batches):
     def identity(self) -> dict[str, Any]:
         """The lengths of all texts, the content of a sample of batches, and how batches are made."""
         lengths = hashlib.sha256(np.asarray(self.lengths, "<i8").tobytes()).hexdigest()
-        batching = {"batch size": self.batch_size, "order": self.order, "seed": self.seed[0]}
+        batching = {
+            "number of texts": len(self.lengths),
+            "batch size": self.batch_size,
+            "order": self.order,
+            "seed": self.seed[0],
+        }
         return {"texts": lengths, "content of the batches": self._sample(), **batching}
 
     def _sample(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import signal
 import sys
@@ -19,8 +20,10 @@ from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import check_path
 from lmzoo.layers.finite import not_finite
+from lmzoo.processes import check_same, gathered, process_index
 from lmzoo.text.batching import Batches
 from lmzoo.training.run_state import RunState, RunStates
+from lmzoo.training.several_devices import on_every_process
 
 
 class ResumableCheckpoint(keras.callbacks.Callback):
@@ -37,6 +40,9 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     `KeyboardInterrupt`; a second Ctrl-C does not wait for the step. Signals that are ignored remain so.
 
     The logs of a resumed epoch cover its remaining batches only. The state of other callbacks is not saved.
+
+    If several processes train one model, pass it in all of them, with a folder that all can read. Process 0 writes the
+    states, and another number of processes may continue from them. A signal to one process stops all after one step.
 
     Args:
         folder: where the states are saved; each run needs its own.
@@ -73,7 +79,9 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         check_path(folder)
         self._states = RunStates(Path(folder).expanduser().resolve(), keep)
         self.every, self.minutes = every, minutes
-        self._signal: int | None = None  # the first one of this `fit`
+        self._heard: int | None = None  # the first signal to this process in this `fit`
+        self._signal: int | None = None  # the same, once all processes know of it
+        self._late = False  # whether the last state is older than `minutes`, by the clock of process 0
         self._saved_at = 0.0  # seconds
         self._position: dict[str, Any] = {}
         self._place: Callable[[int], dict[str, int]] = lambda step: {}
@@ -107,6 +115,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             raise ValueError("A run can be resumed only if `steps_per_execution` is 1.")
         run = {**data.identity(), "steps of an epoch": steps}
         state, same = self._states.newest(), False
+        check_same(state=None if state is None else state.path.name)
         if state is not None:
             position = state.position
             if changed := [name for name, value in run.items() if position["run"].get(name, value) != value]:
@@ -120,7 +129,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         self._place = data.place
         self._position = {"run": run, "seed": list(data.seed), "epochs": epochs}
         self._done, self._steps, self._epochs = done, steps, epochs
-        self._signal, self._cut_short, self._saved_at = None, False, time.monotonic()
+        self._heard, self._signal, self._cut_short, self._saved_at = None, None, False, time.monotonic()
         return done, same
 
     @contextlib.contextmanager
@@ -135,7 +144,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         heard = {number: handler for number, handler in former.items() if handler != signal.SIG_IGN}
 
         def stop(number: int, frame: object) -> None:
-            self._signal = self._signal or number
+            self._heard = self._heard or number
             if number == signal.SIGINT:
                 signal.signal(number, former[signal.SIGINT])
                 with contextlib.suppress(OSError, RuntimeError):  # no terminal any more, or interrupted while printing
@@ -148,6 +157,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         finally:
             for number, handler in heard.items():
                 signal.signal(number, handler)
+        self._signal = self._signal or self._heard
         if self._signal is not None:
             self.end_by_signal(self._signal)
 
@@ -173,6 +183,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Counts the step, saves if it is time, and ends a resumed epoch where it would have ended."""
         self._done += 1
+        self._agree()
         ends = self._done % self._steps == 0
         if self.stopped:
             self._save()
@@ -184,6 +195,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Saves if it is time."""
+        self._agree()
         if self.stopped:
             self.model.stop_training = True
         due = self.every is None or self._due() or self._done == self._epochs * self._steps
@@ -191,16 +203,22 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self._save()
 
     def _due(self) -> bool:
-        if self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes:
-            return True
-        return self.every is not None and self._done % self.every == 0
+        return self._late or (self.every is not None and self._done % self.every == 0)
+
+    def _agree(self) -> None:
+        """Takes note of what one process knows and all must act upon in the same step."""
+        late = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
+        signals, lates = gathered([self._heard or 0, late]).T  # (P,) each
+        self._signal, self._late = int(signals.max()) or None, bool(lates[0])
 
     def _save(self) -> None:
         model = self.model  # on JAX, reading this property updates the variables
-        self._states.write(
-            self._done, _arrays(model), {**self._position, "done": self._done, "place": self._place(self._done)}
-        )
-        self._saved_at = time.monotonic()
+        arrays, position = _arrays(model), {**self._position, "done": self._done, "place": self._place(self._done)}
+        if process_index() == 0:
+            self._states.write(self._done, arrays, position)
+        else:
+            collections.deque(arrays, maxlen=0)  # all processes together read weights that are split between them
+        self._saved_at, self._late = time.monotonic(), False
 
 
 def _variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
@@ -217,7 +235,7 @@ def _arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
         NotFiniteError: naming the first that is NaN or infinite: a run that continued from it could not recover.
     """
     for name, variable in _variables(model):
-        array = np.asarray(keras.ops.convert_to_numpy(variable.value))
+        array = np.asarray(keras.ops.convert_to_numpy(on_every_process(variable.value)))
         if problem := not_finite(variable.path, array):
             raise NotFiniteError(
                 f"Training diverged: {problem}. The state is not saved, and the one before is kept; start again in "

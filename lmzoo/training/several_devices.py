@@ -9,7 +9,8 @@ from typing import Any
 
 import keras
 
-from lmzoo.tensor_types import Tensors
+from lmzoo.processes import naming_lost_processes, process_index, several_processes
+from lmzoo.tensor_types import Tensor, Tensors
 
 _Layouts = Callable[[tuple[int, ...]], keras.distribution.TensorLayout]
 
@@ -20,7 +21,8 @@ class SeveralDevicesModel(keras.Model):
     Keras splits all batches as it splits the first one, and JAX refuses a batch that cannot be split evenly, such as
     the last one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled
     step takes the device's part of them. A batch that does not divide is computed by every device, so that its loss
-    and metrics are those of one device.
+    and metrics are those of one device. If the devices belong to several processes, each of these makes all batches,
+    and gets all predictions.
     """
 
     def device_scope(self) -> contextlib.AbstractContextManager[Any]:
@@ -28,20 +30,37 @@ class SeveralDevicesModel(keras.Model):
         strategy = getattr(self, "distribute_strategy", None)
         return contextlib.nullcontext() if strategy is None else strategy.scope()
 
+    def check_strategy(self) -> None:
+        """Checks that Keras can train on the strategy that the model was built in.
+
+        Raises:
+            ValueError: for a `tf.distribute.MultiWorkerMirroredStrategy`.
+        """
+        if keras.backend.backend() != "tensorflow":
+            return
+        import tensorflow as tf
+
+        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise ValueError(
+                "Keras 3 cannot train on a MultiWorkerMirroredStrategy: it fails to make tensors of its PerReplica "
+                "values. Use the JAX backend and `lmzoo.distribution.initialize` for several processes, or a "
+                "`tf.distribute.MirroredStrategy` for the devices of one."
+            )
+
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """See `keras.Model.fit`."""
         with whole_batches():
-            return super().fit(*args, **kwargs)
+            return super().fit(*args, **_shown_once(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.evaluate`."""
         with whole_batches():
-            return super().evaluate(*args, **kwargs)
+            return super().evaluate(*args, **_shown_once(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.predict`."""
         with whole_batches():
-            return super().predict(*args, **kwargs)
+            return super().predict(*args, **_shown_once(kwargs))
 
     # On JAX, steps also take the state of the training, before the batch.
 
@@ -55,24 +74,42 @@ class SeveralDevicesModel(keras.Model):
 
     def predict_step(self, *args: Any) -> Any:
         """See `keras.Model.predict_step`."""
-        return super().predict_step(*args[:-1], split_evenly(args[-1]))
+        found = super().predict_step(*args[:-1], split_evenly(args[-1]))
+        if not several_processes():
+            return found
+        outputs, *state = found
+        return keras.tree.map_structure(on_every_process, outputs), *state
+
+
+def _shown_once(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `fit` with which only one of several processes shows progress."""
+    return {**arguments, "verbose": 0} if process_index() else arguments
 
 
 @contextlib.contextmanager
 def whole_batches() -> Iterator[None]:
     """Within it, the current distribution gives every device whole batches, which `split_evenly` splits."""
     distribution = keras.distribution.distribution()
-    if distribution is None or hasattr(distribution, "split_layout") or distribution.num_processes > 1:
+    if distribution is None or hasattr(distribution, "split_layout"):
         yield
         return
 
-    def whole(shape: tuple[int, ...]) -> keras.distribution.TensorLayout:
-        return keras.distribution.TensorLayout([None] * len(shape), distribution.device_mesh)
-
     changed = copy.copy(distribution)
-    changed.split_layout, changed.get_data_layout = distribution.get_data_layout, whole
-    with changed.scope():
+    changed.split_layout, changed.get_data_layout = distribution.get_data_layout, _whole_layout
+    changed.auto_shard_dataset = False  # which would leave each process a part of a batch that it should have whole
+    with changed.scope(), naming_lost_processes():
         yield
+
+
+def _whole_layout(shape: tuple[int, ...]) -> keras.distribution.TensorLayout:
+    return keras.distribution.TensorLayout([None] * len(shape), keras.distribution.distribution().device_mesh)
+
+
+def on_every_process(array: Tensor) -> Tensor:
+    """The array; if several processes have parts of it, the whole array on every device, which all can read."""
+    if not several_processes():
+        return array
+    return keras.distribution.distribute_tensor(array, _whole_layout(array.shape))
 
 
 def split_evenly(batch: Tensors) -> Tensors:

@@ -12,6 +12,7 @@ from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.head_kinds import HasHead
+from lmzoo.processes import check_same, several_processes
 from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
 from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, is_batched, make_batches, steps_in
@@ -143,6 +144,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
 
         Raises:
             TypeError: naming the position of an entry that is not text; for callbacks that are not Keras callbacks.
+            ProcessesError: if the other processes that train the model have other data, or one of them has ended.
             ValueError: before the first step, for labels that the model does not have, weights that are NaN, infinite
                 or negative, and counts that are too small or not integers.
             NotFiniteError: if training diverges; see `StopOnDivergence`.
@@ -158,6 +160,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             shuffle_buffer=shuffle_buffer,
             **kwargs,
         )
+        self.check_strategy()
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         if is_table(validation_data, text, label):
@@ -187,6 +190,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         batch_size = batch_size or BATCH_SIZE
         callbacks = callback_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
+        if several_processes():
+            check_same(steps=steps, epochs=epochs, **(x.identity() if isinstance(x, Batches) else {}))
         self.build_optimizer()
         start, resumed, done = None, False, (steps or 0) * initial_epoch
         checkpoint = next((c for c in callbacks if isinstance(c, ResumableCheckpoint)), None)

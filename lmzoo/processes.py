@@ -1,0 +1,114 @@
+"""Several processes that train one model with JAX: which one this is, and what all of them agree on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo.errors import ProcessesError
+
+_LISTED, _SHOWN = 3, 60  # differences, and characters of each, in a message
+# What the libraries say by which processes compute together, on CPUs and on GPUs of NVIDIA and AMD.
+_LOST = re.compile("gloo|nccl|rccl|coordination service|connection reset|connection closed", re.IGNORECASE)
+
+
+def several_processes() -> bool:
+    """Whether the current `keras.distribution` has devices in several processes."""
+    distribution = keras.distribution.distribution()
+    return distribution is not None and distribution.num_processes > 1
+
+
+def process_index() -> int:
+    """The number of this process; 0 if it is the only one, or the one that writes files."""
+    if not several_processes():
+        return 0
+    import jax
+
+    return jax.process_index()
+
+
+def gathered(values: Any) -> np.ndarray:
+    """The numbers of all processes, which call this at the same time: (P, ...) from arrays of one shape (...)."""
+    if not several_processes():
+        return np.asarray(values)[None]
+    return gathered_by_jax(values)
+
+
+def gathered_by_jax(values: Any) -> np.ndarray:
+    """See `gathered`; also before a `keras.distribution` is set."""
+    from jax.experimental import multihost_utils
+
+    with naming_lost_processes():
+        return np.asarray(multihost_utils.process_allgather(np.asarray(values)))
+
+
+@contextlib.contextmanager
+def naming_lost_processes() -> Iterator[None]:
+    """Turns what JAX says in the body of a `with` block when another process has ended into a `ProcessesError`."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:  # a ValueError where a result is read
+        if not _LOST.search(str(error)):
+            raise
+        import jax
+
+        raise ProcessesError(
+            f"Process {jax.process_index()} ends, because another process of the run has ended or cannot be reached. "
+            "Start all processes again: a run with saved states goes on from the last one."
+        ) from error
+
+
+def check_same(**facts: Any) -> None:
+    """Checks that some facts, which JSON can hold, are those of all other processes, if there are any.
+
+    Raises:
+        ProcessesError: in all processes, naming the first one that differs from process 0, and the difference.
+    """
+    if several_processes():
+        compare_by_jax(facts)
+
+
+def compare_by_jax(facts: Mapping[str, Any]) -> None:
+    """See `check_same`; also before a `keras.distribution` is set."""
+    text = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
+    longest = gathered_by_jax(np.int32(len(text))).max()
+    all_texts = gathered_by_jax(np.pad(text, (0, longest - len(text)), constant_values=ord(" ")))  # (P, longest)
+    first, *others = [json.loads(row.astype("uint8").tobytes()) for row in all_texts]
+    for index, other in enumerate(others, 1):
+        differences = [
+            f"{name} ({other.get(name)!s:.{_SHOWN}}, not {first.get(name)!s:.{_SHOWN}})"
+            for name in {**first, **other}
+            if first.get(name) != other.get(name)
+        ]
+        if differences:
+            more = f" and {len(differences) - _LISTED} more" if len(differences) > _LISTED else ""
+            raise ProcessesError(
+                f"Process {index} differs from process 0 in {', '.join(differences[:_LISTED])}{more}. All processes of "
+                "a run need the same."
+            )
+
+
+@contextlib.contextmanager
+def first_process_first() -> Iterator[None]:
+    """Lets process 0 finish the body of a `with` block before the others begin it, which find what it has written.
+
+    Raises:
+        ProcessesError: in the others, if process 0 has failed.
+    """
+    first = process_index() == 0
+    if not first and gathered(0).any():
+        raise ProcessesError("Process 0 has failed, and says why.")
+    try:
+        yield
+    except BaseException:
+        if first:
+            gathered(1)
+        raise
+    if first:
+        gathered(0)

@@ -1,0 +1,161 @@
+"""Trains in one of several processes: `python -m` this module, with a JSON file for the results and what to run.
+
+The functions can also be called in a process alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from lmzoo import models
+from lmzoo.distribution import initialize, layout_map
+from lmzoo.errors import ProcessesError
+from lmzoo.family import families
+from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
+from lmzoo.processes import check_same, first_process_first, process_index
+from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
+from lmzoo.training import ResumableCheckpoint
+
+LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
+SEED = 5
+
+
+class Losses(keras.callbacks.Callback):
+    """Notes the loss of each step, by the optimizer's count, and does something after one of them."""
+
+    def __init__(self, at: int | None = None, act: Callable[[], None] | None = None) -> None:
+        super().__init__()
+        self.found: dict[str, float] = {}
+        self.at, self.act = at, act
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        self.model.reset_metrics()  # their mean over the epoch would depend on where it was begun
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        step = int(self.model.optimizer.iterations)
+        self.found[str(step)] = float(logs["loss"])
+        if step == self.at and self.act is not None:
+            self.act()
+
+
+def fit() -> dict[str, Any]:
+    family = families()["bert"]
+    return fit_task(
+        models.TextClassifier(tiny_backbone(family, num_layers=1, dropout=0.2), tiny_preprocessor(family), 3)
+    )
+
+
+def fit_task(task: models.Task) -> dict[str, Any]:
+    """Of 7 examples in batches of 4: the last batch cannot be split between the processes."""
+    keras.utils.set_random_seed(SEED)
+    x, y = tiny_examples(task, 7)
+    losses = Losses()
+    history = task.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[losses], validation_data=(x, y)).history
+    return {
+        "losses": losses.found,
+        "history": history,
+        "evaluation": task.evaluate(x, y, batch_size=3, verbose=0),
+        "predictions": [np.asarray(a).tolist() for a in keras.tree.flatten(task.predict(x, batch_size=3, verbose=0))],
+        "weights": [np.asarray(weight, "float64").tolist() for weight in task.get_weights()],
+    }
+
+
+def all_tasks() -> dict[str, Any]:
+    """One family for each task, and each family for one of the tasks."""
+    tasks = [name for name in models.__all__ if "Backbone" not in name and name != "Task"]
+    supports = {name: [f for f in families().values() if getattr(models, name).supports(f)] for name in tasks}
+    chosen = {(found[0].name, name) for name, found in supports.items()}
+    chosen |= {(family.name, "TextClassifier") for family in supports["TextClassifier"]}
+    return {
+        f"{family} {name}": fit_task(tiny_task(getattr(models, name), families()[family]).copy_with(dropout=0.2))
+        for family, name in sorted(chosen)
+    }
+
+
+def masked_lm(folder: str | Path, epochs: int = 3, at: int = 0, act: str = "", devices: str = "") -> dict[str, Any]:
+    """Masked tokens of 10 texts, with dropout, in steps that can be resumed; `act` is such as "kill 1"."""
+    keras.utils.set_random_seed(SEED)
+    family = families()["bert"]
+    backbone = tiny_backbone(family, dropout=0.2, num_layers=1, num_heads=5, hidden_dim=40, intermediate_dim=56)
+    if devices:  # weights are split, too
+        shape = [int(size) for size in devices.split("x")]
+        mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), keras.distribution.list_devices())
+        layouts = layout_map(backbone, mesh)
+        parallel = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+        keras.distribution.set_distribution(parallel)
+        keras.utils.set_random_seed(SEED)
+        backbone = tiny_backbone(family, dropout=0.2, num_layers=1, num_heads=5, hidden_dim=40, intermediate_dim=56)
+        assert any(not weight.value.sharding.is_fully_replicated for weight in backbone.weights)
+    task = models.MaskedLM(backbone, tiny_preprocessor(family))
+    checkpoint = ResumableCheckpoint(folder, every=2)
+
+    def end() -> None:
+        how, number = act.split()
+        if process_index() == int(number):
+            os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[how])
+
+    losses = Losses(int(at), end)
+    task.fit(tiny_texts(10), batch_size=4, epochs=int(epochs), verbose=0, callbacks=[losses, checkpoint])
+    return {"losses": losses.found}
+
+
+def pretraining(family: str, folder: str | Path) -> dict[str, Any]:
+    """A tiny model, from text to a preset."""
+    encoders.SIZES["nano"] = (1, 64)
+    language_model.WORD_SIZES["nano"] = (7, 5, ((1, 3), (2, 5)))
+    run.ROUND = 3
+    text = [LINES[i % 4 :] + LINES[: i % 4] for i in range(103)]
+    positions = {"positions": 23} if families()[family].pretrained_head == "pretraining" else {}
+    recipe = Recipe(family, tokens=600, vocabulary_size=61, sequence_length=17, batch_size=6, **positions)
+    losses = Losses()
+    scores = pretrain(text, folder, recipe, callbacks=[losses])
+    return {"losses": losses.found, "scores": scores, "preset": sorted(path.name for path in Path(folder).iterdir())}
+
+
+def refusals(presets: str) -> dict[str, str]:
+    """What is said if something differs between processes. Each begins with all of them still there."""
+
+    def other_data() -> None:
+        task = tiny_task(models.TextClassifier, families()["bert"])
+        x, y = tiny_examples(task, 7)
+        x[3] += "!" * process_index()
+        task.fit(x, y, verbose=0)
+
+    def other_preset() -> None:
+        models.Backbone.from_preset(Path(presets) / str(process_index()))
+
+    def first_fails() -> None:
+        with first_process_first():
+            if process_index() == 0:
+                raise ValueError("no text")
+
+    messages = {}
+    for check in (other_data, other_preset, first_fails):
+        try:
+            check()
+        except (ProcessesError, ValueError) as error:
+            messages[check.__name__] = str(error)
+    check_same(number=7)
+    return messages
+
+
+def start(what: str) -> None:
+    if what == "other_version" and os.environ["KERAS_DISTRIBUTION_PROCESS_ID"] == "1":
+        keras.__version__ = "3.0.0"
+    initialize(timeout=float(os.environ.get("LMZOO_TEST_TIMEOUT", "600")))
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+
+
+if __name__ == "__main__":
+    target, what, *arguments = sys.argv[1:]
+    start(what)
+    Path(target).write_text(json.dumps(globals()[what](*arguments)))

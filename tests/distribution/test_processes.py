@@ -1,0 +1,194 @@
+"""Several processes train one model: they compute what one computes, go on from states, and name what is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo import models
+from lmzoo.distribution import initialize
+from lmzoo.family import families
+from lmzoo.testing import tiny_backbone, tiny_task
+from tests.distribution import processes_probe
+from tests.processes import Ended, run_processes
+
+BACKEND = keras.backend.backend()
+on_jax = pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
+
+
+def assert_same(found: Any, expected: Any, place: str = "") -> None:
+    """Compares numbers in dicts and lists; of dicts, what both hold."""
+    if isinstance(expected, dict):
+        assert found.keys() <= expected.keys()
+        for name, value in found.items():
+            assert_same(value, expected[name], f"{place} {name}")
+    elif isinstance(expected, list) and not _is_array(expected):
+        for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+            assert_same(one, other, f"{place} {i}")
+    else:
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5, err_msg=place)
+
+
+def _is_array(values: list[Any]) -> bool:
+    return all(isinstance(value, float) for value in values)
+
+
+def results(ended: list[Ended]) -> list[Any]:
+    assert [process.code for process in ended] == [0] * len(ended), ended[0].output[-2000:] + ended[-1].output[-2000:]
+    return [process.results for process in ended]
+
+
+@on_jax
+def test_two_processes_compute_what_one_computes(root, tmp_path):
+    expected = processes_probe.fit()
+    assert len(expected["losses"]) == 4
+    for found in results(run_processes(root, tmp_path / "two", 2, "fit")):
+        assert found.keys() == expected.keys()
+        assert_same(found, expected)
+
+
+@on_jax
+def test_a_killed_process_ends_the_others_and_the_run_goes_on(root, tmp_path):
+    expected = processes_probe.masked_lm(tmp_path / "one")["losses"]
+    states = tmp_path / "states"
+    first, killed = run_processes(root, tmp_path / "two", 2, "masked_lm", states, 3, 5, "kill 1")
+    assert (first.code, killed.code) == (1, -9)
+    (line,) = [line for line in first.output.splitlines() if not line.startswith("[Gloo]")]
+    assert line == (
+        "Process 0 ends, because another process of the run has ended or cannot be reached. Start all processes again: "
+        "a run with saved states goes on from the last one."
+    )
+    assert sorted(path.name for path in states.iterdir())[-1] == "step-000000000004"
+    for found in results(run_processes(root, tmp_path / "two", 2, "masked_lm", states)):
+        assert [*found["losses"]] == ["5", "6", "7", "8", "9"]
+        assert_same(found["losses"], expected)
+
+
+@on_jax
+def test_what_differs_between_processes_is_named(root, tmp_path):
+    for index in range(2):
+        backbone = tiny_backbone(families()["bert"])
+        backbone.weights[0].assign(backbone.weights[0] + index)
+        backbone.save_to_preset(tmp_path / str(index))
+    for index, found in enumerate(results(run_processes(root, tmp_path / "two", 2, "refusals", tmp_path))):
+        assert found["other_data"].startswith("Process 1 differs from process 0 in texts (")
+        assert found["other_preset"].startswith("Process 1 differs from process 0 in ")
+        assert "model.weights.h5 of the preset (" in found["other_preset"]
+        assert found["first_fails"] == ("Process 0 has failed, and says why." if index else "no text")
+
+
+@on_jax
+def test_other_versions_are_refused(root, tmp_path):
+    for process in run_processes(root, tmp_path, 2, "other_version"):
+        assert process.code == 1
+        assert process.output.splitlines()[-1] == (
+            f"Process 1 differs from process 0 in version of Keras (3.0.0, not {keras.__version__}). All processes of "
+            "a run need the same."
+        )
+
+
+@on_jax
+def test_processes_that_do_not_come_are_not_waited_for(root, tmp_path):
+    (first,) = run_processes(root, tmp_path, 1, "fit", KERAS_DISTRIBUTION_NUM_PROCESSES="2", LMZOO_TEST_TIMEOUT="2")
+    assert first.code == 1
+    assert first.output.startswith("Process 0 has waited 2 seconds for 2 processes to meet at 127.0.0.1:")
+
+
+@on_jax
+def test_numbers_of_processes_that_cannot_be(monkeypatch):
+    with pytest.raises(ValueError, match="`num_processes` must be an integer of at least 1, got 0"):
+        initialize("127.0.0.1:1", num_processes=0, process_id=0)
+    with pytest.raises(ValueError, match="`process_id` must be an integer from 0 to 1, got 2"):
+        initialize("127.0.0.1:1", num_processes=2, process_id=2)
+    with pytest.raises(ValueError, match="`timeout` must be a number of seconds above 0, got 0"):
+        initialize("127.0.0.1:1", num_processes=2, process_id=1, timeout=0)
+    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "two")
+    with pytest.raises(ValueError, match="KERAS_DISTRIBUTION_NUM_PROCESSES must be an integer, got 'two'"):
+        initialize("127.0.0.1:1", process_id=1)
+
+
+@pytest.mark.tf_only
+def test_tensorflow_is_told_what_to_use_instead(monkeypatch):
+    import tensorflow as tf
+
+    with pytest.raises(ValueError, match="on the JAX backend, this is tensorflow: set KERAS_BACKEND=jax"):
+        initialize("127.0.0.1:1", num_processes=2, process_id=0)
+    task = tiny_task(models.TextClassifier, families()["bert"])
+    strategy = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)  # a real one is for a new process
+    monkeypatch.setattr(type(task), "distribute_strategy", strategy)
+    with pytest.raises(ValueError, match=r"on a MultiWorkerMirroredStrategy.*lmzoo.distribution.initialize"):
+        task.fit(["a"], [0])
+
+
+@on_jax
+@pytest.mark.slow
+def test_four_processes_compute_what_one_computes(root, tmp_path):
+    expected = processes_probe.all_tasks()
+    for found in results(run_processes(root, tmp_path / "four", 4, "all_tasks")):
+        assert found.keys() == expected.keys()
+        assert_same(found, expected)
+
+
+@on_jax
+@pytest.mark.slow
+def test_states_of_four_processes_are_read_by_two_and_of_two_by_four(root, tmp_path):
+    expected = processes_probe.masked_lm(tmp_path / "one", 6)["losses"]
+    states, seen = tmp_path / "states", []
+    for count, *stop in ((4, 5, "stop 3"), (2, 11, "stop 1"), (4, 0, "")):
+        found = results(run_processes(root, tmp_path / "some", count, "masked_lm", states, 6, *stop))
+        assert all(process == found[0] for process in found)
+        assert_same(found[0]["losses"], expected)
+        seen += found[0]["losses"]
+    assert seen == [*expected]
+
+
+@on_jax
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", ["2x2", "1x4"])
+def test_weights_that_are_split_between_devices_and_processes(root, tmp_path, monkeypatch, devices):
+    """Two processes of two devices: each has all weights, or half of them."""
+    expected = processes_probe.masked_lm(tmp_path / "one", 4)["losses"]
+    monkeypatch.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2")
+    states = tmp_path / "states"
+    for epochs in (2, 4):
+        for found in results(run_processes(root, tmp_path / "two", 2, "masked_lm", states, epochs, 0, "", devices)):
+            assert_same(found["losses"], expected)
+    assert not processes_probe.masked_lm(states, 4)["losses"]  # one process reads them, too
+
+
+@on_jax
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "albert", "elmo"])
+def test_two_processes_pretrain_what_one_pretrains(root, tmp_path, family):
+    expected = processes_probe.pretraining(family, tmp_path / "one")
+    for name in ("tokenizer", "words.txt"):  # which of equally frequent tokens are learned differs between runs
+        source, target = tmp_path / "one.work" / name, tmp_path / "two.work" / name
+        target.parent.mkdir(exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.exists():
+            shutil.copy(source, target)
+    first, other = run_processes(root, tmp_path / "processes", 2, "pretraining", family, tmp_path / "two")
+    for found in results([first, other]):
+        assert found.pop("preset") == expected["preset"]
+        assert_same(found, expected)
+    assert "step 6 of 6" in first.output
+    assert [line for line in other.output.splitlines() if not line.startswith("[Gloo]")] == []
+
+
+@on_jax
+@pytest.mark.slow
+def test_the_death_of_the_first_process_ends_the_others(root, tmp_path):
+    killed, *others = run_processes(root, tmp_path / "four", 4, "masked_lm", tmp_path / "states", 3, 5, "kill 0")
+    assert killed.code == -9
+    for process in others:
+        # JAX's own thread may be quicker than Python, and says more.
+        assert process.code in (1, -6)
+        assert "another process of the run has ended" in process.output or "another task died" in process.output
+    assert Path(tmp_path / "states" / "step-000000000004").exists()
