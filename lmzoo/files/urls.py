@@ -94,6 +94,14 @@ def exists(path: str | Path) -> bool:
     return system.exists(place)
 
 
+def size_of(path: str | Path) -> int:
+    """The size of a file in bytes."""
+    if not is_url(path):
+        return os.path.getsize(path)
+    system, place = _system(os.fspath(path))
+    return system.size(place)
+
+
 def remove(path: str | Path) -> None:
     """Removes a file, if it is there."""
     if not is_url(path):

@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from lmzoo.data.readers import TableStream, read_table
+from lmzoo.files.urls import whole_file
 
 ROWS = [{"text": f"text {i}\u2028{'é' * i}", "label": i % 3, "other": None} for i in range(23)]
 
@@ -121,7 +122,7 @@ def test_wrong_files(tmp_path, write):
         ("g.txt", b"a\n", {"encoding": "utf-88"}, "no encoding 'utf-88'"),
         ("h.txt", b"a\n", {"format": "xml"}, "no format 'xml'. Pass one of these .*jsonl.*parquet"),
         ("i.dat", b"a\n", {}, "i.dat does not tell its format"),
-        ("j.parquet", b"a\n" * 9, {}, "j.parquet is not a Parquet file, or is damaged"),
+        ("j.parquet", b"a\n" * 9, {}, "j.parquet cannot be read as Parquet"),
     ]:
         with pytest.raises(ValueError, match=message):
             read(name, content, **options)
@@ -139,3 +140,11 @@ def test_parquet_needs_pyarrow(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ImportError, match=r"Parquet files need pyarrow: pip install 'lmzoo\[parquet\]'"):
         TableStream(tmp_path)
+
+
+def test_a_stream_of_urls():
+    with whole_file("memory://streamed/1.csv") as file:
+        file.write(b"text,stars\nGood.,5\nDull.,1\n")
+    stream = TableStream("memory://streamed", types={"stars": int})
+    assert stream.count_rows(verbose=False) == 2
+    assert [dict(row) for row in stream] == [{"text": "Good.", "stars": 5}, {"text": "Dull.", "stars": 1}]

@@ -6,7 +6,17 @@ import uuid
 
 import pytest
 
-from lmzoo.files.urls import exists, find_files, inside, names_below, open_to_read, remove, source_of, whole_file
+from lmzoo.files.urls import (
+    exists,
+    find_files,
+    inside,
+    names_below,
+    open_to_read,
+    remove,
+    size_of,
+    source_of,
+    whole_file,
+)
 
 
 @pytest.fixture(params=["path", "url"])
@@ -32,6 +42,11 @@ def found(path):
     names = names_below(path, files)
     assert all(read(file).endswith(name) for file, name in zip(files, names, strict=True))
     return names
+
+
+def test_size(folder):
+    fill(folder, "seven.t")
+    assert size_of(inside(folder, "seven.t")) == 7
 
 
 def test_files_are_found_by_folder_name_and_pattern(folder):

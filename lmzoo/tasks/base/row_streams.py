@@ -6,10 +6,12 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lmzoo.data.readers.streams import Row
 from lmzoo.data.readers.text_files import near_names
+from lmzoo.files.urls import size_of
 
 _COMPARED = 100  # rows that should be the same in each pass
 _CHARACTERS = 1 << 26  # the most that a buffer holds
@@ -119,7 +121,7 @@ class RowStream:
                 f"This {type(self.table).__name__} is in another order each time it is read, so that a run on it could "
                 "not be resumed. Leave the shuffling to `fit`, or shuffle it with a seed that repeats the order."
             )
-        files = [(path.name, path.stat().st_size) for path in getattr(self.table, "files", [])]
+        files = [(Path(path).name, size_of(path)) for path in getattr(self.table, "files", [])]
         return {"files": hashlib.sha256(repr(files).encode()).hexdigest()} if files else {}
 
     @staticmethod
