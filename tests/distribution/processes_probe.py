@@ -130,6 +130,13 @@ def refusals(presets: str) -> dict[str, str]:
         x[3] += "!" * process_index()
         task.fit(x, y, verbose=0)
 
+    def other_features() -> None:
+        task = tiny_task(models.TextClassifier, families()["bert"])
+        features = task.preprocessor(tiny_texts(3))
+        features["token_ids"] = np.array(features["token_ids"])
+        features["token_ids"][0, 1] += process_index()
+        task.fit(features, np.zeros(3, "int32"), verbose=0)
+
     def other_preset() -> None:
         models.Backbone.from_preset(Path(presets) / str(process_index()))
 
@@ -139,7 +146,7 @@ def refusals(presets: str) -> dict[str, str]:
                 raise ValueError("no text")
 
     messages = {}
-    for check in (other_data, other_preset, first_fails):
+    for check in (other_data, other_features, other_preset, first_fails):
         try:
             check()
         except (ProcessesError, ValueError) as error:
