@@ -73,7 +73,7 @@ MASKED = Dataset("SST-2, filling in words", "MaskedLM", read_texts, minus_loss, 
 SEARCHES = {
     "sst2": Search("classification", DATASETS["sst2"], 2500, 1500, poolings=BOTH, again=True),
     "wnut": Search(
-        "token_classification", DATASETS["wnut"], 1200, 1000, (6, 12), rates=RATES[1:], longer=("wnut-long",)
+        "token_classification", DATASETS["wnut"], 1200, 1000, (12, 24), rates=RATES[1:], longer=("wnut-long",)
     ),
     "stsb-vectors": Search("embedding", DATASETS["stsb-vectors"], 1000, 1000, rates=RATES[1:]),
     "stsb": Search("regression", DATASETS["stsb"], 1000, 1000, poolings=BOTH, rates=RATES[1:]),
