@@ -45,10 +45,11 @@ def results(ended: list[Ended]) -> list[Any]:
 
 
 @on_jax
-def test_two_processes_compute_what_one_computes(root, tmp_path):
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_several_processes_compute_what_one_computes(root, tmp_path, count):
     expected = processes_probe.fit()
     assert len(expected["losses"]) == 4
-    for found in results(run_processes(root, tmp_path / "two", 2, "fit")):
+    for found in results(run_processes(root, tmp_path / "several", count, "fit")):
         assert found.keys() == expected.keys()
         assert_same(found, expected)
 
@@ -78,6 +79,7 @@ def test_what_differs_between_processes_is_named(root, tmp_path):
         backbone.save_to_preset(tmp_path / str(index))
     for index, found in enumerate(results(run_processes(root, tmp_path / "two", 2, "refusals", tmp_path))):
         assert found["other_data"].startswith("Process 1 differs from process 0 in texts (")
+        assert found["other_features"].startswith("Process 1 differs from process 0 in token_ids (")
         assert found["other_preset"].startswith("Process 1 differs from process 0 in ")
         assert "model.weights.h5 of the preset (" in found["other_preset"]
         assert found["first_fails"] == ("Process 0 has failed, and says why." if index else "no text")
@@ -122,17 +124,15 @@ def test_tensorflow_is_told_what_to_use_instead(monkeypatch):
     task = tiny_task(models.TextClassifier, families()["bert"])
     strategy = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)  # a real one is for a new process
     monkeypatch.setattr(type(task), "distribute_strategy", strategy)
-    with pytest.raises(
-        ValueError, match=r"on a MultiWorkerMirroredStrategy.*lmzoo.distribution.initialize"
-    ):
+    with pytest.raises(ValueError, match=r"on a MultiWorkerMirroredStrategy.*lmzoo.distribution.initialize"):
         task.fit(["a"], [0])
 
 
 @on_jax
 @pytest.mark.slow
-def test_four_processes_compute_what_one_computes(root, tmp_path):
+def test_two_processes_compute_what_one_computes_for_every_family_and_task(root, tmp_path):
     expected = processes_probe.all_tasks()
-    for found in results(run_processes(root, tmp_path / "four", 4, "all_tasks")):
+    for found in results(run_processes(root, tmp_path / "two", 2, "all_tasks")):
         assert found.keys() == expected.keys()
         assert_same(found, expected)
 
@@ -155,13 +155,13 @@ def test_states_of_four_processes_are_read_by_two_and_of_two_by_four(root, tmp_p
 @pytest.mark.parametrize("devices", ["2x2", "1x4"])
 def test_weights_that_are_split_between_devices_and_processes(root, tmp_path, monkeypatch, devices):
     """Two processes of two devices: each has all weights, or half of them."""
-    expected = processes_probe.masked_lm(tmp_path / "one", 4)["losses"]
+    expected = processes_probe.masked_lm(tmp_path / "one", 3)["losses"]
     monkeypatch.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2")
     states = tmp_path / "states"
-    for epochs in (2, 4):
-        for found in results(run_processes(root, tmp_path / "two", 2, "masked_lm", states, epochs, 0, "", devices)):
-            assert_same(found["losses"], expected)
-    assert not processes_probe.masked_lm(states, 4)["losses"]  # one process reads them, too
+    (found, _) = results(run_processes(root, tmp_path / "two", 2, "masked_lm", states, 3, 5, "stop 1", devices))
+    rest = processes_probe.masked_lm(states, 3)  # one process reads them, too
+    assert [*found["losses"], *rest["losses"]] == [*expected]
+    assert_same(found["losses"] | rest["losses"], expected)
 
 
 @on_jax

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_
 from lmzoo.tasks.base.tables import columns_of
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import LengthBatches
-from lmzoo.text.batching import fitted_buckets, ladder_buckets, stream
+from lmzoo.text.batching import Batches, fitted_buckets, ladder_buckets, stream
 from lmzoo.text.validate_text import FirstWarning
 
 if TYPE_CHECKING:
@@ -231,6 +232,14 @@ def as_list(values: Any) -> list[Any]:
 def is_batched(x: object) -> bool:
     """Whether `x` comes in batches already: Keras warns when asked to batch or shuffle it."""
     return isinstance(x, keras.utils.PyDataset) or hasattr(x, "element_spec")
+
+
+def identity_of(x: Any) -> dict[str, Any]:
+    """What tells the data of one process from that of another; nothing for datasets, which are read only once."""
+    if isinstance(x, Batches):
+        return x.identity()
+    arrays = x if isinstance(x, dict) else {}
+    return {name: hashlib.sha256(np.asarray(array).tobytes()).hexdigest() for name, array in arrays.items()}
 
 
 def steps_in(x: Any, batch_size: int, validation_split: float = 0.0) -> int | None:

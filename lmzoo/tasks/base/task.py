@@ -15,7 +15,7 @@ from lmzoo.head_kinds import HasHead
 from lmzoo.processes import check_same, several_processes
 from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
-from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, is_batched, make_batches, steps_in
+from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, identity_of, is_batched, make_batches, steps_in
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
@@ -179,7 +179,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         callbacks = callback_list(callbacks)
         steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
         if several_processes():
-            check_same(steps=steps, epochs=epochs, **(x.identity() if isinstance(x, Batches) else {}))
+            check_same(steps=steps, epochs=epochs, **identity_of(x))
         self.build_optimizer()
         start, resumed, done = None, False, (steps or 0) * initial_epoch
         checkpoint = next((c for c in callbacks if isinstance(c, ResumableCheckpoint)), None)
