@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 import threading
 from types import TracebackType
@@ -94,6 +95,9 @@ def initialize(
         )
     if failures:
         raise failures[0]
+    if threading.current_thread() is threading.main_thread():
+        # JAX catches SIGTERM to tell the others, and the process would go on. `ResumableCheckpoint` tells them, too.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
     versions = {"lmzoo": __version__, "Keras": keras.__version__, "JAX": jax.__version__, "numpy": np.__version__}
     compare_by_jax({f"version of {name}": version for name, version in versions.items()})
     # Other processes would draw other weights.

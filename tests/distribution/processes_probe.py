@@ -5,6 +5,7 @@ The functions can also be called in a process alone.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -83,17 +84,21 @@ def all_tasks() -> dict[str, Any]:
 
 def masked_lm(folder: str | Path, epochs: int = 3, at: int = 0, act: str = "", devices: str = "") -> dict[str, Any]:
     """Masked tokens of 10 texts, with dropout, in steps that can be resumed; `act` is such as "kill 1"."""
-    keras.utils.set_random_seed(SEED)
     family = families()["bert"]
-    backbone = tiny_backbone(family, dropout=0.2, num_layers=1, num_heads=5, hidden_dim=40, intermediate_dim=56)
+    sizes = {"num_layers": 1, "num_heads": 5, "hidden_dim": 40, "intermediate_dim": 56, "dropout": 0.2}
+
+    def build() -> models.Backbone:
+        keras.utils.set_random_seed(SEED)
+        return family.backbone(**{**dataclasses.asdict(family.tiny), **sizes})
+
+    backbone = build()
     if devices:  # weights are split, too
         shape = [int(size) for size in devices.split("x")]
         mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), keras.distribution.list_devices())
         layouts = layout_map(backbone, mesh)
         parallel = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
         keras.distribution.set_distribution(parallel)
-        keras.utils.set_random_seed(SEED)
-        backbone = tiny_backbone(family, dropout=0.2, num_layers=1, num_heads=5, hidden_dim=40, intermediate_dim=56)
+        backbone = build()
         assert any(not weight.value.sharding.is_fully_replicated for weight in backbone.weights)
     task = models.MaskedLM(backbone, tiny_preprocessor(family))
     checkpoint = ResumableCheckpoint(folder, every=2)
