@@ -1,4 +1,4 @@
-"""(u) Training on more text than fits into memory: peak memory, and how fast the text is read.
+"""(o) Training on more text than fits into memory: peak memory, and how fast the text is read.
 
 Writes files of generated text into a temporary folder, reads all of it, and trains on it for some steps with
 `lmzoo.data.readers.TableStream`, then resumes the run. The peak of the process's memory is measured for each part
