@@ -47,7 +47,7 @@ def find_model(source: str) -> StoredModel:
         if not path.is_file():
             raise FileNotFoundError(f"There is no file {path}.")
         if not zipfile.is_zipfile(path):
-            raise ValueError(f"{path} is damaged, or not a .keras file.")
+            raise ValueError(f"{path} cannot be loaded: it is damaged, or not a .keras file.")
         stored = _config_in(path)
     else:
         from lmzoo.files.preset_files import TASK_FILE, read_json
