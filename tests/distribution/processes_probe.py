@@ -70,7 +70,7 @@ def fit_task(task: models.Task) -> dict[str, Any]:
         "losses": losses.found,
         "history": history,
         "evaluation": evaluation,
-        "predictions": [np.asarray(a).tolist() for a in keras.tree.flatten(task.predict(x, batch_size=3, verbose=0))],
+        "predictions": [np.asarray(a).tolist() for a in keras.tree.flatten(task.predict(x, batch_size=4, verbose=0))],
         "weights": [np.asarray(weight, "float64").tolist() for weight in task.get_weights()],
     }
 
