@@ -150,7 +150,7 @@ def test_other_things_with_columns(task):
         def column_names(self):
             return {name: table.column_names for name, table in self.items()}
 
-    with pytest.raises(TypeError, match="This Streamed is read on demand, without a length: pass a table in memory"):
+    with pytest.raises(ValueError, match=r"Pass `steps_per_epoch`.* this Streamed has no known length"):
         task.fit(Streamed())
     with pytest.raises(TypeError, match=r"got all of \['train', 'test'\]: pass one, such as `data\['train'\]`"):
         task.fit(Splits(train=Dataset(text=TEXTS, label=NAMES), test=Dataset(text=TEXTS, label=NAMES)))
