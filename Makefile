@@ -32,7 +32,7 @@ PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(PART_4)"
 # Code that computes differently on the second backend. What tasks and models compute on JAX is compared by the tests on
 # TensorFlow (`check_task_backends`); `make test-all` runs everything on both backends.
 JAX_TESTS ?= tests/conformance tests/distribution tests/layers tests/families/test_remat.py tests/tasks/test_resuming.py \
-	tests/tasks/test_streams.py::test_interrupted_runs_go_on tests/training/test_accumulation.py tests/training/test_optimizers.py
+	tests/tasks/test_row_streams.py::test_interrupted_runs_go_on tests/training/test_accumulation.py tests/training/test_optimizers.py
 
 # While you work: tests that neither train nor compile.
 QUICK_TESTS ?= tests/conformance/test_layer_shapes.py tests/conformance/test_conformance.py::test_family tests/layers tests/files tests/presets tests/data/test_read_*.py tests/text tests/test_architecture.py tests/cli/test_app.py

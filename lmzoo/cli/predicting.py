@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import json
 import os
 import posixpath
 import time
@@ -30,9 +29,10 @@ from lmzoo.files.urls import (
     exists,
     inside,
     is_url,
+    load_json,
     names_below,
-    open_to_read,
     remove,
+    save_json,
     source_of,
     whole_file,
 )
@@ -222,8 +222,7 @@ def _check_folder(prediction: Prediction, pairs: Sequence[FilePair], folder: str
         for path in (*(pair.target for pair in pairs), record):
             remove(path)
     elif exists(record):
-        with open_to_read(record) as file:
-            stored = json.load(file)
+        stored = load_json(record)
         if other := [name for name, value in settings.items() if stored.get(name) != value]:
             raise FileExistsError(
                 f"{folder} holds answers of a command with another {other[0]}: pass --overwrite to replace them, or "
@@ -231,8 +230,7 @@ def _check_folder(prediction: Prediction, pairs: Sequence[FilePair], folder: str
             )
     elif there := [pair.target for pair in pairs if exists(pair.target)]:
         raise FileExistsError(f"{there[0]} exists: pass --overwrite to replace it.")
-    with whole_file(record) as file:
-        file.write(json.dumps(settings, indent=1).encode())
+    save_json(record, settings)
 
 
 def _identity(model: str) -> str:

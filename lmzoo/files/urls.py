@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -159,6 +160,18 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
     system.makedirs(place.rpartition("/")[0], exist_ok=True)
     with system.transaction, system.open(place, "wb") as file:
         yield file
+
+
+def load_json(path: str | Path) -> Any:
+    """Reads a file of JSON."""
+    with open_to_read(path) as file:
+        return json.load(file)
+
+
+def save_json(path: str | Path, content: Any) -> None:
+    """Writes a file of JSON, as `whole_file` does."""
+    with whole_file(path) as file:
+        file.write(f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def _system(url: str) -> tuple[Any, str]:

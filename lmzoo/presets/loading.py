@@ -20,7 +20,7 @@ from lmzoo.files.manifest import listed_files
 from lmzoo.head_kinds import HasHead, task_name, task_of
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.presets.source import Source, open_source
-from lmzoo.processes import check_same
+from lmzoo.processes import check_same, several_processes
 from lmzoo.text import Preprocessor
 
 
@@ -38,7 +38,8 @@ def load_backbone(
 def _build(
     source: Source, preset: str | Path, cls: type[keras.Model], load_weights: bool, overrides: Arguments
 ) -> keras.Model:
-    check_same(**{f"{name} of the preset": entry for name, entry in listed_files(source.directory).items()})
+    if several_processes():
+        check_same(**{f"{name} of the preset": entry for name, entry in listed_files(source.directory).items()})
     found = source.backbone_class
     if not issubclass(found, cls):
         raise ValueError(

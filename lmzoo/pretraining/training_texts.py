@@ -11,7 +11,7 @@ from typing import Any
 
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
 from lmzoo.data.corpora.tokenized_documents import check_documents
-from lmzoo.files.urls import absolute, open_to_read
+from lmzoo.files.urls import absolute, open_to_read, size_of
 from lmzoo.text.word_splitting import words_of
 
 _HELD_OUT = 100  # one of so many documents is held out
@@ -61,9 +61,8 @@ class TextSource:
             paths, size = self.files(), 0
             for path in paths:
                 with open_to_read(path) as file:
-                    head, of_file = file.read(_HEAD), file.seek(0, os.SEEK_END)
-                digest.update(f"{os.path.basename(path)}\n{of_file}\n".encode() + head)
-                size += of_file
+                    digest.update(f"{os.path.basename(path)}\n{size_of(path)}\n".encode() + file.read(_HEAD))
+                size += size_of(path)
             found = {"files": len(paths), "bytes": size}
         else:
             for document in self:

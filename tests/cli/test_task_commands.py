@@ -35,7 +35,10 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.head_kinds import task_name
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 
-pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
+pytestmark = [
+    pytest.mark.usefixtures("eager_functions"),
+    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option"),
+]
 
 TEXTS = tiny_texts(13)
 SENTIMENT = ["pos" if "good" in text or "fine" in text else "neg" for text in TEXTS]
@@ -144,19 +147,6 @@ def _fast():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli_output, "_MOMENT", 600.0)
         yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _eager():
-    """Runs functions eagerly: tracing and compiling take most of the time of such small models."""
-    if keras.backend.backend() != "tensorflow":
-        yield
-        return
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="module")

@@ -90,15 +90,15 @@ def test_each_file_becomes_shards_of_its_own(source, tmp_path):
 def test_a_run_that_was_stopped_goes_on(source, tmp_path, monkeypatch, duplicates):
     preparation = Preparation(duplicates=duplicates, shard_tokens=LEAST)
     prepare_corpus(source, TOKENIZER, tmp_path / "whole", preparation)
-    done, write_whole = [], prepare.whole_file
+    done, save_json = [], prepare.save_json
 
-    def stop_in_the_second_file(path):
+    def stop_in_the_second_file(path, content):
         if "part-00001" in path:
             raise KeyboardInterrupt
         done.append(os.path.basename(path))
-        return write_whole(path)
+        save_json(path, content)
 
-    monkeypatch.setattr(prepare, "whole_file", stop_in_the_second_file)
+    monkeypatch.setattr(prepare, "save_json", stop_in_the_second_file)
     with pytest.raises(KeyboardInterrupt):
         prepare_corpus(source, TOKENIZER, tmp_path / "out", preparation)
     monkeypatch.undo()

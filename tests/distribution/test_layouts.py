@@ -8,6 +8,7 @@ import pytest
 from lmzoo.distribution import layout_map
 from lmzoo.family import families
 from lmzoo.testing import tiny_backbone
+from tests.distribution.mesh_probe import WAYS
 from tests.virtual_devices import assert_equal_on_devices
 
 BACKEND = keras.backend.backend()
@@ -39,14 +40,19 @@ def test_a_mesh_without_the_axis():
         layout_map(tiny_backbone(families()["bert"]), Mesh(1, 2), axis="heads")
 
 
+def on_mesh(mesh: str, *names: str, slow: bool = True):
+    return pytest.param(mesh, names, marks=[pytest.mark.slow] * slow, id=f"{mesh}-{names[0]}")
+
+
 @pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
 @pytest.mark.parametrize(
     ("mesh", "names"),
     [
-        ("1x2", ["bert"]),
-        *(pytest.param(mesh, list(families()), marks=pytest.mark.slow) for mesh in ("8x1", "4x2", "2x4", "1x8")),
+        on_mesh("1x2", "bert", slow=False),
+        *(on_mesh(mesh, *families()) for mesh in ("8x1", "4x2", "2x4", "1x8")),
+        *(on_mesh("2x2", way) for way in WAYS),
     ],
 )
-def test_training_equals_that_of_one_device(root, mesh, names):
+def test_results_equal_those_of_one_device(root, mesh, names):
     batch, model = mesh.split("x")
     assert_equal_on_devices(root, int(batch) * int(model), "tests.distribution.mesh_probe", mesh, *names)

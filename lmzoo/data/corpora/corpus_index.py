@@ -15,7 +15,7 @@ from typing import Any, NotRequired, TypedDict
 import keras
 import numpy as np
 
-from lmzoo.files.urls import inside, whole_file
+from lmzoo.files.urls import inside, save_json
 from lmzoo.text import Tokenizer
 
 INDEX_FILE, TOKENIZER_FOLDER = "corpus.json", "tokenizer"
@@ -112,8 +112,7 @@ class Index:
 
     def write(self, folder: str | Path) -> None:
         """Writes the index, in place of an older one."""
-        with whole_file(inside(folder, INDEX_FILE)) as file:
-            file.write(f"{json.dumps(vars(self), indent=1)}\n".encode())
+        save_json(inside(folder, INDEX_FILE), vars(self))
 
     def check_tokenizer(self, folder: Path, tokenizer: Tokenizer) -> None:
         """Checks that a tokenizer is the one that made the corpus.

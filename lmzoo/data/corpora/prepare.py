@@ -28,7 +28,7 @@ from lmzoo.data.corpora.near_duplicates import (
     near_duplicates,
 )
 from lmzoo.data.corpora.tokenized_documents import DocumentReader
-from lmzoo.files.urls import absolute, exists, inside, open_to_read, remove, whole_file
+from lmzoo.files.urls import absolute, exists, inside, load_json, open_to_read, remove, save_json, size_of, whole_file
 from lmzoo.progress import progress_bar
 from lmzoo.text import Tokenizer
 from lmzoo.text.validate_text import collect_warnings, warn
@@ -144,7 +144,11 @@ def prepare_corpus(
     files = [file for path in listed for file in text_files(path)]
     check_languages(preparation.languages)
     folder = absolute(folder)
-    record = {**asdict(preparation), "tokenizer": identity_of(tokenizer)["sha256"], "files": [*map(_identity, files)]}
+    record = {
+        **asdict(preparation),
+        "tokenizer": identity_of(tokenizer)["sha256"],
+        "files": [[os.path.basename(file), size_of(file)] for file in files],
+    }
     parts = [_Part(number, absolute(file), folder) for number, file in enumerate(files)]
     if done := _begin(folder, json.loads(json.dumps(record)), tokenizer):
         _clean_up(parts)
@@ -184,7 +188,7 @@ def _start_signing(preparation: Preparation) -> Callable[[_Part], list[str]]:
             "signatures": np.array(signatures, "uint32").reshape(-1, PERMUTATIONS),
         }
         _save(part.named("signatures", "npz"), arrays)
-        _write_json(part.named("signatures", "json"), kept.left_out)
+        save_json(part.named("signatures", "json"), kept.left_out)
         return messages
 
     return sign
@@ -204,7 +208,7 @@ def _start_writing(preparation: Preparation, tokenizer: Tokenizer) -> Callable[[
             shards = list(writer.shards_of(reader, lambda: reader.count, hashlib.sha256()))
             if empty := reader.count - sum(shard["documents"] for shard in shards):
                 kept.left_out["no tokens"] = empty
-        _write_json(part.named("part", "json"), {"shards": shards, "left_out": kept.left_out})
+        save_json(part.named("part", "json"), {"shards": shards, "left_out": kept.left_out})
         return messages
 
     return write
@@ -229,7 +233,7 @@ def _run(
             advance(1)
             for message in messages:
                 warn(f"{part.file}: {message}")
-    yield from (_read_json(part.named(kind, "json")) for part in parts)
+    yield from (load_json(part.named(kind, "json")) for part in parts)
 
 
 def _choose(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
@@ -252,7 +256,7 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
     """Records how a corpus is made, or compares this with the record; returns the counts of a complete corpus."""
     path = inside(folder, _RECORD)
     if exists(path):
-        stored = _read_json(path)
+        stored = load_json(path)
         if other := [name for name, value in record.items() if stored.get(name) != value]:
             raise ValueError(f"{folder} was begun with other {other[0]}. {ADVICE} Or pass the same arguments.")
         return stored.get("counts")
@@ -263,7 +267,7 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
         for name in os.listdir(assets):
             with whole_file(inside(folder, f"{TOKENIZER_FOLDER}/{name}")) as file:
                 file.write(Path(assets, name).read_bytes())
-    _write_json(path, record)
+    save_json(path, record)
     return None
 
 
@@ -276,7 +280,7 @@ def _finish(
     Index(identity_of(tokenizer), dtype_of(tokenizer), shards, complete=True).write(folder)
     totals = {name: sum(shard[name] for shard in shards) for name in ("documents", "tokens")}
     counts = {**totals, **{reason: count for reason, count in left_out.items() if count}}
-    _write_json(inside(folder, _RECORD), {**_read_json(inside(folder, _RECORD)), "counts": counts})
+    save_json(inside(folder, _RECORD), {**load_json(inside(folder, _RECORD)), "counts": counts})
     _clean_up(parts)
     warn_of_special_tokens(shards, tokenizer)
     return counts
@@ -287,22 +291,6 @@ def _clean_up(parts: Sequence[_Part]) -> None:
     for part in parts:
         for kind, suffix in (("signatures", "npz"), ("signatures", "json"), ("kept", "npz"), ("part", "json")):
             remove(part.named(kind, suffix))
-
-
-def _identity(file: str) -> list[Any]:
-    """The name and the size of a file."""
-    with open_to_read(file) as opened:
-        return [os.path.basename(file), opened.seek(0, os.SEEK_END)]
-
-
-def _write_json(path: str, content: Any) -> None:
-    with whole_file(path) as file:
-        file.write(json.dumps(content).encode())
-
-
-def _read_json(path: str) -> Any:
-    with open_to_read(path) as file:
-        return json.load(file)
 
 
 def _save(path: str, arrays: dict[str, np.ndarray]) -> None:

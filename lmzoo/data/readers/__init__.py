@@ -3,7 +3,7 @@
 from lmzoo.data.readers.conll import read_conll
 from lmzoo.data.readers.multiple_choice import read_choices
 from lmzoo.data.readers.squad import read_squad
-from lmzoo.data.readers.streams import TableStream
+from lmzoo.data.readers.table_streams import TableStream
 from lmzoo.data.readers.tables import read_table
 
 __all__ = ["TableStream", "read_choices", "read_conll", "read_squad", "read_table"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lmzoo.data.readers.streams import Row
+from lmzoo.data.readers.table_streams import Row
 from lmzoo.data.readers.text_files import near_names
 from lmzoo.files.urls import size_of
 

@@ -15,16 +15,17 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from lmzoo.workers import jobs, run_jobs
+from lmzoo import workers
+from lmzoo.workers import run_jobs
 
 
 @pytest.fixture(autouse=True)
 def _by_value():
     """The workers do not know the tests; and without lmzoo's module they start without Keras, which takes seconds."""
-    for module in (sys.modules[__name__], jobs):
+    for module in (sys.modules[__name__], workers):
         ray.cloudpickle.register_pickle_by_value(module)
     yield
-    for module in (sys.modules[__name__], jobs):
+    for module in (sys.modules[__name__], workers):
         ray.cloudpickle.unregister_pickle_by_value(module)
 
 

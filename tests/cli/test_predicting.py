@@ -8,7 +8,6 @@ import subprocess
 import sys
 import uuid
 
-import keras
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -22,6 +21,10 @@ from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 from tests.workers.killing import kill_a_worker
 
+pytestmark = [
+    pytest.mark.usefixtures("eager_functions"),
+    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option"),
+]
 TEXTS = tiny_texts(13)
 
 
@@ -29,19 +32,6 @@ def run(*arguments, code=0):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == code, (result.output, result.exception)
     return result
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _eager():
-    """Runs functions eagerly: tracing and compiling take most of the time of such small models."""
-    if keras.backend.backend() != "tensorflow":
-        yield
-        return
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +71,6 @@ def answers_to(model, file, tmp_path, *options):
     return output.read_bytes()
 
 
-@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
 def test_many_files_become_as_many(model, data, tmp_path):
     out = tmp_path / "out"
     result = run("predict", model, data, "--output", out, "--id", "key")
@@ -98,7 +87,6 @@ def test_many_files_become_as_many(model, data, tmp_path):
     assert sorted(contents(tmp_path / "some")) == ["_predict.json", "a.csv", "b.csv"]
 
 
-@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
 def test_parquet(model, data, tmp_path):
     rest = {"when": [datetime.date(2026, 11, 25)] * 13, "text": TEXTS, "number": list(range(13))}
     parquet.write_table(pyarrow.table(rest), tmp_path / "dates.parquet")
@@ -118,7 +106,6 @@ def test_parquet(model, data, tmp_path):
     )
 
 
-@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
 def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
@@ -144,7 +131,6 @@ def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
     assert (out / "a.jsonl").read_bytes() == begun["a.jsonl"]
 
 
-@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
 def test_urls(model, data, tmp_path):
     place = f"memory://{uuid.uuid4().hex}"
     with whole_file(f"{place}/in/a.jsonl") as file:
@@ -183,7 +169,6 @@ def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatc
     assert "Workers need Ray: pip install 'lmzoo[scale]'" in message
 
 
-@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option")
 def test_a_file_that_cannot_be_read_is_named(model, data, tmp_path):
     (data / "b.tsv").write_bytes(b"text\n\xff\n")
     result = run("predict", model, data, "--output", tmp_path / "out", code=1)
