@@ -97,6 +97,8 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         """Looks up attributes of the configuration that the model itself does not have."""
         config = self.__dict__.get("config")  # missing while the model is built
         if name.startswith("_") or not hasattr(config, name):
+            if hasattr(super(), "__getattr__"):  # on torch, which keeps layers there
+                return super().__getattr__(name)
             reason = ": models of its family have no attention" if name == "attention_scores" else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{reason}")
         return getattr(config, name)

@@ -194,17 +194,22 @@ class SelfAttention(ConfiguredLayer):
     def _heads(self, x: Tensor, *layers: keras.layers.Dense) -> list[Tensor]:
         """The outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D)."""
         rows = as_rows(x)  # (B·T, H)
-        special = any(layer.lora_enabled or layer.quantization_mode is not None for layer in layers)
+        heads = self.num_heads, self.hidden_dim // self.num_heads
         if beforehand := (_JOINED.get() or {}).get(layers):
             kernel, bias = beforehand  # (H, layers·H), (layers·H,)
             projected = ops.matmul(rows, kernel) + bias  # (B·T, layers·H)
-        elif special or self.hidden_dim > _WIDEST_JOINED:
-            projected = ops.concatenate([layer(rows) for layer in layers], axis=1)  # (B·T, layers·H)
+        elif self.hidden_dim > _WIDEST_JOINED or not all(map(_is_plain, layers)):
+            shape = (*ops.shape(x)[:2], *heads)
+            return [_transpose(ops.reshape(layer(rows), shape), (0, 2, 1, 3)) for layer in layers]
+        elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
+            # Devices that split the last axis would send each other their parts if it was joined.
+            kernel = ops.stack([layer.kernel for layer in layers], axis=1)  # (H, layers, H)
+            projected = ops.tensordot(rows, kernel, 1) + ops.stack([layer.bias for layer in layers])  # (B·T, layers, H)
         else:
             # One wide product is faster than several narrow ones, until copying the kernels costs more than it saves.
             kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
             projected = ops.matmul(rows, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
-        shape = (*ops.shape(x)[:2], len(layers), self.num_heads, self.hidden_dim // self.num_heads)
+        shape = (*ops.shape(x)[:2], len(layers), *heads)
         split = _transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
         return ops.unstack(split, len(layers), axis=0)
 
@@ -281,6 +286,11 @@ class SelfAttention(ConfiguredLayer):
     ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
         """The shape of the queries, and that of the cache if there is one."""
         return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
+
+
+def _is_plain(layer: keras.layers.Dense) -> bool:
+    """Whether the output of a layer is that of its kernel and bias alone."""
+    return not layer.lora_enabled and layer.quantization_mode is None
 
 
 @contextlib.contextmanager

@@ -97,6 +97,9 @@ class GatherPositions(keras.layers.Layer):
 
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
         """Gathers them."""
+        if keras.backend.backend() == "jax":
+            # Each device gathers from its own part of the batch.
+            return ops.take_along_axis(sequence, positions[..., None], axis=1)
         batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
         # One flat gather, whose gradient is one scatter.
         flat = as_rows(sequence)  # (B·T, H)

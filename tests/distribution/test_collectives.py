@@ -1,0 +1,15 @@
+"""What devices that split weights and batches send to each other."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from tests.virtual_devices import assert_equal_on_devices
+
+BACKEND = keras.backend.backend()
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
+def test_devices_send_each_other_sums_only(root):
+    assert_equal_on_devices(root, 4, "tests.distribution.collectives_probe")
