@@ -18,6 +18,7 @@ QUICK = {
     "load": "--layers 2 --rounds 1",
     "prepare": "--documents 50 --vocabulary-size 2000 --lengths 128",
     "streaming": "--gigabytes 0.1 --files 10 --steps 30",
+    "wire": "--width 64 --meshes 4x2 --rounds 1",
     "scale_out": "--files 2 6 --characters 300000 --sentences 500 --rounds 1",
     "pretrain_speed": "--size tiny --paragraphs 300 --steps 5 --rounds 2",
     "task_speed": "--size tiny --sentences 64 --questions 16 --rounds 2",

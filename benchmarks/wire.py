@@ -32,7 +32,7 @@ DEVICES = 8
 MESHES = ("8x1", "4x2", "2x4", "1x8")
 VOCABULARY = 30_528  # BERT's, filled up so that eight devices can split it
 BATCH = 8
-# Layers and tokens of a sequence, for the slopes. The last layer computes masked tokens only, and is not counted as one.
+# Layers and tokens of a sequence, for the slopes. The last layer computes masked tokens only: it is no slope.
 POINTS = ((2, 32), (3, 32), (2, 64), (3, 64))
 BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "s64": 8, "u64": 8, "s32": 4, "u32": 4, "s8": 1, "u8": 1, "pred": 1}
 COLLECTIVE = re.compile(r"= (.+?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
