@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -15,24 +16,36 @@ from lmzoo.cli.output import announce_keras, say
 _LONG = 3600.0  # seconds of training that are confirmed first
 _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
 _WORK = "Folder of the run, from which a stopped run continues. Default: OUTPUT.work."
+_MIXTURE = (
+    "In place of CORPUS: a file, folder or quoted pattern, and its weight in a mixture. `--text films/:2 --text "
+    "books/:1` takes two thirds of the tokens from the films, whatever the sizes."
+)
+_SIZE = "nano, mini, small, medium or base; or layers and width, such as 6x256."
+_SCHEDULE = (
+    "Of the learning rate: linear, a decay over the whole training; or wsd, a decay over its last fifth: then the same "
+    "command with more --tokens continues from before the decay."
+)
 _LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
 
 
 @app.command(rich_help_panel="Tasks")
 def pretrain(
-    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)],
+    *,
+    corpus: Annotated[list[str] | None, typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
+    text: Annotated[list[str] | None, typer.Option("--text", metavar="PATTERN[:WEIGHT]", help=_MIXTURE)] = None,
     family: Annotated[
         str | None, typer.Option("--family", help="bert (the default), roberta, albert, distilbert or elmo.")
     ] = None,
-    size: Annotated[str, typer.Option("--size", help="nano, mini, small, medium or base.")] = "nano",
+    size: Annotated[str, typer.Option("--size", help=_SIZE)] = "nano",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help=_TOKENS)] = 60_000_000,
     validation: Annotated[
         list[str] | None,
         typer.Option(
             "--validation",
+            metavar="PATTERN[:WEIGHT]",
             help="Text to evaluate on: a file, folder or quoted pattern; may be given several times. Default: 1% of "
-            "the documents.",
+            "the documents of each text.",
         ),
     ] = None,
     work: Annotated[Path | None, typer.Option("--work", help=_WORK)] = None,
@@ -48,12 +61,17 @@ def pretrain(
         float | None, typer.Option("--learning-rate", help="Peak learning rate. Default: from the model's width.")
     ] = None,
     optimizer: Annotated[str, typer.Option("--optimizer", help="adamw or lamb; elmo uses Adagrad.")] = "adamw",
+    schedule: Annotated[str, typer.Option("--schedule", help=_SCHEDULE)] = "linear",
     objective: Annotated[
         str, typer.Option("--objective", help="Second objective: nsp, sop, none, or auto for the family's.")
     ] = "auto",
     dynamic: Annotated[
         bool, typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep those of a sequence.")
     ] = True,
+    mask_probability: Annotated[
+        float, typer.Option("--mask-probability", help="Share of the tokens that are masked and predicted.")
+    ] = 0.15,
+    whole_word: Annotated[bool, typer.Option("--whole-word", help="Mask all tokens of a word together.")] = False,
     dtype: Annotated[str, typer.Option("--dtype", help="Dtype policy, such as mixed_bfloat16.")] = "float32",
     seed: Annotated[int, typer.Option("--seed", help="Seed for all random numbers.")] = 0,
     accumulate: Annotated[
@@ -78,6 +96,8 @@ def pretrain(
     after the current step on Ctrl-C (exit code 130; press it again not to wait) and SIGTERM (143). The run's folder
     holds log.csv, the vocabulary, the tokenized text and the latest states.
     """
+    if bool(corpus) == bool(text):
+        raise typer.BadParameter("give the text either as CORPUS or as --text.")
     with messages(), stoppable(work or Path(f"{output}.work")):
         announce_keras()
         import keras
@@ -101,8 +121,11 @@ def pretrain(
             batch_size=batch_size,
             learning_rate=learning_rate,
             optimizer=optimizer,
+            schedule=schedule,
             objective=objective,
             dynamic=dynamic,
+            mask_probability=mask_probability,
+            whole_word=whole_word,
             dtype=dtype,
             seed=seed,
             accumulate=accumulate,
@@ -110,10 +133,10 @@ def pretrain(
         )
         metadata = {"languages": language and [language], "licence": licence}
         scores = run(
-            corpus,
+            _texts(corpus or text or []),
             output,
             recipe,
-            validation or None,
+            _texts(validation) if validation else None,
             work,
             overwrite,
             [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],
@@ -125,6 +148,23 @@ def pretrain(
         )
         for name, value in scores.items():
             typer.echo(f"{name}\t{value:.6g}")
+
+
+def _texts(given: list[str]) -> list[str] | dict[str, float]:
+    """Files, folders or patterns; with a weight each if they end in ":" and a number.
+
+    Raises:
+        ValueError: if only some have a weight, or one is given twice.
+    """
+    found = [re.fullmatch(r"(.+):(\d+\.?\d*|\.\d+)", text) for text in given]
+    if not any(found):
+        return given
+    if without := [text for text, weight in zip(given, found, strict=True) if weight is None]:
+        raise ValueError(f"{', '.join(without)}: no weight. Give all texts a weight, as in films/:2, or none.")
+    weights = [(weight[1], float(weight[2])) for weight in found if weight]
+    if len(dict(weights)) < len(weights):
+        raise ValueError("A text is given twice: each has one weight.")
+    return dict(weights)
 
 
 def _duration(seconds: float) -> str:

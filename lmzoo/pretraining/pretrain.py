@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import STATES, Facts, Run
-from lmzoo.pretraining.training_texts import TextSource, split_held_out
+from lmzoo.pretraining.training_texts import Text, identity_of, read_texts, split_held_out
 from lmzoo.processes import check_same, first_process_first, process_index, several_processes
 from lmzoo.tasks import Task
 
@@ -26,10 +26,10 @@ _TRAINERS = {"bidirectional_lm": train_language_model, "pretraining": train_enco
 
 
 def pretrain(
-    corpus: str | Path | Iterable[str | Path] | Iterable[Sequence[str]],
+    corpus: Text,
     output: str | Path,
     recipe: Recipe | None = None,
-    validation: str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | None = None,
+    validation: Text | None = None,
     work: str | Path | None = None,
     overwrite: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
@@ -50,11 +50,14 @@ def pretrain(
 
     Args:
         corpus: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
-            sentences, in a list or another object that can be iterated over several times.
+            sentences, in a list or another object that can be iterated over several times; or a mixture of texts, such
+            as `{"films/": 2, "books/": 1}`: files, folders or patterns, and a weight for each. Two thirds of the
+            tokens are then from the films: each text is repeated as often as its share needs. The vocabulary is learned
+            with the same shares.
         output: the preset's directory, which is written at the end.
         recipe: how to train.
         validation: text to evaluate on, given like `corpus`. By default one of every hundred documents of the corpus is
-            held out, or the last one if there are fewer than a hundred.
+            held out, or the last one if there are fewer than a hundred; of each text of a mixture.
         work: folder of the run; by default `output` followed by ".work".
         overwrite: whether an existing preset may be replaced.
         callbacks: additional callbacks for `fit`.
@@ -67,7 +70,8 @@ def pretrain(
             raise an error to prevent it. Without it, and in several processes, nothing is estimated.
 
     Returns:
-        Scores on the validation text.
+        Scores on the validation text. For a mixture they are means by the weights of its texts, and the scores on each
+        text are there, too, such as `loss_films`.
 
     Raises:
         FileNotFoundError: if there is no text.
@@ -98,22 +102,23 @@ def pretrain(
     work = Path(f"{output}.work" if work is None else work)
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
-    text = TextSource(corpus, field, split)
-    other = None if validation is None else TextSource(validation, field, split)
-    known = {"corpus": text.identity(), "validation": other and other.identity(), "field": field, "split": split}
+    texts = read_texts(corpus, field, split)
+    others = None if validation is None else read_texts(validation, field, split)
+    known = {"corpus": identity_of(texts), "validation": others and identity_of(others), "field": field, "split": split}
     check_same(**dataclasses.asdict(recipe), **known)
     with first_process_first():
         recipe.remember(work, known)
-    texts = split_held_out(text, other)
+    train, held = split_held_out(texts, others)
     if confirm is not None and not several_processes() and not (work / STATES).exists():
         say("estimating the time")
         confirm(training_seconds(recipe))
     run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
-    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, *texts)
+    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held)
     _write_preset(model, run, output, overwrite, facts, metadata or {})
     say(f"written to {output}")
-    return facts["scores"]
+    of_texts = {f"{name}_{text}": value for text, found in facts["of_texts"].items() for name, value in found.items()}
+    return {**facts["scores"], **of_texts}
 
 
 def _write_preset(

@@ -25,7 +25,7 @@ from lmzoo.data.corpora import document_store
 from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.family import families
 from lmzoo.presets import verify_manifest
-from lmzoo.pretraining import Recipe, encoders, estimate, language_model, pretrain, run
+from lmzoo.pretraining import Recipe, encoders, estimate, pretrain, run
 from lmzoo.pretraining.encoders import sample_sequences
 from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.interleaved import Interleaved
@@ -34,36 +34,9 @@ from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.training import FineTuningRecipe
 from lmzoo.training.throughput import Throughput
+from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")
-LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
-TINY = {"tokens": 600, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
-
-
-@pytest.fixture
-def text(tmp_path, monkeypatch):
-    monkeypatch.setitem(encoders.SIZES, "nano", (1, 64))
-    monkeypatch.setitem(language_model.WORD_SIZES, "nano", (7, 5, ((1, 3), (2, 5))))
-    monkeypatch.setattr(run, "ROUND", 3)
-    path = tmp_path / "tales.txt"
-    path.write_text("\n\n".join("\n".join(LINES[i % 4 :] + LINES[: i % 4]) for i in range(103)), "utf-8")
-    return path
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error
-    pass
-
-
-class Stop(keras.callbacks.Callback):
-    """Ends a run by an error."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == self.step:
-            raise Interrupted
 
 
 def test_a_run_and_one_that_is_interrupted(text, tmp_path):
@@ -122,7 +95,7 @@ def test_elmo(text, tmp_path, capsys):
     assert "| optimizer | adagrad |" in card
     assert "objective" not in card
     model = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "elmo")
-    held = list(split_held_out(TextSource(text), None)[1])
+    held = list(split_held_out([TextSource(text)], None)[1][0])
     assert len(held) == 1
     assert model.perplexity(held, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
 
@@ -214,6 +187,7 @@ def test_batches_in_turns():
     turns.seed = (7, 1)
     assert [part.seed for part in turns.parts] == [(7, 1), (7, 1)]
     assert turns.identity() != Interleaved(turns.parts, [6, 2]).identity()
+    assert turns.identity() == Interleaved(turns.parts, [0.2, 0.1]).identity()  # whatever the number of batches
 
 
 def test_stored_documents(tmp_path, monkeypatch):
@@ -246,14 +220,14 @@ def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_pat
 
 def test_what_is_held_out(text, tmp_path):
     def counts(corpus, validation=None):
-        parts = split_held_out(TextSource(corpus), None if validation is None else TextSource(validation))
-        return [len(list(documents)) for documents in parts]
+        parts = split_held_out([TextSource(corpus)], None if validation is None else [TextSource(validation)])
+        return [len(list(documents)) for (documents,) in parts]
 
     assert counts(text) == [102, 1]
     other = tmp_path / "other.txt"
     other.write_text("One.\n\nTwo.\n", "utf-8")
     assert counts(text, other) == [103, 2]
-    train, held = split_held_out(TextSource(other), None)
+    (train,), (held,) = split_held_out([TextSource(other)], None)
     assert [*train, *held] == [["One."], ["Two."]]
     (tmp_path / "them.jsonl").write_text('{"body": "One. Two."}\n', "utf-8")
     assert [*TextSource([tmp_path / "them.jsonl"], "body", split=False)] == [["One. Two."]]
@@ -464,7 +438,9 @@ def test_long_trainings_are_confirmed_on_a_terminal(
     module, trained = importlib.import_module("lmzoo.pretraining.pretrain"), []
     monkeypatch.setattr(module, "training_seconds", lambda recipe: seconds)
     monkeypatch.setattr(module, "_write_preset", lambda *_: None)
-    monkeypatch.setitem(module._TRAINERS, "pretraining", lambda run, *_: trained.append(run) or (None, {"scores": {}}))
+    monkeypatch.setitem(
+        module._TRAINERS, "pretraining", lambda run, *_: trained.append(run) or (None, {"scores": {}, "of_texts": {}})
+    )
     arguments = ["pretrain", str(text), "-o", str(tmp_path / "it"), *options]
     with CliRunner().isolation(input=answer):  # whose standard input becomes a terminal or not
         kind = type(sys.stdin)
