@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +21,11 @@ _MIXTURE = (
     "In place of CORPUS: a file, folder or quoted pattern, and its weight in a mixture. `--text films/:2 --text "
     "books/:1` takes two thirds of the tokens from the films, whatever the sizes."
 )
-_SIZE = "nano, mini, small, medium or base; or layers and width, such as 6x256."
+_SIZE = "nano, mini, small, medium or base; or layers and width, such as 6x256. Default: nano."
+_INIT = (
+    "Begin with the weights and the vocabulary of a preset, such as bert_nano_en_uncased or a directory. Its family "
+    "and size are kept. Default: random weights."
+)
 _SCHEDULE = (
     "Of the learning rate: linear, a decay over the whole training; or wsd, a decay over its last fifth: then the same "
     "command with more --tokens continues from before the decay."
@@ -37,7 +42,8 @@ def pretrain(
     family: Annotated[
         str | None, typer.Option("--family", help="bert (the default), roberta, albert, distilbert or elmo.")
     ] = None,
-    size: Annotated[str, typer.Option("--size", help=_SIZE)] = "nano",
+    size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,
+    init: Annotated[str | None, typer.Option("--init", metavar="PRESET", help=_INIT)] = None,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help=_TOKENS)] = 60_000_000,
     validation: Annotated[
         list[str] | None,
@@ -50,10 +56,13 @@ def pretrain(
     ] = None,
     work: Annotated[Path | None, typer.Option("--work", help=_WORK)] = None,
     vocabulary_size: Annotated[
-        int, typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict.")
-    ] = 8000,
+        int | None,
+        typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict (8000)."),
+    ] = None,
     sequence_length: Annotated[int | None, typer.Option("--sequence-length", min=4, help=_LENGTH)] = None,
-    positions: Annotated[int, typer.Option("--positions", min=4, help="Tokens in the longest sequences.")] = 512,
+    positions: Annotated[
+        int | None, typer.Option("--positions", min=4, help="Tokens in the longest sequences (512).")
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", min=1, help="Sequences in a batch (32; for elmo 128).")
     ] = None,
@@ -102,7 +111,6 @@ def pretrain(
         announce_keras()
         import keras
 
-        from lmzoo.families import DEFAULT_FAMILY
         from lmzoo.pretraining import Recipe
         from lmzoo.pretraining import pretrain as run
 
@@ -111,13 +119,11 @@ def pretrain(
             if seconds > _LONG and not yes and sys.stdin.isatty():
                 typer.confirm("Start it?", abort=True, err=True)
 
-        recipe = Recipe(
-            family=family or DEFAULT_FAMILY,
-            size=size,
+        given = {"family": family, "size": size, "vocabulary_size": vocabulary_size, "positions": positions}
+        settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        recipe = (Recipe if init is None else partial(Recipe.from_preset, init))(
             tokens=tokens,
-            vocabulary_size=vocabulary_size,
             sequence_length=sequence_length,
-            positions=positions,
             batch_size=batch_size,
             learning_rate=learning_rate,
             optimizer=optimizer,
@@ -130,6 +136,7 @@ def pretrain(
             seed=seed,
             accumulate=accumulate,
             remat=remat,
+            **settings,
         )
         metadata = {"languages": language and [language], "licence": licence}
         scores = run(

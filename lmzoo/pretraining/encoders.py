@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,12 +20,13 @@ from lmzoo.data.corpora.train_tokenizers import train_tokenizer
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
+from lmzoo.presets.source import open_source
 from lmzoo.pretraining.interleaved import Interleaved, MixedBatches, join_sequences
 from lmzoo.pretraining.recipe import OPTIMIZERS, WSD_WARMUP, Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
 from lmzoo.processes import first_process_first
-from lmzoo.tasks import Pretrainer, Task
+from lmzoo.tasks import MaskedLM, Pretrainer, Task
 from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, Tokenizer
 from lmzoo.training import LateDecay, WarmUp
@@ -178,8 +180,10 @@ def _optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
 
 
 def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
-    """Loads the tokenizer that the run trained before, or trains it."""
+    """Loads the tokenizer of the preset that the run begins with, or the one that it trained before, or trains it."""
     recipe, folder = run.recipe, run.work / "tokenizer"
+    if recipe.init is not None:
+        return open_source(recipe.init).preprocessor().tokenizer
     kind = recipe.family_record.tokenizer
     file = folder / "tokenizer.json"
     if file.exists():
@@ -199,6 +203,9 @@ def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
 
 def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     """The backbone of a recipe, with random weights."""
+    if recipe.init is not None:
+        settings = {"dropout": 0.0, "dtype": recipe.dtype, "remat": recipe.remat}
+        return Backbone.from_preset(recipe.init, load_weights=False, **settings)
     layers, width = recipe.shape
     return recipe.family_record.backbone(
         vocabulary_size=vocabulary_size,
@@ -214,7 +221,29 @@ def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     )
 
 
+def _continue(preset: str, recipe: Recipe) -> Pretrainer:
+    """The model of a preset with its heads; one that is not stored has random weights.
+
+    The objective is that of the recipe or, if this is "auto", of the stored heads.
+    """
+    stored: str | None = (open_source(preset).head_of(Pretrainer) or {}).get("objective")
+    objective = {"auto": stored, "none": None}.get(recipe.objective, recipe.objective)
+    kind = Pretrainer if stored and stored == objective else MaskedLM
+    settings: dict[str, Any] = {"dropout": 0.0, "dtype": recipe.dtype, "sequence_length": recipe.positions}
+    base = kind.from_preset(preset, masking=recipe.masking, **settings)
+    if recipe.remat:
+        base = base.copy_with(remat=True)
+    if isinstance(base, Pretrainer):
+        return base
+    arguments = (base.masking, None, base.activation, base.layer_norm_epsilon)
+    model = Pretrainer(base.backbone, base.preprocessor, objective, *arguments)
+    model.head.set_weights(base.head.get_weights())
+    return model
+
+
 def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
+    if recipe.init is not None:
+        return _continue(recipe.init, recipe)
     family, backbone = recipe.family_record, encoder_backbone(recipe, tokenizer.vocabulary_size)
     table = backbone.embeddings.position_embedding.embeddings
     rows, size = table.shape

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from lmzoo.files.manifest import listed_files
+from lmzoo.presets import resolve
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
@@ -105,7 +109,11 @@ def pretrain(
     texts = read_texts(corpus, field, split)
     others = None if validation is None else read_texts(validation, field, split)
     known = {"corpus": identity_of(texts), "validation": others and identity_of(others), "field": field, "split": split}
-    check_same(**dataclasses.asdict(recipe), **known)
+    if recipe.init is not None:
+        files = {name: seen for name, seen in listed_files(resolve(recipe.init)).items() if name != "README.md"}
+        digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
+        known["init"] = {"preset": recipe.init, "sha256": digest}
+    check_same(**{**dataclasses.asdict(recipe), **known})
     with first_process_first():
         recipe.remember(work, known)
     train, held = split_held_out(texts, others)
@@ -126,10 +134,13 @@ def _write_preset(
 ) -> None:
     """Saves the model, with dropout, dtype and recipes for fine-tuning, and its model card: both or neither."""
     changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
-    changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": recipes_by_size(model)}
-    task = model.copy_with(**changes)
     recipe = run.recipe
-    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens."
+    found = model.backbone.fine_tuning if recipe.init is not None else {}  # searched for, perhaps
+    fine_tuning = found or recipes_by_size(model)
+    changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": fine_tuning}
+    task = model.copy_with(**changes)
+    begun = "" if recipe.init is None else f", after the weights of {recipe.init}"
+    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens{begun}."
     metadata = {"description": description, **metadata}
 
     def add_card(folder: Path) -> None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lmzoo.arguments import is_number, require
+from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.families import DEFAULT_FAMILY
-from lmzoo.family import Family, families
+from lmzoo.families.backbone import Backbone
+from lmzoo.family import Family, families, family_of
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.text import Masking
@@ -94,7 +95,8 @@ class Recipe:
         schedule: "linear", a rise of the learning rate over a tenth of the training and a linear decay to 0; or "wsd",
             a rise over 500 steps, a constant rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
             decay of `lmzoo.training.LateDecay`): such a run can be made longer by more `tokens`. Not for ELMo.
-        objective: "nsp", "sop", "none", or "auto" for that of the family; pairs are for BERT and ALBERT.
+        objective: "nsp", "sop", "none", or "auto" for that of the family, or of the heads in `init`; pairs are for BERT
+            and ALBERT.
         dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo.
         mask_probability: float, share of the tokens to predict. Not for ELMo.
         whole_word: whether all tokens of a word are masked together; ALBERT always does that. Not for ELMo.
@@ -102,6 +104,8 @@ class Recipe:
         seed: int, seed of all randomness.
         accumulate: int, number of batches whose gradients are accumulated for one step. Not for ELMo.
         remat: whether blocks are computed again in the backward pass, to save memory. Not for ELMo.
+        init: a preset whose weights the training begins with, instead of random ones; `from_preset` takes its family,
+            size, vocabulary and positions as well. Not for ELMo.
 
     Raises:
         ValueError: naming a field that is unknown, too small or unused by the family, and what is allowed.
@@ -125,6 +129,31 @@ class Recipe:
     seed: int = 0
     accumulate: int = 1
     remat: bool = False
+    init: str | None = None
+
+    @classmethod
+    def from_preset(cls, preset: str | Path, **settings: Any) -> Recipe:
+        """The recipe of a training that continues from a preset, for example on text of one's own domain.
+
+        Its family, size, vocabulary and number of positions are those of the preset, and by default its objective.
+
+        Args:
+            preset: as for `lmzoo.models.Backbone.from_preset`.
+            **settings: other fields of the recipe; `positions` may be smaller than the preset's.
+
+        Raises:
+            ValueError: as for `Recipe`; for an unknown preset, for a field that contradicts it, or for one of ELMo,
+                whose language model `lmzoo.models.BidirectionalLM` continues.
+
+        Example:
+
+        ```python
+        from lmzoo.pretraining import Recipe
+
+        Recipe.from_preset("bert_nano_en_uncased", tokens=5_000_000).size  # "nano"
+        ```
+        """
+        return cls(**{**_traits(preset), **settings, "init": str(preset)})
 
     def __post_init__(self) -> None:
         known: dict[str, Collection[str]] = {
@@ -137,6 +166,12 @@ class Recipe:
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"`{name}` must be one of {', '.join(values)}, got {getattr(self, name)!r}.")
+        for name, value in (_traits(self.init) if self.init is not None else {}).items():
+            found = getattr(self, name)
+            if found != value and not (name == "positions" and is_integer(found, 1, value)):
+                raise ValueError(
+                    f"`{name}` must be {value!r}, that of the preset {self.init}, got {found!r}: leave out one of both."
+                )
         width = self.shape[1]
         rate = self.method.learning_rate or 1e-3 * math.sqrt(128 / width)
         own = {
@@ -174,7 +209,8 @@ class Recipe:
             other = "" if self.method.words else ', or layers and width such as "6x256"'
             raise ValueError(f"`size` must be one of {named}{other}, got {self.size!r}.")
         layers, width = map(int, found.groups())
-        require(width % _HEAD == 0, "size", f"layers and a width that is a multiple of {_HEAD}, as 6x256", self.size)
+        fits = width % _HEAD == 0 or self.init is not None
+        require(fits, "size", f"layers and a width that is a multiple of {_HEAD}, as 6x256", self.size)
         return layers, width
 
     @property
@@ -254,6 +290,25 @@ class Recipe:
                 "start from scratch."
             )
         return grown
+
+
+def _traits(preset: str | Path) -> dict[str, Any]:
+    """The fields of a recipe that a preset determines."""
+    backbone = Backbone.from_preset(preset, load_weights=False)
+    family, config = family_of(backbone), backbone.config
+    if METHODS[family.pretrained_head].words:
+        raise ValueError(
+            f"`init`: {preset} is of the family {family.name}, whose training does not continue from a preset here: "
+            "call `fit` of `lmzoo.models.BidirectionalLM.from_preset`."
+        )
+    shape = config.num_layers, config.hidden_dim
+    size = next((name for name, known in SIZES.items() if known == shape), f"{shape[0]}x{shape[1]}")
+    return {
+        "family": family.name,
+        "size": size,
+        "vocabulary_size": config.vocabulary_size,
+        "positions": config.max_sequence_length,
+    }
 
 
 def _defaults() -> dict[str, Any]:
