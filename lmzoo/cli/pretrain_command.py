@@ -95,6 +95,9 @@ def pretrain(
     language: Annotated[str | None, typer.Option("--language", help="Language that the preset lists, as en.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="Licence it lists, as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
+    weights_dtype: Annotated[
+        str, typer.Option("--weights-dtype", help="In the preset's files: float16, half as many bytes, or float32.")
+    ] = "float16",
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before more than an hour of training.")
     ] = False,
@@ -152,6 +155,7 @@ def pretrain(
             field=field,
             split=split,
             confirm=confirm,
+            weights_dtype=weights_dtype,
         )
         for name, value in scores.items():
             typer.echo(f"{name}\t{value:.6g}")

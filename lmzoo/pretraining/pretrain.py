@@ -27,6 +27,7 @@ from lmzoo.tasks import Task
 
 # By the kind of the family's pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
 _TRAINERS = {"bidirectional_lm": train_language_model, "pretraining": train_encoder}
+WEIGHTS_DTYPES = ("float16", "float32")
 
 
 def pretrain(
@@ -43,6 +44,7 @@ def pretrain(
     field: str = "text",
     split: bool = True,
     confirm: Callable[[float], None] | None = None,
+    weights_dtype: str = "float16",
 ) -> dict[str, float]:
     r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
 
@@ -72,6 +74,8 @@ def pretrain(
         split: see `lmzoo.data.corpora.read_documents`.
         confirm: called before a new run starts, with the estimated seconds of its training on this machine; it may
             raise an error to prevent it. Without it, and in several processes, nothing is estimated.
+        weights_dtype: how the preset's files hold the weights: "float16", in half as many bytes, or "float32". Models
+            that are loaded from them are in float32 in any case.
 
     Returns:
         Scores on the validation text. For a mixture they are means by the weights of its texts, and the scores on each
@@ -100,6 +104,8 @@ def pretrain(
     ```
     """
     recipe, output = recipe or Recipe(), Path(output)
+    if weights_dtype not in WEIGHTS_DTYPES:
+        raise ValueError(f"`weights_dtype` must be one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}.")
     verbose = verbose and process_index() == 0
     if say is None or process_index():
         say = print if verbose else lambda line: None
@@ -123,14 +129,21 @@ def pretrain(
     run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
     model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held)
-    _write_preset(model, run, output, overwrite, facts, metadata or {})
+    half_precision = weights_dtype == "float16"
+    _write_preset(model, run, output, overwrite, facts, metadata or {}, half_precision)
     say(f"written to {output}")
     of_texts = {f"{name}_{text}": value for text, found in facts["of_texts"].items() for name, value in found.items()}
     return {**facts["scores"], **of_texts}
 
 
 def _write_preset(
-    model: Task, run: Run, output: Path, overwrite: bool, facts: Facts, metadata: Mapping[str, Any]
+    model: Task,
+    run: Run,
+    output: Path,
+    overwrite: bool,
+    facts: Facts,
+    metadata: Mapping[str, Any],
+    half_precision: bool,
 ) -> None:
     """Saves the model, with dropout, dtype and recipes for fine-tuning, and its model card: both or neither."""
     changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
@@ -148,4 +161,4 @@ def _write_preset(
 
     with first_process_first():
         if process_index() == 0:
-            save_preset(task, output, overwrite, task.preprocessor, add_card, **metadata)
+            save_preset(task, output, overwrite, task.preprocessor, add_card, half_precision, **metadata)

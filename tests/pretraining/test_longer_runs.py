@@ -48,7 +48,7 @@ def test_a_run_that_is_made_longer(text, tmp_path, monkeypatch, objective, stop,
     settings = {**TINY, "positions": 17, "objective": objective, "schedule": "wsd", "learning_rate": 0.01}
     short, long = (Recipe(**{**settings, "tokens": tokens}) for tokens in (600, 1100))
     whole, again = Rates(), Rates()
-    pretrain(text, tmp_path / "whole", long, callbacks=[whole], verbose=False)
+    pretrain(text, tmp_path / "whole", long, callbacks=[whole], verbose=False, weights_dtype="float32")
     shutil.copytree(tmp_path / "whole.work/tokenizer", tmp_path / "again.work/tokenizer")
     try:
         pretrain(text, tmp_path / "again", short, callbacks=[Stop(stop)], verbose=False)
@@ -56,7 +56,8 @@ def test_a_run_that_is_made_longer(text, tmp_path, monkeypatch, objective, stop,
         assert stop < 99
     with pytest.raises(ValueError, match="another `seed`"):
         pretrain(text, tmp_path / "again", Recipe(**{**vars(long), "seed": 1}), overwrite=True, verbose=False)
-    pretrain(text, tmp_path / "again", long, overwrite=True, callbacks=[again], verbose=False)
+    exact = {"overwrite": True, "weights_dtype": "float32"}
+    pretrain(text, tmp_path / "again", long, callbacks=[again], verbose=False, **exact)
     steps = max(whole.found)
     begin = steps - -(-steps // 5)
     assert min(again.found) == first < begin

@@ -14,6 +14,7 @@ import sys
 import warnings
 from types import SimpleNamespace
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("eager")
 def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     """The same weights; in the middle of the second part, and of an epoch."""
     said = []
-    scores = pretrain(text, tmp_path / "whole", Recipe(**TINY), say=said.append)
+    scores = pretrain(text, tmp_path / "whole", Recipe(**TINY), say=said.append, weights_dtype="float32")
     names = ("loss", "masked_lm_loss", "masked_lm_accuracy", "sentence_loss", "sentence_accuracy")
     assert scores.keys() == {*names, *(f"{name}_at_23" for name in names)}
     assert any("train: 102 documents" in line for line in said)
@@ -60,8 +61,9 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     for step in (2, steps - 1):
         with pytest.raises(Interrupted):
             pretrain(text, tmp_path / "again", Recipe(**TINY), callbacks=[Stop(step)], verbose=False)
-    pretrain(text, tmp_path / "again", Recipe(**TINY), verbose=False)
-    pretrain(text, tmp_path / "again", Recipe(**TINY), verbose=False, overwrite=True, callbacks=[Stop(steps + 1)])
+    exact = {"verbose": False, "weights_dtype": "float32"}
+    pretrain(text, tmp_path / "again", Recipe(**TINY), **exact)
+    pretrain(text, tmp_path / "again", Recipe(**TINY), overwrite=True, callbacks=[Stop(steps + 1)], **exact)
     whole, again = (lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("whole", "again"))
     for ours, theirs in zip(whole.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -88,7 +90,7 @@ ELMO = Recipe("elmo", tokens=84, vocabulary_size=13, sequence_length=3, batch_si
 
 def test_elmo(text, tmp_path, capsys):
     said = []
-    scores = pretrain(text, tmp_path / "elmo", ELMO, say=said.append)
+    scores = pretrain(text, tmp_path / "elmo", ELMO, say=said.append, weights_dtype="float32")
     assert not capsys.readouterr().out  # no progress bar without a terminal
     assert any(": perplexity " in line for line in said)
     card = (tmp_path / "elmo/README.md").read_text("utf-8")
@@ -102,10 +104,10 @@ def test_elmo(text, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_an_elmo_that_is_interrupted(text, tmp_path):
-    pretrain(text, tmp_path / "whole", ELMO, verbose=False)
+    pretrain(text, tmp_path / "whole", ELMO, verbose=False, weights_dtype="float32")
     with pytest.raises(Interrupted):
         pretrain(text, tmp_path / "again", ELMO, callbacks=[Stop(5)], verbose=False)
-    pretrain(text, tmp_path / "again", ELMO, verbose=False)
+    pretrain(text, tmp_path / "again", ELMO, verbose=False, weights_dtype="float32")
     whole, again = (lmzoo.models.BidirectionalLM.from_preset(tmp_path / name) for name in ("whole", "again"))
     for ours, theirs in zip(whole.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -214,6 +216,8 @@ def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_pat
     pretrain(text, tmp_path / "it", recipe, verbose=False)
     assert states == [np.random.default_rng(3).bit_generator.state] * 4  # of both lengths, to train and to evaluate
     model = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
+    with h5py.File(tmp_path / "it/task.weights.h5") as file:
+        assert file["masked_lm_head/dense/kernel"].dtype == "float16"
     policies = {layer.dtype_policy.name for layer in [model, model.backbone, *model.backbone.layers]}
     assert policies == {"float32"}
 
@@ -381,6 +385,8 @@ def test_errors(text, tmp_path):
     (tmp_path / "model").mkdir()
     with pytest.raises(FileExistsError, match=r"exists already\. Pass `overwrite=True`"):
         pretrain(text, tmp_path / "model", Recipe(**TINY))
+    with pytest.raises(ValueError, match="`weights_dtype` must be one of float16, float32, got 'bfloat16'"):
+        pretrain(text, tmp_path / "new", Recipe(**TINY), weights_dtype="bfloat16")
     with pytest.raises(FileNotFoundError, match="There is no"):
         pretrain(tmp_path / "none.txt", tmp_path / "another", Recipe(**TINY))
 
