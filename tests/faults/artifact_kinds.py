@@ -31,6 +31,7 @@ from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.family import Family, families
 from lmzoo.files.archives import unpack
 from lmzoo.models import Backbone, Task, TextClassifier
+from lmzoo.presets import keras_preset
 from lmzoo.presets.source import open_source
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
@@ -113,6 +114,11 @@ def save_keras(folder: Path, version: int) -> None:
 
 def save_preset(folder: Path, version: int) -> None:
     model("classifier", version).save_to_preset(folder / "preset")
+
+
+def save_preset_in_half_precision(folder: Path, version: int) -> None:
+    made = model("classifier", version)
+    keras_preset.save_preset(made, folder / "preset", preprocessor=made.preprocessor, half_precision=True)
 
 
 def save_preset_without_manifest(folder: Path, version: int) -> None:
@@ -362,6 +368,7 @@ def save_parquet(folder: Path, version: int) -> None:
 KINDS: dict[str, ArtifactKind] = {
     "keras": ArtifactKind("model.keras", save_keras, lambda f: content_of(Task.load(f / "model.keras")), vouched=True),
     "preset": ArtifactKind("preset", save_preset, load_classifier, vouched=True),
+    "preset in half precision": ArtifactKind("preset", save_preset_in_half_precision, load_classifier, vouched=True),
     "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
     "hf": checkpoint_kind("hf", "bert"),
     "tf1": checkpoint_kind("tf1", "bert", forks=False, needs="tensorflow"),
