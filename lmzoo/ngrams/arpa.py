@@ -57,7 +57,7 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(whole_file(path))
         if os.fspath(path).endswith(".gz"):
-            file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))  # type: ignore[assignment]
+            file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))  # type: ignore[assignment]
         advance = stack.enter_context(progress_bar("Writing", sum(map(len, table.keys)), "n-grams", verbose))
         counts = "".join(f"ngram {n}={len(keys)}\n" for n, keys in enumerate(table.keys, 1))
         file.write(f"\\data\\\n{counts}".encode())
@@ -118,7 +118,7 @@ class _Reader:
             if not self.line:
                 raise self._error("there is no \\data\\ line; is it an ARPA file?")
         counts: list[int] = []
-        while match := re.fullmatch(rb"ngram +(\d+) *= *(\d+)", self._next_filled()):
+        while match := re.fullmatch(rb"ngram +(\d{1,18}) *= *(\d{1,18})", self._next_filled()):
             counts.append(int(match[2]))
             if int(match[1]) != len(counts):
                 raise self._error(f"expected the number of {len(counts)}-grams")
@@ -137,6 +137,8 @@ class _Reader:
                 advance(count)
                 self._next_filled()
         self._expect("\\end\\")
+        if self._next_filled():  # this also makes a compressed file check its sum
+            raise self._error("expected nothing after \\end\\")
         table.backoff.pop()  # nothing follows the longest
         return table, self.words
 

@@ -62,7 +62,15 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
         before = np.bincount(longer.suffixes, minlength=len(level.keys))
         np.copyto(level.counts, before, where=~level.starts)
     levels[0].counts[START] = 0
-    table, discounts = NgramTable([], [], []), [_discounts(level.counts, n) for n, level in enumerate(levels, 1)]
+    found = [_discounts(level.counts) for level in levels]
+    if missing := [n for n, amounts in enumerate(found, 1) if amounts is None]:
+        warnings.warn(
+            f"The text is too small, or too unusual, to estimate the discounts of n-grams of the orders {missing}: "
+            f"{FALLBACK} are used, as by KenLM's --discount_fallback.",
+            stacklevel=3,
+        )
+    discounts = [amounts or FALLBACK for amounts in found]
+    table = NgramTable([], [], [])
     lower = np.full(1, 1 / (vocabulary_size - 1))
     for level, amounts in zip(levels, discounts, strict=True):
         parents, size = level.keys // vocabulary_size, len(table.keys[-1]) if table.keys else 1
@@ -97,17 +105,11 @@ def _count(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[_Counts
     return levels
 
 
-def _discounts(counts: np.ndarray, order: int) -> Discounts:
-    """D1, D2 and D3 of an order; equation 26 of the paper."""
+def _discounts(counts: np.ndarray) -> Discounts | None:
+    """D1, D2 and D3 of an order, equation 26 of the paper; None if they cannot be estimated."""
     n1, n2, n3, n4 = (int(n) for n in np.bincount(np.minimum(counts, 5), minlength=6)[1:5])
-    if n1 and n2 and n3 and n4:
-        y = n1 / (n1 + 2 * n2)
-        found = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-        if min(found) > 0:
-            return found
-    warnings.warn(
-        f"The text is too small, or too unusual, to estimate the discounts of {order}-grams: {n1}, {n2}, {n3} and {n4} "
-        f"of them are counted once to four times. {FALLBACK} are used, as by KenLM's --discount_fallback.",
-        stacklevel=4,
-    )
-    return FALLBACK
+    if not (n1 and n2 and n3 and n4):
+        return None
+    y = n1 / (n1 + 2 * n2)
+    found = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
+    return found if min(found) > 0 else None
