@@ -63,7 +63,8 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
         np.copyto(level.counts, before, where=~level.starts)
     levels[0].counts[START] = 0
     found = [_discounts(level.counts) for level in levels]
-    if missing := [n for n, amounts in enumerate(found, 1) if amounts is None]:
+    # Of the tokens of a small vocabulary none is rare. It matters little, since bigrams are used in most places.
+    if missing := [n for n, amounts in enumerate(found, 1) if amounts is None and n >= min(order, 2)]:
         warnings.warn(
             f"The text is too small, or too unusual, to estimate the discounts of n-grams of the orders {missing}: "
             f"{FALLBACK} are used, as by KenLM's --discount_fallback.",

@@ -100,8 +100,8 @@ class NgramLM:
     def fit(self, documents: Iterable[str | Document], min_frequency: int = 1, verbose: bool = True) -> None:
         """Counts the n-grams of documents, in place of those of any earlier `fit`.
 
-        If an order has too few n-grams to estimate its discounts, as in a very small text, a warning says so, and they
-        are 0.5, 1 and 1.5.
+        If the discounts of an order cannot be estimated, as from a very small text, they are 0.5, 1 and 1.5. A warning
+        says so, unless these are the unigrams below others, which may all be frequent.
 
         Args:
             documents: documents, each a list of sentences: strings, or lists of words if tokens are words. A string in

@@ -90,7 +90,7 @@ def test_by_hand():
     """Too small for discounts of its own: "a b" twice, "a c" once; counts of words are those of bigrams before them."""
     a, b, c = 3, 4, 5
     tokens = [START, a, b, END, START, a, b, END, START, a, c, END]
-    with pytest.warns(UserWarning, match=r"of the orders \[1, 2\]: \(0.5, 1.0, 1.5\)"):
+    with pytest.warns(UserWarning, match=r"of the orders \[2\]: \(0.5, 1.0, 1.5\)"):
         table, discounts = estimate(np.array(tokens, "int32"), 6, 2)
     assert discounts == [FALLBACK, FALLBACK]
     weight = (0.5 * 3 + 1) / 5 / 5  # unigrams: a, b and c after one word each, the end after two; 5 words to predict

@@ -44,7 +44,7 @@ def test_perplexity_is_that_of_the_scores(trigrams):
     texts = ["The hotel was great.", "A dull film!"]
     found = [token["log_probability"] for answer in trigrams.score(texts) for token in answer]
     wanted = pytest.approx(math.exp(-np.mean(found)), rel=1e-12)
-    for documents in (texts, [texts], iter([["", texts[0]], [texts[1].split(" ")[:-1] + ["film", "!"]]])):
+    for documents in (texts, [texts], iter([["", texts[0]], [["A", "dull", "film", "!"]]])):
         assert trigrams.perplexity(documents) == wanted
 
 
@@ -109,7 +109,6 @@ def test_samplers(trigrams):
 
 
 @pytest.mark.parametrize("kind", TRAINERS)
-@pytest.mark.filterwarnings(r"ignore:.*of the orders \[1\]:")  # no piece is rare
 def test_other_tokenizers(reviews, tmp_path, kind):
     train, test = ([" ".join(words) for words in reviews[split]] for split in ("train", "test"))
     tokenizer = TRAINERS[kind](train, 350)
