@@ -6,7 +6,7 @@ import itertools
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -193,56 +193,68 @@ class NgramLM:
     def generate(
         self,
         prompts: Iterable[str],
-        max_new_tokens: int = 50,
+        max_new_tokens: int = 64,
         sampler: str = "greedy",
         temperature: float = 1.0,
+        stop: str | Sequence[str] | None = (),
+        seed: int | None = None,
         top_k: int = 10,
         top_p: float = 0.9,
-        seed: int | None = None,
     ) -> list[str]:
-        """Continues each prompt, the beginning of a sentence, until the sentence ends.
+        """Continues texts, the beginnings of sentences.
 
         Args:
-            prompts: a list of strings; "" begins a sentence.
-            max_new_tokens: int, largest number of tokens to add.
+            prompts: strings. The empty one stands for the beginning of a sentence.
+            max_new_tokens: int, the most tokens that are added to each prompt.
             sampler: how a token is chosen: `"greedy"`, the most probable; `"random"`, any by its probability;
                 `"top_k"`, one of the `top_k` most probable ones; `"top_p"`, one of the fewest that together have the
                 probability `top_p`. `<unk>` is never chosen.
-            temperature: float; below 1 probable tokens become more probable, above 1 less.
+            temperature: float, what logarithms of probabilities are divided by before any of these but `"greedy"`:
+                below 1 probable tokens become more probable.
+            stop: a string, or several. A text ends before the first of them, and at the end of the sentence. None to
+                ignore that, too: then every text gets `max_new_tokens`.
+            seed: int, which makes samples repeatable; None for others in each call.
             top_k: int, for `"top_k"`.
             top_p: float in (0, 1], for `"top_p"`.
-            seed: int; the same one gives the same texts. None for others each time.
 
         Returns:
-            The prompts with their continuations; words are separated by spaces.
+            For each prompt the text that follows it; words are separated by spaces.
 
         Raises:
             TypeError: naming the position of a prompt that is not a string.
             ValueError: for an unknown sampler or a number that is out of range; if there are no n-grams yet.
         """
         self._check_fitted()
-        require(is_integer(max_new_tokens, 1), "max_new_tokens", "an integer of at least 1", max_new_tokens)
+        require(is_integer(max_new_tokens, 1), "max_new_tokens", "a positive integer", max_new_tokens)
+        require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
+        stops = [stop] if isinstance(stop, str) else list(stop or ())
+        for text in stops:
+            require(isinstance(text, str) and text, "stop", "a string, a list of strings or None", text)
         sampling, rng = Sampling(sampler, temperature, top_k, top_p), np.random.default_rng(seed)
-        prompts = clean_texts(prompts, "prompts")
-        return [
-            self._continued(prompt, ids, max_new_tokens, sampling, rng)
-            for prompt, ids in zip(prompts, self.tokenizer.tokenize(prompts), strict=True)
-        ]
+        never = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
 
-    def _continued(
-        self, prompt: str, ids: list[int], max_new_tokens: int, sampling: Sampling, rng: np.random.Generator
-    ) -> str:
-        context, added = [START, *self._tokens[ids].tolist()], []
-        for _ in range(max_new_tokens):
+        def choose(context: list[int]) -> int:
             found = self._table.next_token(context)
-            found[[UNKNOWN, START]] = -np.inf
-            if (token := sampling.choose(found, rng)) == END:
+            found[never] = -np.inf
+            return sampling.choose(found, rng)
+
+        cleaned = clean_texts(prompts, "prompts")
+        continued = [self._continue(ids, choose, max_new_tokens, stops) for ids in self.tokenizer.tokenize(cleaned)]
+        spaced = [prompt.endswith(" ") for prompt in cleaned]  # words come with a space before them
+        return [text.removeprefix(" ") if space else text for text, space in zip(continued, spaced, strict=True)]
+
+    def _continue(
+        self, ids: list[int], choose: Callable[[list[int]], int], max_new_tokens: int, stops: list[str]
+    ) -> str:
+        context, all_ids, text = [START, *self._tokens[ids].tolist()], list(ids), ""
+        before = len(self.tokenizer.detokenize(ids))
+        while len(all_ids) < len(ids) + max_new_tokens and not any(stop in text for stop in stops):
+            if (token := choose(context)) == END:
                 break
             context.append(token)
-            added.append(self.tokenizer.token_to_id(self._words[token]))
-        # Whether there is a space in between is up to the tokenizer.
-        rest = self.tokenizer.detokenize([*ids, *added])[len(self.tokenizer.detokenize(ids)) :]
-        return (prompt.rstrip(" ") if rest.startswith(" ") else prompt) + rest
+            all_ids.append(self.tokenizer.token_to_id(self._words[token]))
+            text = self.tokenizer.detokenize(all_ids)[before:]
+        return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
     # === Documents ===
 
