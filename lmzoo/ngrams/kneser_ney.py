@@ -77,10 +77,8 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
         parents, size = level.keys // vocabulary_size, len(table.keys[-1]) if table.keys else 1
         taken = np.array([0.0, *amounts])[np.minimum(level.counts, 3)]  # (N,)
         totals = np.bincount(parents, level.counts, size)  # (N of the order below,)
-        followed = totals > 0
-        weights = np.divide(np.bincount(parents, taken, size), totals, out=np.ones(size), where=followed)
-        seen = np.maximum(level.counts - taken, 0) / np.where(followed, totals, 1)[parents]
-        lower = seen + weights[parents] * lower[level.suffixes]
+        weights = np.divide(np.bincount(parents, taken, size), totals, out=np.ones(size), where=totals > 0)
+        lower = (level.counts - taken) / totals[parents] + weights[parents] * lower[level.suffixes]
         table.keys.append(level.keys)
         table.log10.append(np.log10(lower).astype("float32"))
         if len(table.keys) > 1:

@@ -115,30 +115,16 @@ class NgramLM:
         """
         require(is_integer(min_frequency, 1), "min_frequency", "an integer of at least 1", min_frequency)
         if self._learns_words:
-            tokens = self._learn_words(self._sentences(documents, True, "Counting words", verbose), min_frequency)
+            words, tokens = _learn(self._sentences(documents, True, "Counting words", verbose), min_frequency)
         else:
+            words = self._words
             tokens = np.concatenate([np.zeros(0, "int32"), *self._encoded(documents, "Tokenizing", verbose)])
         if not len(tokens):
             raise ValueError("The documents hold no words.")
-        self._table, self.discounts = estimate(tokens, len(self._words), self.order)
-
-    def _learn_words(self, sentences: Iterable[Sequence[str]], min_frequency: int) -> np.ndarray:
-        """The tokens of sentences of words, which become the vocabulary, by falling frequency."""
-        numbers = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
-        stream = array("i")
-        for sentence in sentences:
-            stream.append(START)
-            stream.extend(map(numbers.__getitem__, sentence))
-            stream.append(END)
-        tokens = np.array(stream)
-        counts = np.bincount(tokens, minlength=len(SPECIAL) + len(numbers))
-        kept = [word for word, i in numbers.items() if counts[i] >= min_frequency and i > END and _fits_a_file(word)]
-        kept.sort(key=lambda word: (-counts[numbers[word]], word))
-        places = np.full(len(counts), UNKNOWN, "int32")
-        places[[START, END]] = START, END
-        places[[numbers[word] for word in kept]] = np.arange(len(kept)) + len(SPECIAL)
-        self._set_vocabulary(_word_tokenizer([*SPECIAL, *kept]), [*SPECIAL, *kept])
-        return places[tokens]
+        table, discounts = estimate(tokens, len(words), self.order)
+        if self._learns_words:
+            self._set_vocabulary(_word_tokenizer(words), words)
+        self._table, self.discounts = table, discounts
 
     def perplexity(self, documents: Iterable[str | Document], verbose: bool = True) -> float:
         """Exponential of the mean negative log-likelihood of all tokens and ends of sentences.
@@ -300,8 +286,8 @@ class NgramLM:
 
         Args:
             path: the file, or a URL that fsspec reads.
-            tokenizer: the tokenizer whose tokens the file holds; None if they are words. Words of the file that text is
-                not split into, such as those in lower case, are found in texts that are passed as lists of words.
+            tokenizer: the tokenizer whose tokens the file holds; None if they are words. If the text of the file was
+                split into words in another way than by lmzoo, pass texts as lists of words.
             verbose: whether to show progress.
 
         Raises:
@@ -320,6 +306,24 @@ class NgramLM:
     def _check_fitted(self) -> None:
         if not hasattr(self, "_table"):
             raise ValueError("The model holds no n-grams yet: call `fit`, or read a file with `NgramLM.load`.")
+
+
+def _learn(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list[str], np.ndarray]:
+    """The vocabulary of sentences of words, by falling frequency, and their tokens."""
+    numbers = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
+    stream = array("i")
+    for sentence in sentences:
+        stream.append(START)
+        stream.extend(map(numbers.__getitem__, sentence))
+        stream.append(END)
+    tokens = np.array(stream)
+    counts = np.bincount(tokens, minlength=len(SPECIAL) + len(numbers))
+    kept = [word for word, i in numbers.items() if counts[i] >= min_frequency and i > END and _fits_a_file(word)]
+    kept.sort(key=lambda word: (-counts[numbers[word]], word))
+    places = np.full(len(counts), UNKNOWN, "int32")
+    places[[START, END]] = START, END
+    places[[numbers[word] for word in kept]] = np.arange(len(kept)) + len(SPECIAL)
+    return [*SPECIAL, *kept], places[tokens]
 
 
 def _word_tokenizer(words: Sequence[str]) -> WordTokenizer:

@@ -65,7 +65,11 @@ def test_fit_starts_again(reviews):
     model.fit([reviews["train"]], verbose=False)
     other.fit([reviews["train"]], verbose=False)
     assert model.vocabulary == other.vocabulary
-    assert model.perplexity([reviews["test"]]) == other.perplexity([reviews["test"]])
+    perplexity = other.perplexity([reviews["test"]])
+    assert model.perplexity([reviews["test"]]) == perplexity
+    with pytest.raises(ValueError, match="hold no words"):
+        model.fit([[]])
+    assert model.perplexity([reviews["test"]]) == perplexity
 
 
 def test_greedy_takes_the_most_probable(trigrams):
