@@ -1,4 +1,4 @@
-"""Backbones and tasks: the public face of the package."""
+"""Backbones, tasks and n-gram models: the public face of the package."""
 
 from lmzoo.families import (
     AlbertBackbone,
@@ -8,6 +8,7 @@ from lmzoo.families import (
     ElmoBackbone,
     RobertaBackbone,
 )
+from lmzoo.ngrams import NgramLM
 from lmzoo.tasks import (
     BidirectionalLM,
     MaskedLM,
@@ -30,6 +31,7 @@ __all__ = [
     "ElmoBackbone",
     "MaskedLM",
     "MultipleChoice",
+    "NgramLM",
     "Pretrainer",
     "QuestionAnswerer",
     "RobertaBackbone",

@@ -37,7 +37,7 @@ FLOORS = (
     {"checkpoints"},
     {"presets", "training"},
     {"evaluation", "serving"},
-    {"families"},
+    {"families", "ngrams"},
     {"tasks"},
     {"models"},
     {"conversion", "distribution", "pretraining"},
