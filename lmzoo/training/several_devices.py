@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -25,13 +26,22 @@ class SeveralDevicesModel(keras.Model):
     and gets all predictions.
     """
 
+    @property
+    def distribute_strategy(self) -> Any:
+        """The `tf.distribute.Strategy` that the model was built in, or the current one; None on other backends."""
+        strategy = getattr(super(), "distribute_strategy", None)
+        if strategy is None or strategy.num_replicas_in_sync == 1:
+            return strategy
+        from lmzoo.training.mirrored_devices import WholeBatches
+
+        return WholeBatches(strategy)
+
     def device_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """The scope of the `tf.distribute.Strategy` that the model was built in; on other backends an empty one."""
-        strategy = getattr(self, "distribute_strategy", None)
-        return contextlib.nullcontext() if strategy is None else strategy.scope()
+        """The scope of `distribute_strategy`; an empty one if there is none."""
+        return contextlib.nullcontext() if self.distribute_strategy is None else self.distribute_strategy.scope()
 
     def check_strategy(self) -> None:
-        """Checks that Keras can train on the strategy that the model was built in.
+        """Checks that the model can be trained on its `tf.distribute.Strategy`.
 
         Raises:
             ValueError: for a `tf.distribute.MultiWorkerMirroredStrategy`.
@@ -66,19 +76,34 @@ class SeveralDevicesModel(keras.Model):
 
     def train_step(self, *args: Any) -> Any:
         """See `keras.Model.train_step`."""
+        if (steps := _mirrored_steps()) is not None:
+            return steps.train_step(self, *args)
         return super().train_step(*args[:-1], split_evenly(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
         """See `keras.Model.test_step`."""
+        if (steps := _mirrored_steps()) is not None:
+            return steps.test_step(self, *args)
         return super().test_step(*args[:-1], split_evenly(args[-1]))
 
     def predict_step(self, *args: Any) -> Any:
         """See `keras.Model.predict_step`."""
+        if (steps := _mirrored_steps()) is not None:
+            return steps.predict_step(self, *args)
         found = super().predict_step(*args[:-1], split_evenly(args[-1]))
         if not several_processes():
             return found
         outputs, *state = found
         return keras.tree.map_structure(on_every_process, outputs), *state
+
+
+def _mirrored_steps() -> ModuleType | None:
+    """The steps of one of several devices on TensorFlow; None elsewhere."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    from lmzoo.training import mirrored_devices
+
+    return mirrored_devices if mirrored_devices.on_several_devices() else None
 
 
 def _shown_once(arguments: dict[str, Any]) -> dict[str, Any]:
