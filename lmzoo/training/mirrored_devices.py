@@ -46,6 +46,53 @@ class WholeBatches:
         return keras.tree.map_structure(lambda part: self.experimental_local_results(part)[0], value)
 
 
+def check_model(model: keras.Model, training: bool) -> None:
+    """See `SeveralDevicesModel.check_strategy`."""
+    strategy = model.distribute_strategy
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        raise ValueError(
+            "Keras 3 cannot train on a MultiWorkerMirroredStrategy: it fails to make tensors of its PerReplica "
+            "values. Use the JAX backend and `lmzoo.distribution.initialize` for several processes, or a "
+            "`tf.distribute.MirroredStrategy` for the devices of one."
+        )
+    if not isinstance(strategy, WholeBatches):
+        return
+    if not isinstance(strategy.strategy, tf.distribute.MirroredStrategy):
+        refused = f"a {type(strategy.strategy).__name__} is not a MirroredStrategy"
+    elif model.jit_compile:
+        refused = "XLA cannot compile it: leave out `jit_compile=True`"
+    elif model.steps_per_execution != 1:
+        refused = "it needs `steps_per_execution=1`"
+    elif training and not model.splits_batches:
+        refused = f"a {type(model).__name__} carries states from batch to batch, which these cannot share"
+    elif training and _unscaled(model.optimizer).gradient_accumulation_steps:
+        refused = "Keras cannot accumulate gradients there: TensorFlow takes no `merge_call` in its condition"
+    else:
+        _check_scope(model, training)
+        return
+    raise ValueError(
+        f"This model cannot be {'trained' if training else 'used'} on the {strategy.num_replicas_in_sync} devices of a "
+        f"tf.distribute.Strategy: {refused}. Or use the JAX backend, with `keras.distribution.DataParallel`."
+    )
+
+
+def _unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer inside of the one that scales the loss in float16."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _check_scope(model: keras.Model, training: bool) -> None:
+    variables = [*model.variables, *(v for metric in model.metrics for v in metric.variables)]
+    if training:
+        variables += model.optimizer.variables
+    for variable in variables:
+        if not isinstance(variable.value, tf.distribute.DistributedValues):
+            raise ValueError(
+                f"{variable.path!r} was made outside of the scope of the tf.distribute.Strategy: make the model, its "
+                "optimizer and its metrics in `with strategy.scope():`."
+            )
+
+
 def on_several_devices() -> bool:
     """Whether this is one of several devices in a step."""
     context = tf.distribute.get_replica_context()
@@ -61,7 +108,7 @@ def train_step(model: keras.Model, data: Any) -> dict[str, Tensor]:
     gradients, used = zip(
         *[(g, v) for g, v in zip(tape.gradient(loss, variables), variables, strict=True) if g is not None], strict=True
     )
-    if any(getattr(model.optimizer, limit) for limit in ("clipnorm", "clipvalue", "global_clipnorm")):
+    if any(getattr(_unscaled(model.optimizer), limit) for limit in ("clipnorm", "clipvalue", "global_clipnorm")):
         # Keras clips before it sums: the first device has the sum, the others have nothing to add.
         context = tf.distribute.get_replica_context()
         whole = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.convert_to_tensor(g) for g in gradients])
@@ -100,12 +147,11 @@ def _outputs(model: keras.Model, x: Tensors, training: bool) -> Tensors:
     context = tf.distribute.get_replica_context()
     devices = context.num_replicas_in_sync
     rows = tf.shape(next(leaf for leaf in keras.tree.flatten(x) if leaf is not None))[0]
-    even = rows % devices == 0
+    even = model.splits_batches and rows % devices == 0
     count = tf.where(even, rows // devices, rows)
     start = tf.where(even, context.replica_id_in_sync_group * count, 0)
     part = keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[start : start + count], x)
     outputs = model(part, training=training)
-
 
     def whole(output: Tensor) -> Tensor:
         return tf.ensure_shape(context.all_gather(output, axis=0)[:rows], [None, *output.shape[1:]])

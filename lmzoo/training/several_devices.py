@@ -17,14 +17,17 @@ _Layouts = Callable[[tuple[int, ...]], keras.distribution.TensorLayout]
 
 
 class SeveralDevicesModel(keras.Model):
-    """A model whose batches need not divide by the devices of a `keras.distribution` on JAX.
+    """A model whose batches need not divide by the devices that train it.
 
-    Keras splits all batches as it splits the first one, and JAX refuses a batch that cannot be split evenly, such as
-    the last one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled
-    step takes the device's part of them. A batch that does not divide is computed by every device, so that its loss
-    and metrics are those of one device. If the devices belong to several processes, each of these makes all batches,
-    and gets all predictions.
+    On TensorFlow these are the devices of a `tf.distribute.MirroredStrategy`: see `lmzoo.training.mirrored_devices`. On
+    JAX they are those of a `keras.distribution`: Keras splits all batches as it splits the first one, and JAX refuses a
+    batch that cannot be split evenly, such as the last one of an epoch. Here each device gets whole batches, which are
+    small next to the weights, and the compiled step takes the device's part of them. A batch that does not divide is
+    computed by every device, so that its loss and metrics are those of one device. If the devices belong to several
+    processes, each of these makes all batches, and gets all predictions.
     """
+
+    splits_batches = True  # whether several devices may compute parts of a batch, or each needs all of it
 
     @property
     def distribute_strategy(self) -> Any:
@@ -40,35 +43,33 @@ class SeveralDevicesModel(keras.Model):
         """The scope of `distribute_strategy`; an empty one if there is none."""
         return contextlib.nullcontext() if self.distribute_strategy is None else self.distribute_strategy.scope()
 
-    def check_strategy(self) -> None:
-        """Checks that the model can be trained on its `tf.distribute.Strategy`.
+    def check_strategy(self, training: bool = True) -> None:
+        """Checks that the model can be trained, or only used, on its `tf.distribute.Strategy`.
 
         Raises:
-            ValueError: for a `tf.distribute.MultiWorkerMirroredStrategy`.
+            ValueError: for a strategy that is not a `tf.distribute.MirroredStrategy`, what was not made in its scope,
+                and what does not work on several devices.
         """
-        if keras.backend.backend() != "tensorflow":
-            return
-        import tensorflow as tf
+        if keras.backend.backend() == "tensorflow":
+            from lmzoo.training.mirrored_devices import check_model
 
-        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            raise ValueError(
-                "Keras 3 cannot train on a MultiWorkerMirroredStrategy: it fails to make tensors of its PerReplica "
-                "values. Use the JAX backend and `lmzoo.distribution.initialize` for several processes, or a "
-                "`tf.distribute.MirroredStrategy` for the devices of one."
-            )
+            check_model(self, training)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """See `keras.Model.fit`."""
+        self.check_strategy()
         with whole_batches():
             return super().fit(*args, **_shown_once(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.evaluate`."""
+        self.check_strategy(training=False)
         with whole_batches():
             return super().evaluate(*args, **_shown_once(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.predict`."""
+        self.check_strategy(training=False)
         with whole_batches():
             return super().predict(*args, **_shown_once(kwargs))
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 from lmzoo import models
 from lmzoo.distribution import layout_map
@@ -26,7 +27,7 @@ from lmzoo.family import Family, families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, language_model, pretrain
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
-from lmzoo.training import AdamW, ResumableCheckpoint
+from lmzoo.training import Adagrad, AdamW, ResumableCheckpoint
 
 # Sizes that eight devices can split evenly.
 WIDE: dict[str, Any] = {"hidden_dim": 40, "num_heads": 5, "intermediate_dim": 56, "num_layers": 2}
@@ -54,10 +55,15 @@ class Interrupted(Exception):  # noqa: N818 - not an error
     pass
 
 
+# The scope in which models are built that are used outside of it.
+building: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+
+
 def some_task(name: str = "TextClassifier", family: str = "bert", **arguments: Any) -> models.Task:
     """A tiny task, trained by SGD: adaptive rates would enlarge rounding errors of small gradients."""
-    task = tiny_task(getattr(models, name), wide(families()[family]), **arguments)
-    task.compile(keras.optimizers.SGD(0.05, momentum=0.9))
+    with building():
+        task = tiny_task(getattr(models, name), wide(families()[family]), **arguments)
+        task.compile(keras.optimizers.SGD(0.05, momentum=0.9))
     return task
 
 
@@ -98,7 +104,8 @@ def all_of_task(name: str) -> Iterator[Any]:
     task_class = getattr(models, name)
     task = some_task(name, family_for(task_class))
     x, y = tiny_examples(task, 11)
-    yield losses_of(task, x, y, batch_size=8, epochs=2)
+    if task.splits_batches or keras.backend.backend() == "jax":
+        yield losses_of(task, x, y, batch_size=8, epochs=2)
     yield task.evaluate(x, y, 4, verbose=0)
     yield task.predict(x, 8, verbose=0)
     yield from answers_of(task, x)
@@ -149,6 +156,51 @@ def pretraining(family: str) -> Iterator[Any]:
     yield scores
 
 
+def outside() -> Iterator[Any]:
+    """Everything but the construction outside of the scope of TensorFlow's strategy, and what is refused."""
+    task = some_task()
+    with building():
+        task.compile(Adagrad(0.05, global_clipnorm=0.05), run_eagerly=True)  # quicker for a few batches
+    x, y = tiny_examples(task, 5)
+    yield losses_of(task, x, y, batch_size=4, validation_data=(x[:1], y[:1]))
+    yield task.classify(x[:3])
+    yield task.get_weights()
+    if building is not contextlib.nullcontext:
+        check_refusals(task, x, y)
+
+
+def check_refusals(task: models.Task, x: list[str], y: Any) -> None:
+    """What does not work on several devices of TensorFlow says so before the first step."""
+
+    def refuses(message: str, **settings: Any) -> None:
+        task.compile(**settings)
+        with pytest.raises(ValueError, match=message):
+            task.fit(x, y, verbose=0)
+
+    refuses(r"on the 2 devices .* XLA cannot compile it.* JAX backend, with `keras.distribution.Data", jit_compile=True)
+    refuses("needs `steps_per_execution=1`", steps_per_execution=2)
+    refuses(r"'sgd.*iteration' was made outside of the scope", optimizer=keras.optimizers.SGD(0.05))
+    refuses(r"metric/total' was made outside of the scope", metrics=[keras.metrics.Mean("metric")])
+    with building():
+        optimizer = AdamW(gradient_accumulation_steps=2)
+        stateful = tiny_task(models.BidirectionalLM, families()["elmo"])
+    refuses("cannot be trained .* Keras cannot accumulate gradients there", optimizer=optimizer)
+    with pytest.raises(ValueError, match="a BidirectionalLM carries states"):
+        stateful.fit(tiny_examples(stateful)[0], verbose=0)
+    data = task.distribute_strategy.strategy.experimental_distribute_dataset(tf_dataset(task, x, y))
+    with pytest.raises(TypeError, match="got a DistributedDataset: pass the dataset itself"):
+        task.evaluate(data)
+    other = tiny_task(models.TextClassifier, families()["bert"])
+    with building(), pytest.raises(ValueError, match=r"was made outside of the scope .* `with strategy.scope"):
+        other.predict(x)
+
+
+def tf_dataset(task: models.Task, x: list[str], y: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices((task.preprocessor(x), y)).batch(2)
+
+
 def token_features() -> Iterator[Any]:
     task = some_task()
     x, y = tiny_examples(task, 11)
@@ -183,7 +235,7 @@ def accumulation() -> Iterator[Any]:
 def clipped() -> Iterator[Any]:
     """Gradients that are clipped by their norm together, and uneven first batches."""
     task = some_task("MaskedLM")
-    task.compile(keras.optimizers.SGD(0.5, global_clipnorm=0.05, weight_decay=0.01, use_ema=True))
+    task.compile(Adagrad(0.5, global_clipnorm=0.05, weight_decay=0.01, use_ema=True))
     x, _ = tiny_examples(task, 10)
     yield losses_of(task, x, batch_size=7, epochs=2)
     yield task.get_weights()
@@ -250,8 +302,12 @@ class _EndAfter(keras.callbacks.Callback):
             raise Interrupted
 
 
+FUNCTIONS = {
+    use.__name__: use
+    for use in (outside, token_features, dataset, accumulation, clipped, lora, mixed_precision, resumed)
+}
 WAYS: dict[str, Callable[[], Iterator[Any]]] = {
-    **{use.__name__: use for use in (token_features, dataset, accumulation, clipped, lora, mixed_precision, resumed)},
+    **FUNCTIONS,
     **{name: functools.partial(fit_of_family, name) for name in families()},
     **{name: functools.partial(all_of_task, name) for name in TASKS},
     **{f"pretrain_{name}": functools.partial(pretraining, name) for name in families()},
@@ -268,14 +324,23 @@ def model_of(name: str) -> models.Task:
     return tiny_task(task_class, wide(families()[family]))
 
 
+@functools.cache
+def mirrored_strategy(count: int) -> Any:
+    """One for the process: two that use the same devices disturb each other in TensorFlow."""
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(count)])
+
+
 @contextlib.contextmanager
 def on_devices(shape: tuple[int, ...], name: str) -> Iterator[None]:
     """All devices: with parts of the batch and, if they are a mesh, with parts of the weights."""
     if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        with tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(*shape)]).scope():
+        global building
+        building = mirrored_strategy(*shape).scope
+        with contextlib.nullcontext() if name in {*families(), "outside"} else building():
             yield
+        building = contextlib.nullcontext
         return
     devices = keras.distribution.list_devices()
     if len(shape) == 1:
