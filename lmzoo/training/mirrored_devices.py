@@ -105,9 +105,8 @@ def train_step(model: keras.Model, data: Any) -> dict[str, Tensor]:
     with tf.GradientTape() as tape:
         loss, metrics = _forward(model, data, training=True)
         loss = model.optimizer.scale_loss(loss)
-    gradients, used = zip(
-        *[(g, v) for g, v in zip(tape.gradient(loss, variables), variables, strict=True) if g is not None], strict=True
-    )
+    pairs = [(g, v) for g, v in zip(tape.gradient(loss, variables), variables, strict=True) if g is not None]
+    gradients, used = [g for g, _ in pairs], [v for _, v in pairs]
     if any(getattr(_unscaled(model.optimizer), limit) for limit in ("clipnorm", "clipvalue", "global_clipnorm")):
         # Keras clips before it sums: the first device has the sum, the others have nothing to add.
         context = tf.distribute.get_replica_context()
