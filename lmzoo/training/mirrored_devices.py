@@ -6,6 +6,7 @@ the gradients of each part instead of their sum, cannot accumulate them, and fai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -68,7 +69,7 @@ def check_model(model: keras.Model, training: bool) -> None:
     elif training and _unscaled(model.optimizer).gradient_accumulation_steps:
         refused = "Keras cannot accumulate gradients there: TensorFlow takes no `merge_call` in its condition"
     else:
-        _check_scope(model, training)
+        check_scope(model.variables)
         return
     raise ValueError(
         f"This model cannot be {'trained' if training else 'used'} on the {strategy.num_replicas_in_sync} devices of a "
@@ -81,10 +82,8 @@ def _unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _check_scope(model: keras.Model, training: bool) -> None:
-    variables = [*model.variables, *(v for metric in model.metrics for v in metric.variables)]
-    if training:
-        variables += model.optimizer.variables
+def check_scope(variables: Iterable[keras.Variable]) -> None:
+    """See `SeveralDevicesModel.check_scope`."""
     for variable in variables:
         if not isinstance(variable.value, tf.distribute.DistributedValues):
             raise ValueError(

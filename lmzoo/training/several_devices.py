@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -47,13 +47,25 @@ class SeveralDevicesModel(keras.Model):
         """Checks that the model can be trained, or only used, on its `tf.distribute.Strategy`.
 
         Raises:
-            ValueError: for a strategy that is not a `tf.distribute.MirroredStrategy`, what was not made in its scope,
-                and what does not work on several devices.
+            ValueError: for a strategy that is not a `tf.distribute.MirroredStrategy`, weights that were not made in its
+                scope, and what does not work on several devices.
         """
         if keras.backend.backend() == "tensorflow":
             from lmzoo.training.mirrored_devices import check_model
 
             check_model(self, training)
+
+    def check_scope(self, variables: Iterable[keras.Variable]) -> None:
+        """Checks that some variables are on all devices of the model's `tf.distribute.Strategy`.
+
+        Raises:
+            ValueError: naming one that was made outside of its scope.
+        """
+        strategy = self.distribute_strategy
+        if strategy is not None and strategy.num_replicas_in_sync > 1:
+            from lmzoo.training.mirrored_devices import check_scope
+
+            check_scope(variables)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """See `keras.Model.fit`."""

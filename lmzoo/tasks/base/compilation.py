@@ -145,7 +145,8 @@ class CompiledTask(SeveralDevicesModel):
 
         Raises:
             TypeError: for metrics that are neither a list nor a dict of lists.
-            ValueError: for a cross-entropy of probabilities.
+            ValueError: for a cross-entropy of probabilities; for an optimizer or metrics that were made outside of the
+                scope of the model's `tf.distribute.Strategy`.
         """
         waits, self._compiles_itself = self._compiles_itself, False
         try:
@@ -157,6 +158,8 @@ class CompiledTask(SeveralDevicesModel):
                 if isinstance(metrics, str) and metrics == "auto":
                     metrics = self.default_metrics()
                 weighted_metrics = _joined(metrics, weighted_metrics)
+                parts = [optimizer, *keras.tree.flatten(weighted_metrics)]
+                self.check_scope(v for part in parts if hasattr(part, "variables") for v in part.variables)
                 super().compile(
                     optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs
                 )
