@@ -181,7 +181,7 @@ class CompiledTask(SeveralDevicesModel):
             **kwargs: of `keras.Model.quantize`.
         """
         config = self.get_compile_config()
-        with warnings.catch_warnings():
+        with self.device_scope(), warnings.catch_warnings():
             # Dropout and other layers without weights have nothing to quantise.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")
             self.backbone.quantize(mode, **kwargs)
@@ -203,7 +203,8 @@ class CompiledTask(SeveralDevicesModel):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
-        config = keras.saving.deserialize_keras_object(config)
+        with self.device_scope():
+            config = keras.saving.deserialize_keras_object(config)
         built = config.pop("optimizer_built", False)
         self.compile(**config)
         if built:
