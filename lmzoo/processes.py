@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -50,9 +53,16 @@ def gathered_by_jax(values: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def naming_lost_processes() -> Iterator[None]:
-    """Turns what JAX says in the body of a `with` block when another process has ended into a `ProcessesError`."""
+    """Turns what JAX says in the body of a `with` block when another process has ended into a `ProcessesError`.
+
+    After a `SystemExit`, the end of this process does not wait for the others, which wait for it.
+    """
     try:
         yield
+    except SystemExit as leaving:
+        if several_processes():
+            atexit.register(end_at_once, leaving.code)
+        raise
     except (RuntimeError, ValueError) as error:  # a ValueError where a result is read
         if not _LOST.search(str(error)):
             raise
@@ -62,6 +72,13 @@ def naming_lost_processes() -> Iterator[None]:
             f"Process {jax.process_index()} ends, because another process of the run has ended or cannot be reached. "
             "Start all processes again: a run with saved states goes on from the last one."
         ) from error
+
+
+def end_at_once(status: object) -> NoReturn:
+    """Ends this process as `sys.exit` does, but without what Python and JAX do before: JAX would wait for the others."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else int(status is not None))
 
 
 def check_same(**facts: Any) -> None:

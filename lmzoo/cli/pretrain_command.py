@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.options import DOCUMENTS, Field, Split
+from lmzoo.cli.joining import run_or_join
+from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers
 from lmzoo.cli.output import announce_keras, say
 
 _LONG = 3600.0  # seconds of training that are confirmed first
@@ -71,20 +72,25 @@ def pretrain(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before more than an hour of training.")
     ] = False,
+    workers: Workers = None,
+    ray: Ray = None,
 ) -> None:
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
     A run that was stopped, even by a kill, continues with the same command. States are saved every few minutes, and
     after the current step on Ctrl-C (exit code 130; press it again not to wait) and SIGTERM (143). The run's folder
-    holds log.csv, the vocabulary, the tokenized text and the latest states.
+    holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers, so many processes train one
+    model, on JAX; if one dies, all continue from the latest state, at most three times.
     """
     with messages(), stoppable(work or Path(f"{output}.work")):
+        run_or_join(workers, ray)
         announce_keras()
         import keras
 
         from lmzoo.families import DEFAULT_FAMILY
         from lmzoo.pretraining import Recipe
         from lmzoo.pretraining import pretrain as run
+        from lmzoo.processes import process_index
 
         def confirm(seconds: float) -> None:
             say(f"training takes about {_duration(seconds)} on this machine")
@@ -116,7 +122,7 @@ def pretrain(
             validation or None,
             work,
             overwrite,
-            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],
+            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard and process_index() == 0 else [],
             {key: value for key, value in metadata.items() if value},
             say=say,
             field=field,

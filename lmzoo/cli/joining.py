@@ -1,0 +1,44 @@
+"""The commands that several processes run together: the one that starts them, and those that join each other."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from lmzoo.cli.options import check_workers
+from lmzoo.cli.output import announce_keras, say
+from lmzoo.process_group import run_together
+
+_TIMEOUT = 300.0  # seconds until all processes must have met: hosts do not start equally fast
+
+
+def run_or_join(workers: int | None, address: str | None) -> None:
+    """Runs this command in several processes; in each of those, brings them together, so that they train one model.
+
+    It does nothing if there is only this one. A process belongs to several if the environment says so, in the variables
+    that `lmzoo.distribution.initialize` reads.
+
+    Args:
+        workers: the value of `--workers`.
+        address: the value of `--ray`.
+
+    Raises:
+        typer.Exit: with their exit code, when the processes that this one has started have ended.
+        ValueError: on another backend than JAX.
+    """
+    check_workers(workers, address)
+    if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
+        announce_keras()
+        import keras
+
+        from lmzoo.distribution import initialize
+
+        initialize(timeout=_TIMEOUT)
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+    elif workers is not None:
+        if os.environ.get("KERAS_BACKEND") != "jax":  # not asked of Keras, whose import takes seconds
+            raise ValueError("Several workers train one model on the JAX backend: set KERAS_BACKEND=jax.")
+        say(f"Starting {workers} worker{'s' * (workers > 1)} on Ray...")
+        raise typer.Exit(run_together("lmzoo", sys.argv[1:], workers, address))
