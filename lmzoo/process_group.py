@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import select
 import shutil
 import signal
@@ -186,7 +187,8 @@ def _next(ray: Any, stream: Any) -> tuple[int, Any]:
 
 
 def _write(number: int, content: bytes) -> None:
-    """Writes to standard output (1) or standard error (2)."""
+    """Writes to standard output (1) or standard error (2), without the lines that JAX's network adds to the output."""
+    content = re.sub(rb"\[Gloo\] Rank .*\n", b"", content)
     file = (sys.stdout if number == 1 else sys.stderr).buffer
     file.write(content)
     file.flush()
@@ -232,6 +234,8 @@ class _Supervisor:
 
         `screens` says which of both it is to take for a terminal.
         """
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(f"There is no {folder} on {socket.gethostname()}: all hosts need the same folders.")
         ends = [os.openpty() if screen else os.pipe() for screen in screens]  # what we read, what the process writes
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *command],

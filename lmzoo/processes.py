@@ -129,3 +129,17 @@ def first_process_first() -> Iterator[None]:
         raise
     if first:
         gathered(0)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """In a `with` block, what this one of several processes computes does not wait for the others to do the same."""
+    if not several_processes():
+        yield
+        return
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)

@@ -25,7 +25,9 @@ def wait_for_others() -> None:
 wait_for_others()
 if what == "finish":
     screens = [file.isatty() for file in (sys.stdout, sys.stderr)]
-    print(f"{INDEX} of {COUNT} meet at {os.environ['KERAS_DISTRIBUTION_JOB_ADDRESSES']}, terminals: {screens}")
+    print(f"{INDEX} of {COUNT} meet at {os.environ['KERAS_DISTRIBUTION_JOB_ADDRESSES']}")
+    print(f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES')}, terminals: {screens}")
+    mine.write_text(f"begun with GPU {os.environ.get('CUDA_VISIBLE_DEVICES')}")
     print(f"{INDEX} says", file=sys.stderr)
 if INDEX == 1 and (what == "die always" or (what == "die once" and mine.read_text() == "begun\n")):
     os.kill(os.getpid(), signal.SIGKILL)
