@@ -40,10 +40,10 @@ def run_together(module: str, arguments: Sequence[str], workers: int, address: s
     """Runs a module of Python in several processes at the same time, until all have ended.
 
     They are told the address of the first process, how many there are and which one each is in the environment
-    variables that `lmzoo.distribution.initialize` reads, and have a GPU each if there are any. What the first one writes
-    is written here, and signals to this process are passed on to all. If one dies (from a signal, or with its host) the
-    others are ended, and all start again, at most three times: they should continue from a state that they have saved.
-    If one ends with an error, so do the others.
+    variables that `lmzoo.distribution.initialize` reads, and have a GPU each if there are any. What the first one
+    writes is written here, and signals to this process are passed on to all. If one dies (from a signal, or with its
+    host) the others are ended, and all start again, at most three times: they should continue from a state that they
+    have saved. If one ends with an error, so do the others.
 
     Args:
         module: what each process runs, as `python -m` does, in this working directory.
@@ -78,8 +78,8 @@ def run_together(module: str, arguments: Sequence[str], workers: int, address: s
                 break
             if restart == _RESTARTS:
                 raise ChildProcessError(
-                    f"{death}, and all workers have been started again {_RESTARTS} times. Too little memory is the usual "
-                    "reason: try smaller batches, or a larger host."
+                    f"{death}, and all workers have been started again {_RESTARTS} times. Too little memory is the "
+                    "usual reason: try smaller batches, or a larger host."
                 )
             warnings.warn(
                 f"{death}. All workers start again from the last saved state, or from scratch if there is none: "
@@ -118,7 +118,7 @@ class _Ended:
         return None
 
     def code(self, heard: Sequence[int]) -> int:
-        """The exit code of all; writes the messages of the one whose error it is, unless the first has said the same."""
+        """The exit code of all; writes the messages of the one whose error it is, but not what the first has said."""
         first = self.codes.get(0)
         if first == 0:
             return 0

@@ -63,19 +63,27 @@ def naming_lost_processes() -> Iterator[None]:
         if several_processes():
             atexit.register(end_at_once, leaving.code)
         raise
-    except (RuntimeError, ValueError) as error:  # a ValueError where a result is read
-        if not _LOST.search(str(error)):
-            raise
-        import jax
+    except (RuntimeError, ValueError) as error:
+        if lost := lost_process(error):
+            raise lost from error
+        raise
 
-        raise ProcessesError(
-            f"Process {jax.process_index()} ends, because another process of the run has ended or cannot be reached. "
-            "Start all processes again: a run with saved states goes on from the last one."
-        ) from error
+
+def lost_process(error: BaseException) -> ProcessesError | None:
+    """What to say instead of an error of JAX's; None if it does not come from the end of another process."""
+    ours, by_jax = isinstance(error, ProcessesError), isinstance(error, (RuntimeError, ValueError))
+    if ours or not by_jax or not _LOST.search(str(error)):  # it is a ValueError where a result is read
+        return None
+    import jax
+
+    return ProcessesError(
+        f"Process {jax.process_index()} ends, because another process of the run has ended or cannot be reached. Start "
+        "all processes again: a run with saved states goes on from the last one."
+    )
 
 
 def end_at_once(status: object) -> NoReturn:
-    """Ends this process as `sys.exit` does, but without what Python and JAX do before: JAX would wait for the others."""
+    """Ends this process as `sys.exit` does, but without what Python does at exit: JAX would wait for the others."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status if isinstance(status, int) else int(status is not None))

@@ -70,7 +70,8 @@ def _on_actors(
     ray: Any, jobs: list[_Job], start: Callable[[], Callable[[_Job], _Result]], workers: int, accelerated: bool
 ) -> Iterator[tuple[_Job, _Result]]:
     options = worker_options(ray, workers, accelerated)
-    actor_class = ray.remote(**options, max_restarts=-1, max_task_retries=_RETRIES, scheduling_strategy="SPREAD")(_Worker)
+    options |= {"max_restarts": -1, "max_task_retries": _RETRIES, "scheduling_strategy": "SPREAD"}
+    actor_class = ray.remote(**options)(_Worker)
     waiting = iter(jobs)
     shared = [ray.put(start)]  # it travels once to each host, and in a list is unpacked only where it is needed
     actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 import typer
 
@@ -14,10 +16,11 @@ from lmzoo.process_group import run_together
 _TIMEOUT = 300.0  # seconds until all processes must have met: hosts do not start equally fast
 
 
-def run_or_join(workers: int | None, address: str | None) -> None:
-    """Runs this command in several processes; in each of those, brings them together, so that they train one model.
+@contextlib.contextmanager
+def joined(workers: int | None, address: str | None) -> Iterator[None]:
+    """Runs this command in several processes; in each of those, they train one model together in the `with` block.
 
-    It does nothing if there is only this one. A process belongs to several if the environment says so, in the variables
+    It does nothing if there is only this one. A process is one of several if the environment says so, in the variables
     that `lmzoo.distribution.initialize` reads.
 
     Args:
@@ -25,8 +28,9 @@ def run_or_join(workers: int | None, address: str | None) -> None:
         address: the value of `--ray`.
 
     Raises:
-        typer.Exit: with their exit code, when the processes that this one has started have ended.
+        typer.Exit: instead of the `with` block, when the processes that this one has started have ended.
         ValueError: on another backend than JAX.
+        ProcessesError: if one of the others has ended.
     """
     check_workers(workers, address)
     if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
@@ -34,11 +38,16 @@ def run_or_join(workers: int | None, address: str | None) -> None:
         import keras
 
         from lmzoo.distribution import initialize
+        from lmzoo.processes import naming_lost_processes
 
         initialize(timeout=_TIMEOUT)
         keras.distribution.set_distribution(keras.distribution.DataParallel())
-    elif workers is not None:
+        with naming_lost_processes():  # also while a model is built
+            yield
+        return
+    if workers is not None:
         if os.environ.get("KERAS_BACKEND") != "jax":  # not asked of Keras, whose import takes seconds
             raise ValueError("Several workers train one model on the JAX backend: set KERAS_BACKEND=jax.")
         say(f"Starting {workers} worker{'s' * (workers > 1)} on Ray...")
         raise typer.Exit(run_together("lmzoo", sys.argv[1:], workers, address))
+    yield

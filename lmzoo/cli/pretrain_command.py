@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.joining import run_or_join
+from lmzoo.cli.joining import joined
 from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers
 from lmzoo.cli.output import announce_keras, say
 
@@ -82,8 +82,7 @@ def pretrain(
     holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers, so many processes train one
     model, on JAX; if one dies, all continue from the latest state, at most three times.
     """
-    with messages(), stoppable(work or Path(f"{output}.work")):
-        run_or_join(workers, ray)
+    with messages(), stoppable(work or Path(f"{output}.work")), joined(workers, ray):
         announce_keras()
         import keras
 

@@ -27,7 +27,7 @@ from lmzoo.cli.fit_options import (
     callbacks,
     class_weights,
 )
-from lmzoo.cli.joining import run_or_join
+from lmzoo.cli.joining import joined
 from lmzoo.cli.kinds import KINDS, Kind, kind_called
 from lmzoo.cli.options import (
     DATA,
@@ -114,7 +114,7 @@ def fit(
     --workers, so many processes train one model, on JAX. If one dies, all start again, at most three times: from the
     latest state in the folder of --checkpoint, or without it from scratch.
     """
-    with messages(), stoppable(checkpoint):
+    with messages(), stoppable(checkpoint), contextlib.ExitStack() as together:
         from lmzoo.presets.catalog import local_directory
         from lmzoo.span_marks import with_marks
 
@@ -126,7 +126,7 @@ def fit(
             raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
         if class_weight and kind.names is not iter:
             raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
-        run_or_join(workers, ray)
+        together.enter_context(joined(workers, ray))
         local_directory(preset)  # it exists, or can be downloaded
         with announced(f"Reading {data}"):
             x, y = kind.read(data, columns, True, None)

@@ -16,7 +16,7 @@ import numpy as np
 
 from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.errors import ProcessesError
-from lmzoo.processes import compare_by_jax, end_at_once, gathered_by_jax
+from lmzoo.processes import compare_by_jax, end_at_once, gathered_by_jax, lost_process
 from lmzoo.version import __version__
 
 _FOREVER = 10**6  # seconds
@@ -123,6 +123,7 @@ def _end_at_once_after_errors() -> None:
     last: list[object] = []  # the status of the last `sys.exit`, which nobody is told at the end of the process
 
     def end_by_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        error = lost_process(error) or error
         if isinstance(error, ProcessesError):
             print(error, file=sys.stderr)
             end_at_once(os.EX_TEMPFAIL)

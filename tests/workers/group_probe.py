@@ -17,8 +17,8 @@ with mine.open("a") as file:
 
 def wait_for_others() -> None:
     """Until all have begun as often as this one."""
-    begun = mine.read_text()
-    while any(not other.exists() or other.read_text() != begun for other in (folder / f"{what} {i}" for i in range(COUNT))):
+    begun, all_files = mine.read_text(), [folder / f"{what} {index}" for index in range(COUNT)]
+    while any(not file.exists() or file.read_text() != begun for file in all_files):
         time.sleep(0.01)
 
 
@@ -26,8 +26,8 @@ wait_for_others()
 if what == "finish":
     screens = [file.isatty() for file in (sys.stdout, sys.stderr)]
     print(f"{INDEX} of {COUNT} meet at {os.environ['KERAS_DISTRIBUTION_JOB_ADDRESSES']}")
-    print(f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES')}, terminals: {screens}")
-    mine.write_text(f"begun with GPU {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    print(f"terminals: {screens}")
+    (folder / f"GPU {INDEX}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
     print(f"{INDEX} says", file=sys.stderr)
 if INDEX == 1 and (what == "die always" or (what == "die once" and mine.read_text() == "begun\n")):
     os.kill(os.getpid(), signal.SIGKILL)

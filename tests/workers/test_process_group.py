@@ -45,13 +45,13 @@ def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
     found = capsys.readouterr()
     first, second = found.out.splitlines()
     assert first.startswith("0 of 2 meet at ")
-    assert second.endswith(", terminals: [False, True]")
+    assert second == "terminals: [False, True]"
     assert found.err.split() == ["0", "says"]  # the other processes are not heard
-    assert {(tmp_path / f"finish {index}").read_text() for index in range(2)} == {f"begun with GPU {i}" for i in range(2)}
+    assert sorted((tmp_path / f"GPU {index}").read_text() for index in range(2)) == ["0", "1"]
 
 
 def test_all_start_again_if_one_is_killed(tmp_path):
-    with pytest.warns(UserWarning, match="Worker 1 was ended by SIGKILL. All workers start again.*restart 1 of at most 3"):
+    with pytest.warns(UserWarning, match=r"Worker 1 was ended by SIGKILL\. All workers start again.*restart 1 of"):
         assert run_together(PROBE, ["die once", str(tmp_path)], 2) == 0
     assert begun(tmp_path, "die once") == [2, 2]
 
@@ -60,7 +60,7 @@ def test_all_start_again_if_one_is_killed(tmp_path):
 def test_a_process_that_is_killed_each_time(tmp_path):
     with (
         pytest.warns(UserWarning, match="restart [123] of at most 3"),
-        pytest.raises(ChildProcessError, match="Worker 1 was ended by SIGKILL, and all .* started again 3 times"),
+        pytest.raises(ChildProcessError, match=r"Worker 1 was ended by SIGKILL, and all .* started again 3 times"),
     ):
         run_together(PROBE, ["die always", str(tmp_path)], 2)
     assert begun(tmp_path, "die always") == [4, 4]
@@ -93,7 +93,7 @@ def test_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rename(tmp_path / "moved")
     monkeypatch.setattr(os, "getcwd", lambda: str(tmp_path / "gone"))
-    with pytest.raises(FileNotFoundError, match="There is no .*gone on .*: all hosts need the same folders"):
+    with pytest.raises(FileNotFoundError, match=r"There is no .*gone on .*: all hosts need the same folders"):
         run_together(PROBE, ["finish", str(tmp_path)], 1)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match="pip install 'lmzoo"):

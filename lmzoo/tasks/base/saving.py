@@ -54,7 +54,7 @@ class SavedTask(ReportsNotFinite):
         if Path(filepath).exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         self._warn_of_merged_lora()
-        # Keras makes an optimizer, to compare; in the variables of a distribution all processes would have to take part.
+        # Keras makes an optimizer to compare with, and all processes take part in making variables.
         with atomic_file(filepath) as temporary, alone():
             super().save(temporary, **kwargs)
 
