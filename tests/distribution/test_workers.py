@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from lmzoo import models
 from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
-from lmzoo.testing.tiny import tiny_task, tiny_texts
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from tests.distribution.processes_probe import LINES
 from tests.workers.killing import is_second, kill_a_worker
 
@@ -55,11 +55,13 @@ def finish(running, code=0):
 @pytest.fixture
 def fit(tmp_path):
     """A command that fits 10 texts; the last batch cannot be split."""
-    tiny_task(models.MaskedLM, FAMILY).save_to_preset(tmp_path / "preset")
+    backbone = tiny_backbone(FAMILY, num_layers=1)
+    models.MaskedLM(backbone, tiny_preprocessor(FAMILY)).save_to_preset(tmp_path / "preset")
     lines = [f"{text}\t{'good' if i % 3 else 'bad'}\n" for i, text in enumerate(tiny_texts(10))]
     (tmp_path / "texts.tsv").write_text("text\tlabel\n" + "".join(lines))
     data = tmp_path / "texts.tsv"
-    return ["fit", data, "--task", "classifier", "--preset", tmp_path / "preset", "--batch-size", 4, "--output"]
+    model = ["--preset", tmp_path / "preset", "--sequence-length", 16]
+    return ["fit", data, "--task", "classifier", *model, "--batch-size", 4, "--output"]
 
 
 def weights(path):
@@ -73,7 +75,7 @@ def assert_same(found, expected):
 
 @on_jax
 def test_two_workers_fit_what_one_process_fits(fit, root, tmp_path):
-    options = ["--epochs", 2, "--validation", tmp_path / "texts.tsv"]
+    options = ["--epochs", 2]
     running = start(root, *fit, tmp_path / "two.keras", *options, "--workers", 2)
     try:
         expected = run(*fit, tmp_path / "one.keras", *options)
