@@ -120,7 +120,7 @@ def _end_at_once_after_errors() -> None:
     JAX would wait for them first, for minutes, while they wait for this one.
     """
     show, leave = sys.excepthook, sys.exit
-    last: list[str | int | None] = []  # the status of the last `sys.exit`, which nobody is told at the end of the process
+    last: list[str | int | None] = []  # the status of the last `sys.exit`, which is not told to what runs at exit
 
     def end_by_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         error = lost_process(error) or error
