@@ -36,7 +36,7 @@ def run(*arguments, code=0):
 def start(root, *arguments):
     """A command in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "lmzoo", *map(str, arguments)],
+        [sys.executable, "-m", "lmzoo", *map(str, arguments)],
         env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

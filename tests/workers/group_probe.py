@@ -29,9 +29,10 @@ if what == "finish":
     print(f"terminals: {screens}")
     (folder / f"GPU {INDEX}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
     print(f"{INDEX} says", file=sys.stderr)
-if INDEX == 1 and (what == "die always" or (what == "die once" and mine.read_text() == "begun\n")):
-    os.kill(os.getpid(), signal.SIGKILL)
-if what == "die always" or (what == "die once" and mine.read_text() == "begun\n"):
+if what == "die always" or (what in ("die once", "be lost once") and mine.read_text() == "begun\n"):
+    (folder / f"process {INDEX}").write_text(str(os.getpid()))
+    if INDEX == 1:
+        os.kill(os.getppid() if what == "be lost once" else os.getpid(), signal.SIGKILL)
     time.sleep(600)  # until the supervisor ends
 if what == "fail":
     print("both say" if INDEX == 0 else "both say\n1 has failed", file=sys.stderr)

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import ray
@@ -50,10 +51,15 @@ def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
     assert sorted((tmp_path / f"GPU {index}").read_text() for index in range(2)) == ["0", "1"]
 
 
-def test_all_start_again_if_one_is_killed(tmp_path):
-    with pytest.warns(UserWarning, match=r"Worker 1 was ended by SIGKILL\. All workers start again.*restart 1 of"):
-        assert run_together(PROBE, ["die once", str(tmp_path)], 2) == 0
-    assert begun(tmp_path, "die once") == [2, 2]
+@pytest.mark.parametrize(
+    ("what", "death"), [("die once", "ended by SIGKILL"), ("be lost once", "lost, with its host or its supervisor")]
+)
+def test_all_start_again_if_one_dies(tmp_path, what, death):
+    with pytest.warns(UserWarning, match=rf"Worker 1 was {death}\. All workers start again.*restart 1 of at most 3"):
+        assert run_together(PROBE, [what, str(tmp_path)], 2) == 0
+    assert begun(tmp_path, what) == [2, 2]
+    for index in range(2):  # nothing of the first attempt goes on
+        assert not Path("/proc", (tmp_path / f"process {index}").read_text()).exists()
 
 
 @pytest.mark.slow
