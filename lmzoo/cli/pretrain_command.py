@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.options import DOCUMENTS, Field, Split
+from lmzoo.cli.joining import joined
+from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers
 from lmzoo.cli.output import announce_keras, say
 
 _LONG = 3600.0  # seconds of training that are confirmed first
@@ -101,21 +102,25 @@ def pretrain(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before more than an hour of training.")
     ] = False,
+    workers: Workers = None,
+    ray: Ray = None,
 ) -> None:
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
     A run that was stopped, even by a kill, continues with the same command. States are saved every few minutes, and
     after the current step on Ctrl-C (exit code 130; press it again not to wait) and SIGTERM (143). The run's folder
-    holds log.csv, the vocabulary, the tokenized text and the latest states.
+    holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers, so many processes train one
+    model, on JAX; if one dies, all continue from the latest state, at most three times.
     """
     if bool(corpus) == bool(text):
         raise typer.BadParameter("give the text either as CORPUS or as --text.")
-    with messages(), stoppable(work or Path(f"{output}.work")):
+    with messages(), stoppable(work or Path(f"{output}.work")), joined(workers, ray):
         announce_keras()
         import keras
 
         from lmzoo.pretraining import Recipe
         from lmzoo.pretraining import pretrain as run
+        from lmzoo.processes import process_index
 
         def confirm(seconds: float) -> None:
             say(f"training takes about {_duration(seconds)} on this machine")
@@ -149,7 +154,7 @@ def pretrain(
             _texts(validation) if validation else None,
             work,
             overwrite,
-            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],
+            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard and process_index() == 0 else [],
             {key: value for key, value in metadata.items() if value},
             say=say,
             field=field,
