@@ -12,7 +12,7 @@ import pytest
 
 from lmzoo.data.corpora import train_byte_pairs, train_sentencepiece, train_wordpiece, train_words
 from lmzoo.models import NgramLM
-from lmzoo.text import CharacterTokenizer
+from lmzoo.text import CharacterTokenizer, TextWarning
 
 TRAINERS: dict[str, Callable[..., Any]] = {
     "words": lambda texts, size: train_words([texts], size, verbose=False),
@@ -123,6 +123,9 @@ def test_other_tokenizers(reviews, tmp_path, kind):
     model = NgramLM(2, tokenizer)
     model.fit(train, verbose=False)
     assert model.perplexity(test) < len(model.vocabulary) / 4
+    assert model.perplexity([test[0], "", *test[1:]]) == model.perplexity(test)
+    with pytest.warns(TextWarning, match="invalid UTF-8"):
+        model.perplexity([b"caf\xe9"])
     tokens = [span.token for span in tokenizer.tokenize_with_offsets(test[:1])[0]]
     assert [token["token"] for token in model.score(test[:1])[0]] == [*tokens, "</s>"]
     (text,) = model.generate([test[0][:9]], max_new_tokens=8, stop=None)
@@ -142,6 +145,9 @@ def test_words_that_files_cannot_hold_are_unknown():
     with pytest.warns(UserWarning, match="too small"):
         words.fit([[["New York", "a", " ", ""]]], verbose=False)
     assert words.vocabulary == ["<unk>", "<s>", "</s>", "a"]
+    with pytest.warns(UserWarning, match="too small"):
+        words.fit([[["<s>", "a", "</s>", "<unk>"]]], verbose=False)
+    assert words.vocabulary == ["<unk>", "<s>", "</s>", "a"]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +158,8 @@ def test_words_that_files_cannot_hold_are_unknown():
         (lambda m: NgramLM(3, ["a"]), ValueError, "`tokenizer` must be"),
         (lambda m: NgramLM().score(["a"]), ValueError, "no n-grams yet: call `fit`"),
         (lambda m: NgramLM().save("x.arpa"), ValueError, "no n-grams yet: call `fit`"),
+        (lambda m: NgramLM().perplexity(["a"]), ValueError, "no n-grams yet: call `fit`"),
+        (lambda m: NgramLM().generate(["a"]), ValueError, "no n-grams yet: call `fit`"),
         (lambda m: NgramLM().vocabulary, ValueError, "no n-grams yet: call `fit`"),
         (lambda m: NgramLM().fit([[""], []]), ValueError, "hold no words"),
         (lambda m: NgramLM().fit("a b"), TypeError, "list of documents"),
