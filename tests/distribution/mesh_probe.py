@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo import models
+from lmzoo import models, tasks
 from lmzoo.distribution import layout_map
 from lmzoo.family import Family, families
 from lmzoo.presets import verify_manifest
@@ -45,7 +45,7 @@ def wide(family: Family) -> Family:
 
 LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
 TOKENIZERS: dict[str, tempfile.TemporaryDirectory[str]] = {}
-TASKS = [name for name in models.__all__ if "Backbone" not in name and name != "Task"]
+TASKS = [name for name in tasks.__all__ if name != "Task"]
 
 # The tolerance of results that are computed with fewer than 24 bits.
 TOLERANCES = {"mixed_precision": 0.02}

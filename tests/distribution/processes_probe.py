@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo import models
+from lmzoo import models, tasks
 from lmzoo.distribution import initialize, layout_map
 from lmzoo.errors import ProcessesError
 from lmzoo.family import families
@@ -86,8 +86,8 @@ def leave(when: str) -> None:
 
 def all_tasks(part: int) -> dict[str, Any]:
     """A quarter of these: one family for each task, and each family for one of the tasks."""
-    tasks = [name for name in models.__all__ if "Backbone" not in name and name != "Task"]
-    supports = {name: [f for f in families().values() if getattr(models, name).supports(f)] for name in tasks}
+    names = [name for name in tasks.__all__ if name != "Task"]
+    supports = {name: [f for f in families().values() if getattr(models, name).supports(f)] for name in names}
     chosen = {(found[0].name, name) for name, found in supports.items()}
     chosen |= {(family.name, "TextClassifier") for family in supports["TextClassifier"]}
     return {
