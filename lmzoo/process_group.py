@@ -25,6 +25,7 @@ _RESTARTS = 3  # times that all processes are started again after one has died
 _GRACE = 10.0  # seconds in which the others may end by themselves after one has failed
 _MOMENT = 0.2  # seconds between two looks at signals
 _KEPT = 1 << 16  # bytes of the messages of each process
+_NETWORK = re.compile(rb"\[Gloo\] Rank .*(\r?\n)+")  # what JAX's network adds to the output, from several threads
 
 # What each process runs: a module, as `python -m` does. It ends with its supervisor, whose end closes its input. Ray
 # blocks SIGINT in what it starts.
@@ -136,7 +137,7 @@ def _attempt(ray: Any, command: list[str], workers: int, heard: list[int]) -> _E
     """Starts all processes, waits for their ends, and ends those that do not end in time."""
     actor_class = ray.remote(**worker_options(ray, workers, accelerated=True), max_concurrency=2)(_Supervisor)
     supervisors = [actor_class.remote() for _ in range(workers)]
-    ended, passed_on, deadline = _Ended(), False, math.inf
+    ended, passed_on, deadline, held = _Ended(), False, math.inf, b""
     try:
         variables = {
             "KERAS_DISTRIBUTION_JOB_ADDRESSES": ray.get(supervisors[0].free_address.remote()),
@@ -162,6 +163,10 @@ def _attempt(ray: Any, command: list[str], workers: int, heard: list[int]) -> _E
                 if number:
                     if number == 2:
                         ended.messages[index] = (ended.messages.get(index, b"") + content)[-_KEPT:]
+                    elif index == 0:
+                        content = _NETWORK.sub(b"", held + content)
+                        complete = content.find(b"[Gloo]") if b"[Gloo]" in content else len(content)
+                        content, held = content[:complete], content[complete:]
                     if index == 0:
                         _write(number, content)
                     continue
@@ -187,8 +192,7 @@ def _next(ray: Any, stream: Any) -> tuple[int, Any]:
 
 
 def _write(number: int, content: bytes) -> None:
-    """Writes to standard output (1) or standard error (2), without the lines that JAX's network adds to the output."""
-    content = re.sub(rb"\[Gloo\] Rank .*\n", b"", content)
+    """Writes to standard output (1) or standard error (2)."""
     file = (sys.stdout if number == 1 else sys.stderr).buffer
     file.write(content)
     file.flush()

@@ -164,7 +164,8 @@ def test_two_workers_pretrain_what_one_process_pretrains(root, tmp_path, family)
     kill_a_worker(running, wanted=is_second)
     two, stderr = finish(running)
     assert "restart 1 of at most 3" in stderr
-    scores = [dict(line.split("\t") for line in text.splitlines()) for text in (one, two)]
+    scores = [dict(re.findall(r"(.+)\t(.+)\n", text)) for text in (one, two)]
+    assert len(scores[1]) == two.count("\n"), two
     assert scores[0].keys() == scores[1].keys()
     for name, value in scores[0].items():
         np.testing.assert_allclose(float(scores[1][name]), float(value), rtol=2e-5, err_msg=name)

@@ -26,7 +26,9 @@ wait_for_others()
 if what == "finish":
     screens = [file.isatty() for file in (sys.stdout, sys.stderr)]
     print(f"{INDEX} of {COUNT} meet at {os.environ['KERAS_DISTRIBUTION_JOB_ADDRESSES']}")
-    print(f"terminals: {screens}")
+    print("[Gloo] Rank 0 is ", end="", flush=True)
+    time.sleep(0.5)
+    print(f"connected\n\nterminals: {screens}")
     (folder / f"GPU {INDEX}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
     print(f"{INDEX} says", file=sys.stderr)
 if what == "die always" or (what in ("die once", "be lost once") and mine.read_text() == "begun\n"):
