@@ -81,7 +81,10 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(root, tmp_path):
 
 
 @on_jax
-@pytest.mark.parametrize(("when", "code", "words"), [("before", 1, ["There is no data."]), ("during", 0, [])])
+@pytest.mark.parametrize(
+    ("when", "code", "words"),
+    [("before", 1, ["There is no data."]), pytest.param("during", 0, [], marks=pytest.mark.slow)],
+)
 def test_a_process_that_leaves_ends_the_others(root, tmp_path, when, code, words):
     """JAX would wait for minutes, and then say more."""
     first, second = run_processes(root, tmp_path, 2, "leave", when)

@@ -74,6 +74,7 @@ def assert_same(found, expected):
 
 
 @on_jax
+@pytest.mark.slow
 def test_two_workers_fit_what_one_process_fits(fit, root, tmp_path):
     options = ["--epochs", 2]
     running = start(root, *fit, tmp_path / "two.keras", *options, "--workers", 2)
