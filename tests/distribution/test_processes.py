@@ -93,6 +93,7 @@ def test_a_process_that_leaves_ends_the_others(root, tmp_path, when, code, words
 
 
 @on_jax
+@pytest.mark.slow
 def test_what_differs_between_processes_is_named(root, tmp_path):
     for index in range(2):
         backbone = tiny_backbone(families()["bert"])
@@ -107,6 +108,7 @@ def test_what_differs_between_processes_is_named(root, tmp_path):
 
 
 @on_jax
+@pytest.mark.slow
 def test_other_versions_are_refused(root, tmp_path):
     for process in run_processes(root, tmp_path, 2, "other_version"):
         assert process.code == os.EX_TEMPFAIL

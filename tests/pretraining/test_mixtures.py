@@ -94,10 +94,14 @@ def test_documents_for_the_vocabulary(films):
 @pytest.mark.parametrize(
     ("recipe", "metric"),
     [
-        (Recipe(**TINY), "masked_lm_loss"),
-        (Recipe("elmo", tokens=84, vocabulary_size=13, sequence_length=3, batch_size=4), "perplexity"),
+        pytest.param(Recipe(**TINY), "masked_lm_loss", id="bert"),
+        pytest.param(
+            Recipe("elmo", tokens=84, vocabulary_size=13, sequence_length=3, batch_size=4),
+            "perplexity",
+            id="elmo",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["bert", "elmo"],
 )
 def test_pretraining_on_a_mixture(films, tmp_path, recipe, metric):
     """Scores on each text and on all, on the card, too; another weight is another run."""
