@@ -1,9 +1,10 @@
 """Small pre-trainings that choose the mixture of texts and the way of masking for the shipped presets.
 
-Each trial trains a BERT of 4 × 128 on 8 million tokens with `lmzoo.pretraining.pretrain`, all with the vocabulary of the
-first one, so that losses can be compared. The first file of each source is enough for that. A trial reports the loss on the held-out text of each source, and the accuracy of a linear classifier
-for SST-2 on the means of the last layer, from all sentences and from 300 (five draws). A trial that is in the results
-already is not run again, and one that was stopped continues.
+Each trial trains a BERT of 4 × 128 on 8 million tokens with `lmzoo.pretraining.pretrain`. All have the vocabulary of
+the first one, so that losses can be compared. The first file of each source is enough for that. A trial reports the
+loss on the held-out text of each source, and the accuracy of a linear classifier for SST-2 on the means of the last
+layer, from all sentences and from 300 (five draws). A trial that is in the results already is not run again, and one
+that was stopped continues.
 
     python -m benchmarks.pretraining_trials --data DATA --work FOLDER [TRIAL ...]
 """
