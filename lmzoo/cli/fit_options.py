@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,8 +44,12 @@ Patience = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    Path | None,
-    typer.Option("--checkpoint", help="Folder for the state of the run: the same command continues a stopped run."),
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        help="Folder, or URL such as s3://bucket/run, for the state of the run: the same command continues a stopped "
+        "run.",
+    ),
 ]
 ScheduleOption = Annotated[
     Schedule,
@@ -84,9 +87,7 @@ def class_weights(given: Sequence[str], counts: Mapping[str, int]) -> dict[str, 
     return weights
 
 
-def callbacks(
-    patience: int | None, checkpoint: Path | None, seen: Callable[[], None]
-) -> list[keras.callbacks.Callback]:
+def callbacks(patience: int | None, checkpoint: str | None, seen: Callable[[], None]) -> list[keras.callbacks.Callback]:
     """The callbacks of `fit`; `seen` is called after each step."""
     import keras
 

@@ -18,6 +18,7 @@ from lmzoo.cli.output import announce_keras, say
 _LONG = 3600.0  # seconds of training that are confirmed first
 _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
 _WORK = "Folder of the run, from which a stopped run continues. Default: OUTPUT.work."
+_STATES = "Folder, or URL such as s3://bucket/run, of the saved states. Default: in the folder of the run."
 _MIXTURE = (
     "In place of CORPUS: a file, folder or quoted pattern, and its weight in a mixture. `--text films/:2 --text "
     "books/:1` takes two thirds of the tokens from the films, whatever the sizes."
@@ -56,6 +57,7 @@ def pretrain(
         ),
     ] = None,
     work: Annotated[Path | None, typer.Option("--work", help=_WORK)] = None,
+    states: Annotated[str | None, typer.Option("--states", help=_STATES)] = None,
     vocabulary_size: Annotated[
         int | None,
         typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict (8000)."),
@@ -161,6 +163,7 @@ def pretrain(
             split=split,
             confirm=confirm,
             weights_dtype=weights_dtype,
+            states=states,
         )
         for name, value in scores.items():
             typer.echo(f"{name}\t{value:.6g}")

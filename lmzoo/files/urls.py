@@ -8,11 +8,14 @@ import io
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lmzoo.files.atomic import atomic_file
+
+_BLOCK = 4 << 20  # bytes
 
 
 class NamedBytes(io.BytesIO):
@@ -110,6 +113,27 @@ def remove(path: str | Path) -> None:
     elif exists(path):
         system, place = _system(os.fspath(path))
         system.rm_file(place)
+
+
+def remove_folder(path: str | Path) -> None:
+    """Removes a folder with all that is in it, if it is there."""
+    if not is_url(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif exists(path):
+        system, place = _system(os.fspath(path))
+        system.rm(place, recursive=True)
+
+
+def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
+    """Copies the files of a folder, each as by `whole_file`, and `last` after all others: where it is, they are, too.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+    """
+    names = names_below(source, find_files(source, lambda name: True))
+    for name in sorted(names, key=lambda name: name == last):
+        with open_to_read(inside(source, name)) as file, whole_file(inside(target, name)) as copy:
+            shutil.copyfileobj(file, copy, _BLOCK)
 
 
 def open_to_read(path: str | Path) -> io.BufferedReader:

@@ -20,6 +20,7 @@ from lmzoo.data.corpora.train_tokenizers import train_tokenizer
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
+from lmzoo.files.urls import copy_folder, exists, inside, is_url
 from lmzoo.presets.source import open_source
 from lmzoo.pretraining.interleaved import Interleaved, MixedBatches, join_sequences
 from lmzoo.pretraining.recipe import OPTIMIZERS, WSD_WARMUP, Recipe
@@ -186,6 +187,10 @@ def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
         return open_source(recipe.init).preprocessor().tokenizer
     kind = recipe.family_record.tokenizer
     file = folder / "tokenizer.json"
+    # Another training of it might choose others of equally frequent tokens: it is kept with remote states, too.
+    kept = inside(run.states, folder.name) if is_url(run.states) else None
+    if kept and not file.exists() and exists(inside(kept, file.name)):
+        copy_folder(kept, folder, last=file.name)
     if file.exists():
         tokenizer = kind.from_config(json.loads(file.read_text("utf-8")))
         tokenizer.load_assets(folder)
@@ -198,6 +203,8 @@ def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
     tokenizer.save_assets(folder)
     with atomic_file(file) as temporary:  # written last: if it exists, the other files do
         write_json(folder, temporary.name, tokenizer.get_config())
+    if kept:
+        copy_folder(folder, kept, last=file.name)
     return tokenizer
 
 

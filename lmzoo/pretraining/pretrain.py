@@ -20,7 +20,7 @@ from lmzoo.pretraining.estimate import training_seconds
 from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.pretraining.run import STATES, Facts, Run
+from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import Text, identity_of, read_texts, split_held_out
 from lmzoo.processes import check_same, first_process_first, process_index, several_processes
 from lmzoo.tasks import Task
@@ -45,6 +45,7 @@ def pretrain(
     split: bool = True,
     confirm: Callable[[float], None] | None = None,
     weights_dtype: str = "float16",
+    states: str | Path | None = None,
 ) -> dict[str, float]:
     r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
 
@@ -76,6 +77,8 @@ def pretrain(
             raise an error to prevent it. Without it, and in several processes, nothing is estimated.
         weights_dtype: how the preset's files hold the weights: "float16", in half as many bytes, or "float32". Models
             that are loaded from them are in float32 in any case.
+        states: where the states of the training are saved, a folder or a URL of fsspec such as s3:// or gs://; by
+            default in `work`. A machine that has lost `work` makes the rest of it again and continues.
 
     Returns:
         Scores on the validation text. For a mixture they are means by the weights of its texts, and the scores on each
@@ -123,10 +126,10 @@ def pretrain(
     with first_process_first():
         recipe.remember(work, known)
     train, held = split_held_out(texts, others)
-    if confirm is not None and not several_processes() and not (work / STATES).exists():
+    run = Run(recipe, work, work if states is None else states, list(callbacks), verbose, say)
+    if confirm is not None and not several_processes() and not run.saved().names():
         say("estimating the time")
         confirm(training_seconds(recipe))
-    run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
     model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held)
     half_precision = weights_dtype == "float16"

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 import keras
 
+from lmzoo.files.urls import inside
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.processes import process_index
 from lmzoo.tasks import Task
@@ -22,7 +23,7 @@ from lmzoo.training.run_state import RunStates
 from lmzoo.training.throughput import Throughput
 
 ROUND = 200  # batches between two lines of the log, and at most between two saved states
-STATES = "states"  # folder of a run that has begun to train
+_STATES = "states"
 MINUTES = 5.0  # another state is saved when the last one is older
 
 
@@ -52,6 +53,7 @@ class Run:
     Attributes:
         recipe: how to train.
         work: folder for intermediate results.
+        states: folder, or URL, of the folders with the saved states.
         callbacks: additional callbacks for `fit`.
         verbose: whether to show progress.
         say: called with a line of text at each stage.
@@ -59,9 +61,14 @@ class Run:
 
     recipe: Recipe
     work: Path
+    states: str | Path
     callbacks: list[keras.callbacks.Callback]
     verbose: bool
     say: Callable[[str], None]
+
+    def saved(self, last: int | None = None) -> RunStates:
+        """The saved states; those of the decay of a run of `last` batches, if given."""
+        return RunStates(inside(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
     @contextmanager
     def warnings_said(self) -> Iterator[None]:
@@ -113,13 +120,13 @@ class _Ending(ResumableCheckpoint):
     """
 
     def __init__(self, run: Run, last: int, decay: int | None) -> None:
-        super().__init__(run.work / STATES, minutes=MINUTES)
+        super().__init__(run.saved().folder, minutes=MINUTES)
         self.run, self.last, self.decay = run, last, decay
-        self._last_states = self._states if decay is None else RunStates(run.work / f"{STATES}_to_{last}")
+        self._last_states = self._states if decay is None else run.saved(last)
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
         """See `ResumableCheckpoint`; a finished run has no epochs left."""
-        if self._last_states.paths():
+        if self._last_states.names():
             self._states = self._last_states
         done, same = super().restore(model, data, epochs, steps, done)
         if done:

@@ -19,6 +19,7 @@ import numpy as np
 from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import check_path
+from lmzoo.files.urls import is_url
 from lmzoo.layers.finite import not_finite
 from lmzoo.processes import check_same, gathered, process_index
 from lmzoo.text.batching import Batches
@@ -45,7 +46,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     states, and another number of processes may continue from them. A signal to one process stops all after one step.
 
     Args:
-        folder: where the states are saved; each run needs its own.
+        folder: where the states are saved, a path or a URL of fsspec such as s3:// or gs://; each run needs its own.
         every: int, steps between two states; by default one is saved after each epoch. The end of training is always
             saved.
         keep: int, how many states are kept.
@@ -77,7 +78,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             require(is_integer(value, 1), name, "an integer of at least 1", value)
         require(minutes is None or (is_number(minutes) and minutes > 0), "minutes", "a number above 0", minutes)
         check_path(folder)
-        self._states = RunStates(Path(folder).expanduser().resolve(), keep)
+        self._states = RunStates(folder if is_url(folder) else Path(folder).expanduser().resolve(), keep)
         self.every, self.minutes = every, minutes
         self._heard: int | None = None  # the first signal to this process in this `fit`
         self._signal: int | None = None  # the same, once all processes know of it
@@ -115,12 +116,12 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             raise ValueError("A run can be resumed only if `steps_per_execution` is 1.")
         run = {**data.identity(), "steps of an epoch": steps}
         state, same = self._states.newest(), False
-        check_same(state=None if state is None else state.path.name)
+        check_same(state=None if state is None else state.name)
         if state is not None:
             position = state.position
             if changed := [name for name, value in run.items() if position["run"].get(name, value) != value]:
                 raise ValueError(
-                    f"{state.path.parent} holds a run with another {', another '.join(changed)}. Choose another "
+                    f"{self._states.folder} holds a run with another {', another '.join(changed)}. Choose another "
                     "folder, or remove this one to start from scratch."
                 )
             _load(state, model)

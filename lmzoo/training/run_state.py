@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import tempfile
 import warnings
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.manifest import verify_manifest, write_manifest
 from lmzoo.files.preset_files import MANIFEST_FILE, read_json, write_json
+from lmzoo.files.urls import copy_folder, exists, find_files, inside, is_url, names_below, remove_folder
 
 _POSITION_FILE = "position.json"
 _STATE_FILE = "state.safetensors"
@@ -28,12 +31,14 @@ class RunState:
     """A saved state that is complete.
 
     Attributes:
-        path: its directory.
+        path: its directory, or its URL.
+        name: the last part of its path.
         position: where the run was, a JSON object.
         tensors: its arrays, which are read one at a time.
     """
 
-    path: Path
+    path: str
+    name: str
     position: dict[str, Any]
     tensors: SafetensorsFiles
 
@@ -45,17 +50,25 @@ class RunStates:
     If a process is killed while it writes, the earlier states stay, and perhaps a hidden directory, which the next
     `write` removes. Only one process at a time may write.
 
+    At a URL of fsspec, such as s3:// or gs://, a state is uploaded file by file, its manifest last. One whose upload
+    was interrupted counts as damaged.
+
     Attributes:
-        folder: is created when the first state is written.
+        folder: a path or a URL; it is created when the first state is written.
         keep: how many of the latest states are kept.
     """
 
-    folder: Path
+    folder: str | Path
     keep: int = 2
 
-    def paths(self) -> list[Path]:
-        """The directories of all states, including damaged ones, in the order of their steps."""
-        return sorted(path for path in self.folder.glob("step-*") if path.name[5:].isdigit())
+    def names(self) -> list[str]:
+        """The names of all states, including damaged ones, in the order of their steps."""
+        if is_url(self.folder):
+            files = find_files(self.folder, lambda name: True) if exists(self.folder) else []
+            found = {name.partition("/")[0] for name in names_below(self.folder, files)}
+        else:
+            found = {path.name for path in Path(self.folder).glob("step-*")}
+        return sorted(name for name in found if name.startswith("step-") and name[5:].isdigit())
 
     def write(self, step: int, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
         """Writes the state after `step` steps; removes states that are too old, and those of later steps.
@@ -65,34 +78,75 @@ class RunStates:
         Raises:
             OSError: if it cannot be written; the earlier states stay.
         """
-        target = self.folder / f"step-{step:012d}"
-        with atomic_directory(target, marker=MANIFEST_FILE, owns=_FILES) as temporary:
-            write_safetensors(temporary / _STATE_FILE, arrays, metadata={})
-            write_json(temporary, _POSITION_FILE, position)
-            write_manifest(temporary)
-        paths = self.paths()
-        place = paths.index(target) + 1  # Later states are damaged, or the run was resumed before them.
-        for path in [*paths[: max(0, place - self.keep)], *paths[place:]]:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(path.rename(path.with_name(f".{path.name}.tmp")))
-        for leftover in self.folder.glob(".step-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        name = f"step-{step:012d}"
+        if is_url(self.folder):
+            with tempfile.TemporaryDirectory(prefix="lmzoo-") as temporary:
+                _fill(Path(temporary), arrays, position)
+                copy_folder(temporary, inside(self.folder, name), last=MANIFEST_FILE)
+        else:
+            with atomic_directory(Path(self.folder, name), marker=MANIFEST_FILE, owns=_FILES) as directory:
+                _fill(directory, arrays, position)
+        names = self.names()
+        place = names.index(name) + 1  # Later states are damaged, or the run was resumed before them.
+        for old in [*names[: max(0, place - self.keep)], *names[place:]]:
+            self._remove(old)
+        if not is_url(self.folder):
+            for leftover in Path(self.folder).glob(".step-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+    def _remove(self, name: str) -> None:
+        if is_url(self.folder):
+            remove_folder(inside(self.folder, name))
+            return
+        path = Path(self.folder, name)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path.rename(path.with_name(f".{name}.tmp")))  # renamed first: gone, even if killed now
 
     def newest(self) -> RunState | None:
         """The latest complete state, with a warning for each damaged one before it; None if there are no states.
 
         Raises:
+            OSError: if a URL cannot be read.
             ValueError: if all states are damaged.
         """
-        paths = self.paths()
-        for path in reversed(paths):
+        names = self.names()
+        for name in reversed(names):
+            path, copy = inside(self.folder, name), None
+            if is_url(self.folder):
+                copy = Path(tempfile.mkdtemp(prefix="lmzoo-"), name)
+                copy_folder(path, copy, last=MANIFEST_FILE)
             try:
-                if not verify_manifest(path):
-                    raise PresetError(f"{path} has no {MANIFEST_FILE}.")
-                return RunState(path, read_json(path, _POSITION_FILE), SafetensorsFiles(path / _STATE_FILE))
+                state = _read(path, name, copy or Path(path))
             except (PresetError, OSError) as error:
+                if copy:
+                    shutil.rmtree(copy.parent, ignore_errors=True)
                 reason = str(error).partition(". ")[0]
                 warnings.warn(f"A checkpoint is damaged, and the one before is used: {reason}", stacklevel=2)
-        if paths:
+                continue
+            if copy:
+                weakref.finalize(state.tensors, shutil.rmtree, copy.parent, ignore_errors=True)
+            return state
+        if names:
             raise ValueError(f"All checkpoints in {self.folder} are damaged: remove them to start from scratch.")
         return None
+
+
+def _fill(directory: Path, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
+    """Writes the files of a state."""
+    write_safetensors(directory / _STATE_FILE, arrays, metadata={})
+    write_json(directory, _POSITION_FILE, position)
+    write_manifest(directory)
+
+
+def _read(path: str, name: str, directory: Path) -> RunState:
+    """The state in a directory, which may be a copy of that at `path`.
+
+    Raises:
+        PresetError: for a missing or altered file.
+    """
+    try:
+        if not verify_manifest(directory):
+            raise PresetError(f"{directory} has no {MANIFEST_FILE}.")
+        return RunState(path, name, read_json(directory, _POSITION_FILE), SafetensorsFiles(directory / _STATE_FILE))
+    except (PresetError, OSError) as error:
+        raise PresetError(str(error).replace(str(directory), path)) from None

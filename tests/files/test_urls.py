@@ -6,13 +6,16 @@ import uuid
 
 import pytest
 
+from lmzoo.files import urls
 from lmzoo.files.urls import (
+    copy_folder,
     exists,
     find_files,
     inside,
     names_below,
     open_to_read,
     remove,
+    remove_folder,
     size_of,
     source_of,
     whole_file,
@@ -87,3 +90,20 @@ def test_a_file_appears_when_it_is_whole(folder):
 def test_urls_that_need_a_package(monkeypatch):
     with pytest.raises(ValueError, match="Protocol not known: nowhere"):
         find_files("nowhere://bucket/a", bool)
+
+
+def test_folders_are_copied_and_removed(folder, tmp_path, monkeypatch):
+    fill(folder, "b.txt", "a/d.txt", "c.txt")
+    copied, write = [], urls.whole_file
+    monkeypatch.setattr(urls, "whole_file", lambda path: copied.append(str(path)) or write(path))
+    for target in (str(tmp_path / "copy"), f"memory://{uuid.uuid4().hex}"):
+        copied.clear()
+        copy_folder(folder, target, last="b.txt")
+        assert found(target) == ["a/d.txt", "b.txt", "c.txt"]
+        assert copied[-1] == inside(target, "b.txt")
+        remove_folder(target)
+        assert not exists(target)
+        remove_folder(target)
+    assert found(folder) == ["a/d.txt", "b.txt", "c.txt"]
+    with pytest.raises(FileNotFoundError):
+        copy_folder(inside(folder, "none"), str(tmp_path / "copy"), last="b.txt")

@@ -121,3 +121,26 @@ def test_biases_and_norms_do_not_decay(name, kind):
     optimizer.apply([keras.ops.zeros_like(variable.value) for variable in model.trainable_variables])
     for variable in model.trainable_variables:
         assert (float(keras.ops.min(variable.value)) < 1) == (len(variable.shape) > 1), variable.path
+
+
+@pytest.mark.parametrize("schedule", ["linear", pytest.param("wsd", marks=pytest.mark.slow)])
+def test_states_at_a_url(text, tmp_path, monkeypatch, schedule):
+    """A run whose machine is lost continues from them on another one, with the same vocabulary."""
+    monkeypatch.setattr(encoders, "WSD_WARMUP", 3)
+    recipe, states = Recipe(**TINY, schedule=schedule), (tmp_path / "states").as_uri()
+    exact = {"verbose": False, "weights_dtype": "float32", "states": states}
+    whole, again = Rates(), Rates()
+    pretrain(text, tmp_path / "whole", recipe, callbacks=[whole], **exact)
+    steps = max(whole.found)
+    shutil.copytree(tmp_path / "states" / "tokenizer", tmp_path / "kept" / "tokenizer")
+    shutil.rmtree(tmp_path / "states")
+    (tmp_path / "kept").rename(tmp_path / "states")
+    with pytest.raises(Interrupted):
+        pretrain(text, tmp_path / "model", recipe, callbacks=[Stop(steps - 1)], **exact)
+    assert not list((tmp_path / "model.work").glob("states*"))
+    shutil.rmtree(tmp_path / "model.work")
+    pretrain(text, tmp_path / "model", recipe, callbacks=[again], **exact)
+    assert 1 < min(again.found) < steps
+    ours, theirs = (lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("model", "whole"))
+    for one, other in zip(ours.weights, theirs.weights, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -302,7 +302,7 @@ def test_a_folder_goes_on_with_the_same_text_alone(text, tmp_path, monkeypatch):
 def test_counts_of_batches(tmp_path):
     tokens = (0.3, 150.4, 299, 900, 1001)
     for gathered, expected in ((1, [1, 150, 299, 900, 1001]), (8, [8, 152, 296, 896, 1000])):
-        it = run.Run(Recipe(accumulate=gathered), tmp_path, [], False, print)
+        it = run.Run(Recipe(accumulate=gathered), tmp_path, tmp_path, [], False, print)
         assert [it.batches(count, 1) for count in tokens] == expected
 
 

@@ -22,11 +22,17 @@ def write(snapshots, *steps):
 
 
 def steps_of(snapshots):
-    return [int(path.name.removeprefix("step-")) for path in snapshots.paths()]
+    return [int(name.removeprefix("step-")) for name in snapshots.names()]
 
 
-def test_the_last_few_are_kept(tmp_path):
-    snapshots = RunStates(tmp_path / "run", keep=3)
+@pytest.fixture(params=["path", "url"])
+def folder(request, tmp_path):
+    """A folder that does not exist yet, on the disk or at a URL."""
+    return tmp_path / "run" if request.param == "path" else (tmp_path / "run").as_uri()
+
+
+def test_the_last_few_are_kept(folder, tmp_path):
+    snapshots = RunStates(folder, keep=3)
     assert snapshots.newest() is None
     write(snapshots, 2, 5, 11)
     assert steps_of(snapshots) == [2, 5, 11]
@@ -38,7 +44,7 @@ def test_the_last_few_are_kept(tmp_path):
         np.testing.assert_array_equal(found.tensors.read(name), value)
     write(snapshots, 11)  # a run that has gone back
     assert steps_of(snapshots) == [5, 11]
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {path.name for path in snapshots.paths()}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {*snapshots.names()}
 
 
 def cut(file):
@@ -51,13 +57,15 @@ def empty(file):
 
 @pytest.mark.parametrize("file", ["manifest.json", "position.json", "state.safetensors"])
 @pytest.mark.parametrize("harm", [cut, empty, Path.unlink])
-def test_a_damaged_one_is_passed_over(tmp_path, file, harm):
-    snapshots = RunStates(tmp_path)
+def test_a_damaged_one_is_passed_over(folder, tmp_path, file, harm):
+    snapshots = RunStates(folder)
     write(snapshots, 2, 5)
-    harm(snapshots.paths()[-1] / file)
-    with pytest.warns(UserWarning, match="A checkpoint is damaged, and the one before is used: .*step-000000000005"):
+    old, new = (tmp_path / "run" / name for name in snapshots.names())
+    harm(new / file)
+    message = f"A checkpoint is damaged, and the one before is used: {folder}/step-000000000005"
+    with pytest.warns(UserWarning, match=message):
         assert snapshots.newest().position == {"done": 2}
-    harm(snapshots.paths()[0] / file)
+    harm(old / file)
     with pytest.warns(UserWarning, match="damaged"), pytest.raises(ValueError, match=r"All checkpoints .* are damaged"):
         snapshots.newest()
 
@@ -85,3 +93,29 @@ def test_a_failure_leaves_the_others(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert snapshots.newest().position == {"done": 2}
+
+
+def test_copies_of_remote_states_are_removed(tmp_path, monkeypatch):
+    (tmp_path / "copies").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
+    snapshots = RunStates((tmp_path / "run").as_uri())
+    write(snapshots, 2, 5)
+    (tmp_path / "run" / "step-000000000005" / "manifest.json").unlink()  # an upload that was interrupted
+    with pytest.warns(UserWarning, match="step-000000000005 has no manifest.json"):
+        state = snapshots.newest()
+    assert len(list((tmp_path / "copies").iterdir())) == 1
+    np.testing.assert_array_equal(state.tensors.read("b"), 2)
+    del state
+    assert not list((tmp_path / "copies").iterdir())
+
+
+def test_a_store_that_cannot_be_read_is_no_damage(tmp_path, monkeypatch):
+    snapshots = RunStates((tmp_path / "run").as_uri())
+    write(snapshots, 2, 5)
+
+    def broken(*args, **options):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("lmzoo.training.run_state.copy_folder", broken)
+    with pytest.raises(ConnectionError, match="no route"):
+        snapshots.newest()
