@@ -372,9 +372,11 @@ def _decoded(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[tupl
     """The most probable labels of words, and their probabilities, from scores float (n, T, C + 1, C + 1)."""
     for first in range(0, len(scores), _DECODED):
         part, of_part = scores[first : first + _DECODED], columns[first : first + _DECODED]
-        words = np.zeros(part.shape[:2], bool)  # (m, T)
-        for row, places in zip(words, of_part, strict=True):
-            row[places] = True
-        best, probabilities = map(keras.ops.convert_to_numpy, decode(part, words))  # (m, T)
-        for i, places in enumerate(of_part):
-            yield best[i, places], probabilities[i, places]
+        counts = np.array([[len(places)] for places in of_part])  # (m, 1)
+        words = np.arange(max(1, counts.max())) < counts  # (m, W)
+        index = np.zeros(words.shape, "int64")
+        index[words] = np.concatenate(of_part)
+        of_words = np.take_along_axis(part, index[:, :, None, None], axis=1)  # (m, W, C + 1, C + 1)
+        best, probabilities = map(keras.ops.convert_to_numpy, decode(of_words, words))  # (m, W)
+        for i, of_text in enumerate(words):
+            yield best[i, of_text], probabilities[i, of_text]

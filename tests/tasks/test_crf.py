@@ -23,6 +23,7 @@ def task(tiny):
     return TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS, crf=True)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_fit_learns_spans(task):
     task.compile(keras.optimizers.Adam(0.01))
@@ -54,7 +55,7 @@ def test_answers_are_well_formed(task, tiny):
 
 def test_neighbours_and_padding_change_nothing(task, tiny):
     randomize(task)
-    texts = tiny.texts(9, longest=25)
+    texts = tiny.texts(4, longest=25)
     together, alone = task.tag(texts), [task.tag([text])[0] for text in texts]
     for some, others in zip(together, alone, strict=True):
         assert [span["label"] for span in some] == [span["label"] for span in others]
@@ -73,6 +74,7 @@ def test_files(task, tmp_path):
         assert again.tag(TEXTS) == task.tag(TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.tf_only
 def test_served_answers(task, tmp_path, tiny):
     import tensorflow as tf
@@ -112,3 +114,14 @@ def test_labels_that_mark_no_spans(tiny):
     assert len(task.tag([["films", "was"]])[0]) == 2
     with pytest.raises(ValueError, match='`aggregation="simple"` labels tokens, but with `crf` only words have labels'):
         task.tag(["a"], aggregation="simple")
+
+
+def test_a_head_without_transitions_is_not_used(task, tiny, tmp_path):
+    plain = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+    plain.save_to_preset(tmp_path / "plain")
+    with pytest.warns(UserWarning, match="is not used, since `crf` is another: it starts from scratch"):
+        again = TokenClassifier.from_preset(tmp_path / "plain", crf=True)
+    assert (again.crf, again.labels) == (True, tuple(LABELS))
+    task.save_to_preset(tmp_path / "crf")
+    with pytest.warns(UserWarning, match="since `crf` is another"):
+        assert not TokenClassifier.from_preset(tmp_path / "crf", crf=False).crf
