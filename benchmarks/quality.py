@@ -97,6 +97,18 @@ def read_cosmos(folder: Path) -> tuple[Examples, Examples]:
     return some(take(examples, np.flatnonzero(~tests)), 600), take(examples, np.flatnonzero(tests))
 
 
+def read_wikigold(folder: Path) -> tuple[Examples, Examples]:
+    """Wikigold with the marks B and I; its last fifth is for testing."""
+    words, tags = read_conll(folder / "ner_wikigold/wikigold.conll.open.txt")
+    marked = []
+    for of_sentence in tags:
+        marked.append(["O"] * len(of_sentence))
+        for type_, first, end in spans_of(of_sentence):
+            marked[-1][first:end] = [f"B-{type_}", *[f"I-{type_}"] * (end - first - 1)]
+    count = len(words) * 4 // 5
+    return (words[:count], marked[:count]), (words[count:], marked[count:])
+
+
 def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
     """Pairs and their similarities, from 0 to `highest`."""
     columns = {"text": 0, "pair": 1, "label": 2, "header": False}
@@ -273,6 +285,16 @@ WNUT = Dataset(
     spans_of_words,
     epochs=5,
 )
+WIKIGOLD = Dataset(
+    "Wikigold, entities", "TokenClassifier", read_wikigold, evaluated("span_f1"), spans_of_words, epochs=10
+)
+# The tagger of ELMo's authors on top of the preset, with and without its conditional random field.
+ENCODERS = {
+    "": {},
+    "-crf": {"crf": True},
+    "-bilstm": {"encoder": "bilstm", "encoder_dim": 128},
+    "-bilstm-crf": {"encoder": "bilstm", "encoder_dim": 128, "crf": True},
+}
 DATASETS = {
     "sst2": Dataset(
         "SST-2, sentiment",
@@ -322,7 +344,11 @@ DATASETS = {
         tags_of_words,
         epochs=3,
     ),
-    "wnut": WNUT,
+    **{
+        f"{name}{suffix}": dataset._replace(title=f"{dataset.title}{suffix.replace('-', ', ')}", arguments=arguments)
+        for name, dataset in {"wnut": WNUT, "wikigold": WIKIGOLD}.items()
+        for suffix, arguments in ENCODERS.items()
+    },
     "wnut-long": WNUT._replace(title="the same, 15 epochs", epochs=15),
     "squad": Dataset(
         "SQuAD 1.1, 1,200 questions; 500 of the development set",

@@ -17,7 +17,14 @@ from benchmarks.common import JAX, SHARED, TENSORFLOW, TORCH, interleave, ready,
 from benchmarks.models import SIZES, shape_of, transformers_config
 from lmzoo.data.readers import read_conll, read_squad
 
-PEERS = {"lmzoo-tf": TENSORFLOW, "lmzoo-jax": JAX, "transformers": TORCH, "transformers-dynamic": TORCH}
+PEERS = {
+    "lmzoo-tf": TENSORFLOW,
+    "lmzoo-tf-crf": TENSORFLOW,  # with a conditional random field
+    "lmzoo-jax": JAX,
+    "lmzoo-jax-crf": JAX,
+    "transformers": TORCH,
+    "transformers-dynamic": TORCH,
+}
 MEASURES = ("train seconds", "predict seconds")
 VOCABULARY = SHARED / "data/tokenizers/bert-base-uncased/vocab.txt"
 WINDOW, STRIDE = 384, 128
@@ -57,7 +64,7 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y:
     preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), families()["bert"].packing, WINDOW)
     if options["task"] == "tagging":
         labels = sorted({tag for tags in y for tag in tags})
-        task = lmzoo.models.TokenClassifier(backbone, preprocessor, labels=labels)
+        task = lmzoo.models.TokenClassifier(backbone, preprocessor, labels=labels, crf=peer.endswith("crf"))
     else:
         task = lmzoo.models.QuestionAnswerer(backbone, preprocessor, doc_stride=STRIDE)
     task.compile(optimizer=AdamW(options["learning_rate"]), metrics=[])
@@ -202,7 +209,8 @@ def main() -> None:
     results: dict[str, Any] = {"rows": {}, "summary": {}}
     for task in options["tasks"]:
         examples = options["sentences" if task == "tagging" else "questions"]
-        chosen = {p: PEERS[p] for p in options["peers"] if task == "questions" or not p.endswith("dynamic")}
+        others = "-crf" if task == "questions" else "-dynamic"
+        chosen = {p: PEERS[p] for p in options["peers"] if not p.endswith(others)}
         rows = interleave("task_speed", chosen, {**options, "task": task, "examples": examples}, options["rounds"])
         results["rows"][task] = rows
         results["summary"][task] = show(f"{task}, {examples} examples, {options['size']}", rows, MEASURES, skip=1)

@@ -4,6 +4,7 @@ from lmzoo.layers.activations import get_activation
 from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.bilstm import BiLSTMEncoder
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
+from lmzoo.layers.crf import TransitionScores
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, SpanHead
@@ -31,6 +32,7 @@ __all__ = [
     "SplitChoices",
     "TransformerBlock",
     "TransformerEmbedding",
+    "TransitionScores",
     "attention_probabilities",
     "get_activation",
     "unit_vectors",

@@ -83,6 +83,9 @@ def load_task(
         )
         has_head = False
         config = {key: value for key, value in config.items() if key not in ("labels", "num_classes", "vocabulary")}
+    elif has_head and (changed := _new_parts(config, task_kwargs)):
+        warning = f"The head of {str(preset)!r} is not used, since `{changed}` is another: it starts from scratch."
+        has_head = False
     elif load_weights and not has_head:
         known = task_of(stored)
         if cls.pretrains:
@@ -115,6 +118,12 @@ def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
         f"{str(preset)!r} holds the head of a {stored}, not of a {wanted}. Call `{stored}.from_preset`; with its "
         f"`backbone` and `preprocessor` you can build a {wanted} that starts from scratch.{new}"
     )
+
+
+def _new_parts(stored: Arguments, asked: Arguments) -> str | None:
+    """The argument by which the caller asks for other layers than those of the stored head."""
+    usual = {"encoder": None, "crf": False}
+    return next((name for name in usual.keys() & asked if asked[name] != stored.get(name, usual[name])), None)
 
 
 def _new_classes(stored: Arguments, asked: Arguments) -> bool:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer
 from lmzoo.families.backbone import Backbone
-from lmzoo.layers import ClassificationHead
+from lmzoo.layers import ClassificationHead, TransitionScores
+from lmzoo.layers.crf import decode
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
-from lmzoo.span_marks import OUTSIDE, marks_spans
+from lmzoo.span_marks import marks_spans
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
+from lmzoo.tasks.base.word_labels import check_possible, labels_of_spans
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
-from lmzoo.text.span_labels import allowed_transitions, best_path, labels_of_span, spans_of
+from lmzoo.text.span_labels import allowed_transitions, best_path, spans_of, transition_table
 from lmzoo.text.validate_text import is_text, warn
+from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+_DECODED = 256  # texts of a step of decoding
 
 
 class SpanAnswer(TypedDict):
@@ -62,10 +66,15 @@ class TokenClassifier(Task):
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors, as
             on ELMo in Peters et al. (2018); None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
+        crf: bool, whether labels are scored together with those before them, by a linear-chain conditional random field
+            (Lample et al., 2016), as on ELMo in Peters et al. (2018). If the labels mark spans, impossible sequences,
+            such as "I-PER" after "O", have the probability 0. The output is then float32 (B, T, C + 1, C + 1), see
+            `lmzoo.layers.TransitionScores`.
         name: name of the model.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`.
+        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`; from
+            `fit` with `crf`, for labels of a text that cannot follow one another.
 
     Example:
 
@@ -92,6 +101,7 @@ class TokenClassifier(Task):
         dropout: float | None = None,
         encoder: str | None = None,
         encoder_dim: int = 256,
+        crf: bool = False,
         name: str = "token_classifier",
     ) -> None:
         num_classes, labels = check_classes(num_classes, labels)
@@ -99,12 +109,17 @@ class TokenClassifier(Task):
         head = ClassificationHead(num_classes, vectors.rate(backbone), dtype=backbone.dtype_policy, name="classifier")
         inputs = backbone.input
         outputs = head(vectors.sequence(backbone, inputs))  # (B, T, C)
+        if crf:
+            allowed = transition_table(labels or ()) if marks_spans(labels) else None
+            outputs = TransitionScores(num_classes, allowed, name="transition_scores")(outputs)  # (B, T, C + 1, C + 1)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
         self.head, self.num_classes = head, num_classes
-        self.dropout, self.encoder, self.encoder_dim = dropout, encoder, encoder_dim
+        self.dropout, self.encoder, self.encoder_dim, self.crf = dropout, encoder, encoder_dim, crf
 
     def default_loss(self) -> keras.losses.Loss:
-        """Cross-entropy of the logits, its mean over words."""
+        """Cross-entropy of the logits, with `crf` the negative log-likelihood of whole texts; its mean over words."""
+        if self.crf:
+            return CrfLoss()
         return keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, ignore_class=IGNORED, reduction="mean_with_sample_weight"
         )
@@ -134,15 +149,14 @@ class TokenClassifier(Task):
         if isinstance(x, EncodedTexts) and (of_tokens := self._labels_of_tokens(encoded, y)) is not None:
             return Examples(encoded, of_tokens, weights)
         counts = [len(words) for words in encoded.words]
-        widened: list[int] = []
-        given = [] if isinstance(x, EncodedTexts) else list(x.numpy() if hasattr(x, "numpy") else x)
-        strings = [*map(is_text, given)] or [False] * len(encoded)
-        labels = [self._labels_of(i, labels, encoded, strings[i], widened) for i, labels in enumerate(y)]
+        labels, widened = self.labels_by_word(x, y, encoded)
         numbers = self._number_labels(labels, counts)
+        if self.crf and marks_spans(self.labels):
+            check_possible(numbers, counts, self.labels or ())
         of_tokens = np.full(encoded.sequence_splits[-1], IGNORED, "int32")
         kept = encoded.first >= 0
         if widened:
-            warn(f"{len(widened)} spans began or ended inside a word and were widened to the whole word.")
+            warn(f"{widened} spans began or ended inside a word and were widened to the whole word.")
         labelled = numbers != IGNORED  # (W,)
         if unread := int((labelled & ~kept).sum()):
             warn(
@@ -164,48 +178,27 @@ class TokenClassifier(Task):
             )
         return _by_sequence(self._checked_labels(flat[None])[0], encoded)
 
+    def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
+        """The labels of each text's words, from labels or spans, and how many spans were widened to whole words."""
+        widened: list[int] = []
+        given = [] if isinstance(x, EncodedTexts) else list(x.numpy() if hasattr(x, "numpy") else x)
+        strings = [*map(is_text, given)] or [False] * len(encoded)
+        labels = [self._labels_of(i, labels, encoded, strings[i], widened) for i, labels in enumerate(y)]
+        return labels, len(widened)
+
     def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, string: bool, widened: list[int]) -> list[Any]:
         """The labels of a text's words, from labels or spans; `widened` gets an entry for each span that is widened."""
         if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
             raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
         words = encoded.words[i]
         if isinstance(labels[0], Mapping) if len(labels) else string:
-            spans = [self._checked_span(f"`y[{i}]`", span, encoded.texts[i]) for span in labels]
-            return self._labels_of_spans(i, spans, words, widened)
+            found, changed = labels_of_spans(f"`y[{i}]`", labels, encoded.texts[i], words, self.labels)
+            widened += [i] * changed
+            return found
         if len(labels) != len(words):
             shown = " ".join(word for word, _, _ in words[:8])
             raise ValueError(f"`y[{i}]` holds {len(labels)} labels for {len(words)} words: {shown!r:.80}.")
         return list(labels)
-
-    @staticmethod
-    def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
-        """A span, checked to lie within its text and, if it holds a text of its own, to match it."""
-        if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
-            raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
-        start, end = span["start"], span["end"]
-        if not (is_integer(start, 0) and is_integer(end, 1, len(text)) and start < end):
-            raise ValueError(f"{place}: the span {span!r:.80} is not within its text of {len(text)} characters.")
-        if span.get("text", text[start:end]) != text[start:end]:
-            raise ValueError(f"{place}: the text at the span {span!r:.80} is another, {text[start:end]!r:.60}.")
-        return span
-
-    def _labels_of_spans(
-        self, i: int, spans: Sequence[Mapping[str, Any]], words: Sequence[tuple[str, int, int]], widened: list[int]
-    ) -> list[str]:
-        if not marks_spans(self.labels):
-            raise ValueError(f"`y[{i}]` holds spans, but the model's labels do not mark any: {self.labels}.")
-        labels = [OUTSIDE] * len(words)
-        for span in spans:
-            inside = [k for k, (_, start, end) in enumerate(words) if start < span["end"] and end > span["start"]]
-            if not inside:
-                raise ValueError(f"`y[{i}]`: no word of the text is in the span {span!r:.80}.")
-            if any(labels[k] != OUTSIDE for k in inside):
-                raise ValueError(f"`y[{i}]`: the span {span!r:.80} shares a word with another one.")
-            if (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"]):
-                widened.append(i)
-            for k, label in zip(inside, labels_of_span(span["label"], len(inside), self.labels or ()), strict=True):
-                labels[k] = label
-        return labels
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
         """The labels of all words, concatenated, as int32; -100 for words that do not count."""
@@ -269,20 +262,18 @@ class TokenClassifier(Task):
         if aggregation not in ("first", "simple", "none", None):
             raise ValueError(f'`aggregation` must be "first", "simple" or "none", got {aggregation!r}.')
         spans = marks_spans(self.labels)
+        if self.crf and aggregation == "simple":
+            raise ValueError('`aggregation="simple"` labels tokens, but with `crf` only words have labels.')
         if constrained and (not spans or aggregation == "simple"):
             raise ValueError('`constrained` needs labels that mark spans ("B-PER", "O", ...) on words.')
         encoded = self.encode_inputs(texts)
         if not len(encoded):
             return []
-        log_probabilities = log_softmax(self.predict(encoded, batch_size, verbose=0))  # (n, T, C)
         tagged: list[list[SpanAnswer]] = []
-        for i, (places, columns) in enumerate(self._places(encoded, tokens=aggregation == "simple")):
-            scores = log_probabilities[i, columns]  # (U, C), of words or of tokens
-            chosen = (
-                best_path(scores, *allowed_transitions(self.labels or ())) if constrained else scores.argmax(axis=1)
-            )
+        found = list(self._places(encoded, tokens=aggregation == "simple"))
+        labelled = self._labels_at([columns for _, columns in found], encoded, batch_size, constrained)
+        for i, ((places, _), (chosen, probabilities)) in enumerate(zip(found, labelled, strict=True)):
             labels = [self.class_names[k] for k in chosen]
-            probabilities = np.exp(scores[np.arange(len(chosen)), chosen])  # (U,)
             alone = [(label, k, k + 1) for k, label in enumerate(labels)]
             tagged.append([])
             for label, first, end in spans_of(labels) if spans and aggregation in ("first", "simple") else alone:
@@ -291,6 +282,27 @@ class TokenClassifier(Task):
                 text = encoded.texts[i][start:stop]
                 tagged[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
         return tagged
+
+    def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[np.ndarray]:
+        """The labels of each text's words, int (W,), without those that were cut off."""
+        columns = [columns for _, columns in self._places(encoded, tokens=False)]
+        return (labels for labels, _ in self._labels_at(columns, encoded, batch_size))
+
+    def _labels_at(
+        self, columns: Sequence[np.ndarray], encoded: EncodedTexts, batch_size: int, constrained: bool = False
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The labels of chosen tokens of each text, int (U,), and their probabilities, float (U,)."""
+        outputs = self.predict(encoded, batch_size, verbose=0)  # (n, T, C), or (n, T, C + 1, C + 1)
+        if self.crf:
+            yield from _decoded(outputs, columns)
+            return
+        for row, places in zip(outputs, columns, strict=True):
+            scores = log_softmax(row[places])  # (U, C)
+            if constrained:
+                chosen = best_path(scores, *allowed_transitions(self.labels or ()))
+            else:
+                chosen = scores.argmax(axis=1)
+            yield chosen, np.exp(scores[np.arange(len(chosen)), chosen])
 
     def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
         """The characters and the columns of each text's words, or of their tokens, without those that were cut off."""
@@ -334,11 +346,19 @@ class TokenClassifier(Task):
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)
             first, span, truncated = (features.pop(name) for name in ("first", "span", "truncated"))
-            logits = self(features, training=False)  # (n, T, C)
-            of_words = tf.gather(logits, first, batch_dims=1)  # (n, None, C)
-            return {**join(text, of_words, span), "truncated": truncated}
+            outputs = self(features, training=False)  # (n, T, C), or (n, T, C + 1, C + 1)
+            if self.crf:
+                places = tf.stack([first.value_rowids(), tf.cast(first.values, tf.int64)], axis=1)  # (w, 2)
+                words = tf.scatter_nd(places, tf.ones_like(places[:, 0], tf.int32), tf.shape(outputs, tf.int64)[:2]) > 0
+                chosen, scores = (tf.gather_nd(x, places) for x in decode(outputs, words))  # (w,)
+            else:
+                probabilities = tf.nn.softmax(tf.gather(outputs, first, batch_dims=1).values)  # (w, C)
+                chosen, scores = tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)  # (w,)
+            return {**join(text, first.with_values(chosen), scores, span), "truncated": truncated}
 
-        return pack, {"serving_default": signature(tag, strings("text")), "tokens": tokens_signature(self)}
+        signatures = {"serving_default": signature(tag, strings("text"))}
+        # Tokens alone do not say which of them begin words.
+        return pack, signatures if self.crf else {**signatures, "tokens": tokens_signature(self)}
 
 
 def _by_sequence(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
@@ -346,3 +366,17 @@ def _by_sequence(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
     result = np.empty(len(encoded), object)
     result[:] = np.split(values, encoded.sequence_splits[1:-1])
     return result
+
+
+def _decoded(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The most probable labels of words, and their probabilities, from scores float (n, T, C + 1, C + 1)."""
+    for first in range(0, len(scores), _DECODED):
+        part, of_part = scores[first : first + _DECODED], columns[first : first + _DECODED]
+        counts = np.array([[len(places)] for places in of_part])  # (m, 1)
+        words = np.arange(max(1, counts.max())) < counts  # (m, W)
+        index = np.zeros(words.shape, "int64")
+        index[words] = np.concatenate(of_part)
+        of_words = np.take_along_axis(part, index[:, :, None, None], axis=1)  # (m, W, C + 1, C + 1)
+        best, probabilities = map(keras.ops.convert_to_numpy, decode(of_words, words))  # (m, W)
+        for i, of_text in enumerate(words):
+            yield best[i, of_text], probabilities[i, of_text]

@@ -110,6 +110,17 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
     return np.where(bound | open_[:, None], continues, True), ~bound, ~open_
 
 
+def transition_table(labels: Sequence[str]) -> np.ndarray:
+    """The answers of `allowed_transitions` as one array.
+
+    Returns:
+        Bool (C + 1, C + 1): whether the column's label may follow the row's. The last row stands for the beginning of a
+        text, the last column for its end.
+    """
+    transitions, at_start, at_end = allowed_transitions(labels)
+    return np.block([[transitions, at_end[:, None]], [at_start[None], np.ones((1, 1), bool)]])
+
+
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:
     """The sequence of labels, int (W,), with the highest sum of log probabilities (W, C) (Viterbi, 1967).
 

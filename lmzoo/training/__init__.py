@@ -1,6 +1,7 @@
 """Optimizers, schedules, losses, metrics, and runs that can be resumed."""
 
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.fine_tuning import FineTuningRecipe
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation
@@ -12,6 +13,7 @@ __all__ = [
     "LAMB",
     "Adagrad",
     "AdamW",
+    "CrfLoss",
     "FineTuningRecipe",
     "InverseSquareRoot",
     "LateDecay",

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.layers.crf import best_labels
 from lmzoo.tensor_types import Tensor
 from lmzoo.text.span_labels import SpanTable
 
@@ -21,7 +22,8 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
     With weights (B, T), Keras' own metric divides what it counts in a batch by the width T, so that positions of wide
     batches count less. Here all positions of all batches count the same.
 
-    `update_state` takes labels int (B, T), -100 where none counts, logits float (B, T, C) and weights (B,) or (B, T).
+    `update_state` takes labels int (B, T), -100 where none counts, logits float (B, T, C) or the scores of
+    `lmzoo.layers.TransitionScores`, and weights (B,) or (B, T).
     """
 
     def __init__(self, name: str = "accuracy", **kwargs: Any) -> None:
@@ -34,6 +36,8 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, self.dtype)
             counts *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
+        if len(y_pred.shape) == 4:
+            y_pred = ops.one_hot(best_labels(y_pred, y_true != IGNORED), y_pred.shape[-1])  # (B, T, C + 1)
         logits = ops.reshape(y_pred, (-1, ops.shape(y_pred)[-1]))  # (B * T, C)
         super().update_state(ops.reshape(ops.maximum(y_true, 0), (-1,)), logits, ops.reshape(counts, (-1,)))
 
@@ -54,7 +58,8 @@ class SpanScore(keras.metrics.Metric):
     Raises:
         ValueError: for another score.
 
-    `update_state` takes labels int (B, T), -100 where none counts, and logits float (B, T, C). Weights, (B,) or (B, T),
+    `update_state` takes labels int (B, T), -100 where none counts, and logits float (B, T, C), or the scores of
+    `lmzoo.layers.TransitionScores`. Weights, (B,) or (B, T),
     select: what has the weight 0 is left out, everything else counts the same.
 
     Example:
@@ -92,7 +97,11 @@ class SpanScore(keras.metrics.Metric):
         place = ops.arange(ops.shape(counts)[1], dtype="int32")  # (T,)
         order = ops.argsort(ops.where(counts, place, place + ops.shape(counts)[1]), axis=1)  # (B, T)
         sides = []
-        for ids in (y_true, ops.cast(ops.argmax(y_pred, axis=-1), "int32")):
+        if len(y_pred.shape) == 4:
+            found = best_labels(y_pred, y_true != IGNORED)  # (B, T)
+        else:
+            found = ops.cast(ops.argmax(y_pred, axis=-1), "int32")  # (B, T)
+        for ids in (y_true, found):
             ids = ops.where(counts, ids, len(self._table.outside) - 1)  # (B, T)
             sides.append(self._spans(ops.take_along_axis(ids, order, axis=1)))
         (starts, ends, first, types), (found_starts, found_ends, found_first, found_types) = sides

@@ -13,6 +13,7 @@ from lmzoo.evaluation.squad import squad_metrics
 from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.text import EncodedWords
 from lmzoo.training.span_metrics import IGNORED
 
 # Each function is the method `Task.compare` of some task: it takes the task, parts of the examples, their labels, the
@@ -49,10 +50,16 @@ def report_numbers(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, *
 def report_tags(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """See `compare_tags`; words that were cut off count as outside of spans, or as wrong; -100 means no label."""
     unseen = OUTSIDE if marks_spans(task.labels) else ""
-    labels = [labels for part in parts for labels in _labels_of_words(task, part, unseen, batch_size)]
-    counted = [[label != IGNORED for label in given] for given in y]
+    labels: list[list[str]] = []
+    given: list[list[Any]] = []
+    rest = iter(y)
+    for part in parts:
+        encoded = task.encode_inputs(part)
+        labels += _labels_of_words(task, encoded, unseen, batch_size)
+        given += task.labels_by_word(part, itertools.islice(rest, len(encoded)), encoded)[0]
+    counted = [[label != IGNORED for label in of_text] for of_text in given]
     actual, predicted = (
-        [[*itertools.compress(*of_text)] for of_text in zip(side, counted, strict=True)] for side in (y, labels)
+        [[*itertools.compress(*of_text)] for of_text in zip(side, counted, strict=True)] for side in (given, labels)
     )
     return compare_tags(_named(actual, task), predicted, task.class_names)
 
@@ -64,11 +71,11 @@ def _named(y: Any, task: Any) -> Any:
     return [_named(label, task) for label in y] if hasattr(y, "__len__") else task.class_names[int(y)]
 
 
-def _labels_of_words(task: Any, texts: Texts, unseen: str, batch_size: int) -> Iterator[list[str]]:
-    encoded = task.encode_inputs(texts)
-    best = task.predict(encoded, batch_size, verbose=0).argmax(axis=-1)  # (n, T)
-    for row, columns in zip(best, np.split(encoded.first, encoded.word_splits[1:-1]), strict=True):
-        yield [task.class_names[row[column]] if column >= 0 else unseen for column in columns]
+def _labels_of_words(task: Any, encoded: EncodedWords, unseen: str, batch_size: int) -> Iterator[list[str]]:
+    columns = np.split(encoded.first, encoded.word_splits[1:-1])
+    for labels, places in zip(task.labels_of_words(encoded, batch_size), columns, strict=True):
+        names = iter(labels)
+        yield [task.class_names[next(names)] if place >= 0 else unseen for place in places]
 
 
 def report_answers(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:

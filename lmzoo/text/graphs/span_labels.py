@@ -11,20 +11,27 @@ from lmzoo.text.span_labels import SpanTable
 
 
 class SpanGraph:
-    """`TokenClassifier.tag` from the logits of words on; if labels do not mark spans, every word is a span."""
+    """`TokenClassifier.tag` from the labels of words on; if labels do not mark spans, every word is a span."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._table = SpanTable.of(labels)
 
-    def __call__(self, texts: tf.Tensor, logits: tf.RaggedTensor, places: tf.RaggedTensor) -> dict[str, tf.Tensor]:
-        """The spans of texts, `tf.string` (n,), from logits (n, None, C) of their words, and where these begin and end.
+    def __call__(
+        self, texts: tf.Tensor, labels: tf.RaggedTensor, scores: tf.Tensor, places: tf.RaggedTensor
+    ) -> dict[str, tf.Tensor]:
+        """The spans of texts, `tf.string` (n,).
+
+        Args:
+            texts: `tf.string` (n,).
+            labels: int (n, None), the labels of their w words.
+            scores: float32 (w,), the probabilities of these.
+            places: int32 (n, None, 2), where words begin and end.
 
         Returns:
             `text` and `label`, `tf.string` (n, S), `score`, float32 (n, S), `start` and `end`, int32 (n, S), where S is
             the largest number of spans of a text; padded with "", 0 and -1.
         """
-        row, scores = logits.value_rowids(), tf.nn.softmax(logits.values)  # (w,), (w, C)
-        best, chosen = tf.reduce_max(scores, axis=-1), tf.argmax(scores, axis=-1)  # (w,)
+        row, chosen = labels.value_rowids(), labels.values  # (w,)
         no_word = len(self._table.outside) - 1
         before = tf.where(shift(row, 1, -1) == row, shift(chosen, 1, no_word), no_word)  # (w,)
         inside = ~tf.gather(self._table.outside, chosen)  # (w,)
@@ -32,7 +39,7 @@ class SpanGraph:
         number = tf.boolean_mask(tf.cumsum(tf.cast(begins, tf.int32)) - 1, inside)  # of the span
         start, end = (tf.boolean_mask(places.values[:, side], inside) for side in (0, 1))
         start, end = tf.math.segment_min(start, number), tf.math.segment_max(end, number)  # (s,)
-        score = tf.math.segment_mean(tf.boolean_mask(best, inside), number)  # (s,)
+        score = tf.math.segment_mean(tf.boolean_mask(scores, inside), number)  # (s,)
         type_ = tf.gather(self._table.type_of, tf.boolean_mask(chosen, begins))  # (s,)
         label = tf.gather(tf.constant(self._table.types), type_)  # (s,)
         row = tf.boolean_mask(row, begins)  # (s,)

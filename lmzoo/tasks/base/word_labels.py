@@ -1,0 +1,91 @@
+"""Labels of words from spans of characters, and whether the labels of a text can follow one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from lmzoo.arguments import is_integer
+from lmzoo.span_marks import OUTSIDE, marks_spans
+from lmzoo.text.span_labels import labels_of_span, transition_table
+from lmzoo.training.span_metrics import IGNORED
+
+
+def labels_of_spans(
+    place: str, spans: Sequence[Any], text: str, words: Sequence[tuple[str, int, int]], labels: Sequence[str] | None
+) -> tuple[list[str], int]:
+    """The labels of a text's words that mark spans, `{"start": int, "end": int, "label": str}` by characters.
+
+    Args:
+        place: where the spans were given, for messages.
+        spans: the spans; one may hold its text, which is then compared.
+        text: the text.
+        words: each with where it begins and ends.
+        labels: those of the model.
+
+    Returns:
+        The labels, and how many spans were widened to whole words.
+
+    Raises:
+        ValueError: naming a span that is malformed, outside of the text, without a word, or that shares one with
+            another; or if the labels do not mark spans.
+    """
+    spans = [_checked_span(place, span, text) for span in spans]
+    if not marks_spans(labels):
+        raise ValueError(f"{place} holds spans, but the model's labels do not mark any: {labels}.")
+    found, widened = [OUTSIDE] * len(words), 0
+    for span in spans:
+        inside = [k for k, (_, start, end) in enumerate(words) if start < span["end"] and end > span["start"]]
+        if not inside:
+            raise ValueError(f"{place}: no word of the text is in the span {span!r:.80}.")
+        if any(found[k] != OUTSIDE for k in inside):
+            raise ValueError(f"{place}: the span {span!r:.80} shares a word with another one.")
+        widened += (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"])
+        for k, label in zip(inside, labels_of_span(span["label"], len(inside), labels or ()), strict=True):
+            found[k] = label
+    return found, widened
+
+
+def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
+    """A span, checked to lie within its text and, if it holds a text of its own, to match it."""
+    if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
+        raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
+    start, end = span["start"], span["end"]
+    if not (is_integer(start, 0) and is_integer(end, 1, len(text)) and start < end):
+        raise ValueError(f"{place}: the span {span!r:.80} is not within its text of {len(text)} characters.")
+    if span.get("text", text[start:end]) != text[start:end]:
+        raise ValueError(f"{place}: the text at the span {span!r:.80} is another, {text[start:end]!r:.60}.")
+    return span
+
+
+def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[str]) -> None:
+    """Checks that the labels of each text, those of its words that count, can follow one another.
+
+    Args:
+        numbers: int (W,), the labels of the words of all texts; -100 for words that do not count.
+        counts: the number of words of each text.
+        labels: those of the model, which mark spans.
+
+    Raises:
+        ValueError: naming the first label that cannot follow the one before it.
+    """
+    allowed, none = transition_table(labels), len(labels)
+    for i, of_text in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
+        places = np.flatnonzero(of_text != IGNORED)
+        path = [none, *of_text[places].tolist(), none]
+        for k, (before, after) in enumerate(pairwise(path)):
+            if not allowed[before, after]:
+                place = f"`y[{i}][{places[k]}]`" if after < none else f"`y[{i}]`"
+                if before == none:
+                    problem = f"{labels[after]!r} cannot begin a text"
+                elif after == none:
+                    problem = f"a text cannot end with {labels[before]!r}"
+                else:
+                    problem = f"{labels[after]!r} cannot follow {labels[before]!r}"
+                raise ValueError(
+                    f"{place}: {problem}, in the scheme of the labels {list(labels)}. Correct it, or train without "
+                    "`crf`."
+                )

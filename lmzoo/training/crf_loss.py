@@ -1,0 +1,49 @@
+"""The loss of a conditional random field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.layers.crf import negative_log_likelihood
+from lmzoo.tensor_types import Tensor
+from lmzoo.training.span_metrics import IGNORED
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class CrfLoss(keras.losses.Loss):
+    """The negative log-likelihood of the labels of whole texts, as a mean over their words (Lample et al., 2016).
+
+    Call arguments: `y_true` int (B, T), -100 where no word is; `y_pred` float (B, T, C + 1, C + 1), the scores of
+    `lmzoo.layers.TransitionScores`; weights (B,), or (B, T) that are the same at all words of a text.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.training import CrfLoss
+
+    scores = np.zeros((1, 3, 5, 5), "float32")  # of 4 labels, all equally probable
+    CrfLoss()(np.array([[2, -100, 0]]), scores)  # 1.39, the logarithm of 4
+    ```
+    """
+
+    def __init__(self, reduction: str = "mean_with_sample_weight", name: str = "crf_loss") -> None:
+        super().__init__(name=name, reduction=reduction)
+
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> Tensor:
+        """The mean over all words; words of a text with the weight 2 count twice."""
+        words = ops.cast(ops.convert_to_tensor(y_true) != IGNORED, "float32")  # (B, T)
+        if sample_weight is not None:
+            weights = ops.cast(sample_weight, "float32")
+            words = words * (weights if len(weights.shape) == 2 else weights[:, None])
+        return super().__call__(y_true, y_pred, words)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """The loss of each word, float32 (B, T): that of its text, divided by the number of words."""
+        words = ops.cast(y_true, "int32") != IGNORED  # (B, T)
+        loss = negative_log_likelihood(y_pred, y_true, words)  # (B,)
+        count = ops.maximum(ops.sum(ops.cast(words, loss.dtype), axis=1), 1)
+        return ops.where(words, ops.expand_dims(loss / count, 1), 0.0)

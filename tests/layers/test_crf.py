@@ -1,0 +1,164 @@
+"""Conditional random fields against sums and maxima over all sequences of labels."""
+
+from __future__ import annotations
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from keras.ops import convert_to_numpy as to_numpy
+
+from lmzoo.layers import TransitionScores
+from lmzoo.layers.crf import best_labels, decode, label_probabilities, negative_log_likelihood
+from lmzoo.text.span_labels import transition_table
+from lmzoo.training import CrfLoss
+from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
+
+C = 5
+LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+# Words, tokens that continue them, padding; a text of one word, and one without words.
+WORDS = np.array([[0, 1, 1, 0, 1, 1, 0], [1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0, 0]], bool)
+
+
+@pytest.fixture(params=[None, LABELS], ids=["free", "spans"])
+def layer(request):
+    allowed = None if request.param is None else transition_table(request.param)
+    layer = TransitionScores(C, allowed)
+    layer.build((None, None, C))
+    layer.transitions.assign(np.random.default_rng(2).normal(size=(C + 1, C + 1)))
+    return layer
+
+
+@pytest.fixture
+def logits():
+    return np.random.default_rng(3).normal(size=(*WORDS.shape, C)).astype("float32")
+
+
+def paths(layer, logits, words):
+    """Every sequence of labels of a text's words, and its score; only those that are allowed."""
+    transitions, places = to_numpy(layer.transitions), np.flatnonzero(words)
+    allowed = np.ones((C + 1, C + 1), bool) if layer.allowed is None else np.array(layer.allowed)
+    found = {}
+    for path in itertools.product(range(C), repeat=len(places)):
+        steps = list(itertools.pairwise([C, *path, C]))
+        if all(allowed[step] for step in steps):
+            emitted = sum(logits[place, label] for place, label in zip(places, path, strict=True))
+            found[path] = emitted + sum(transitions[step] for step in steps)
+    return found
+
+
+def all_paths(layer, logits):
+    return [paths(layer, *text) for text in zip(logits, WORDS, strict=True)]
+
+
+def test_the_loss_is_that_of_the_sum_over_all_sequences(layer, logits):
+    rng, expected, labels = np.random.default_rng(5), [], np.full(WORDS.shape, IGNORED)
+    for i, known in enumerate(all_paths(layer, logits)):
+        path = list(known)[rng.integers(len(known))]
+        labels[i, WORDS[i]] = path
+        expected.append(np.logaddexp.reduce(list(known.values())) - known[path])
+    found = negative_log_likelihood(layer(logits), ops.convert_to_tensor(labels), ops.convert_to_tensor(WORDS))
+    np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-5, atol=1e-4)
+    # The mean over words; a text of the weight 2 counts twice.
+    expected, words = np.array(expected), WORDS.sum(axis=1)
+    scores, loss = layer(logits), CrfLoss()
+    assert float(loss(labels, scores)) == pytest.approx(expected.sum() / words.sum(), rel=1e-4)
+    weights = np.array([2.0, 0.5, 1.0, 0.0])
+    mean = (expected * weights).sum() / (words * weights).sum()
+    for given in (weights, np.repeat(weights[:, None], WORDS.shape[1], axis=1)):
+        assert float(loss(labels, scores, given)) == pytest.approx(mean, rel=1e-4)
+    assert float(loss(np.full(WORDS.shape, IGNORED), scores)) == 0
+
+
+def test_labels_that_cannot_follow_one_another_have_a_finite_loss(logits):
+    """As at the end of a text that was cut off."""
+    layer = TransitionScores(C, transition_table(LABELS))
+    labels = np.where(WORDS, LABELS.index("I-PER"), IGNORED)
+    assert 0 < float(CrfLoss()(labels, layer(logits))) < 10
+
+
+def test_the_best_labels_are_those_of_the_best_sequence(layer, logits):
+    found = to_numpy(best_labels(layer(logits), ops.convert_to_tensor(WORDS)))
+    for i, known in enumerate(all_paths(layer, logits)):
+        assert tuple(found[i, WORDS[i]]) == max(known, key=known.get)
+    assert (found[~WORDS] == C).all()
+
+
+def test_probabilities_of_labels(layer, logits):
+    scores, words = layer(logits), ops.convert_to_tensor(WORDS)
+    found = to_numpy(label_probabilities(scores, words))
+    best, certain = map(to_numpy, decode(scores, words))
+    for i, known in enumerate(all_paths(layer, logits)):
+        places, values = np.flatnonzero(WORDS[i]), np.array(list(known.values()))
+        shares = np.exp(values - np.logaddexp.reduce(values))
+        expected = np.zeros((len(places), C))
+        for path, share in zip(known, shares, strict=True):
+            expected[np.arange(len(places)), np.array(path, int)] += share
+        np.testing.assert_allclose(found[i, WORDS[i]], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(certain[i, places], expected[np.arange(len(places)), best[i, places]], atol=1e-5)
+    assert not found[~WORDS].any()
+
+
+def value_and_gradients(function, *arrays):
+    if keras.backend.backend() == "jax":
+        import jax
+
+        value, gradients = jax.jit(jax.value_and_grad(function, argnums=tuple(range(len(arrays)))))(*arrays)
+        return float(value), [np.asarray(gradient) for gradient in gradients]
+    import tensorflow as tf
+
+    @tf.function(jit_compile=True)
+    def compiled(*tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            value = function(*tensors)
+        return value, tape.gradient(value, tensors)
+
+    value, gradients = compiled(*map(tf.constant, arrays))
+    return float(value), [gradient.numpy() for gradient in gradients]
+
+
+def test_gradients_are_finite_differences(layer, logits):
+    """In compiled code."""
+    labels, allowed = np.where(WORDS, np.array([[3, 1, 2, 0, 2, 0, 0]]), IGNORED), layer.allowed
+
+    def loss(logits, transitions):
+        scores = transitions if allowed is None else transitions + np.where(allowed, 0, -1e4).astype("float32")
+        return CrfLoss()(labels, ops.pad(logits, ((0, 0), (0, 0), (0, 1)))[:, :, None, :] + scores)
+
+    arrays = [logits, to_numpy(layer.transitions).astype("float32")]
+    value, gradients = value_and_gradients(loss, *arrays)
+    assert value == pytest.approx(float(loss(*map(ops.convert_to_tensor, arrays))), rel=1e-5)
+    rng = np.random.default_rng(7)
+    for k, gradient in enumerate(gradients):
+        direction = rng.normal(size=gradient.shape).astype("float32")
+        sides = []
+        for sign in (1, -1):
+            moved = [array + (sign * 1e-2 * direction if i == k else 0) for i, array in enumerate(arrays)]
+            sides.append(float(loss(*map(ops.convert_to_tensor, moved))))
+        assert (gradient * direction).sum() == pytest.approx((sides[0] - sides[1]) / 2e-2, rel=0.02, abs=2e-3)
+    assert not gradients[0][~WORDS].any()  # of tokens that are no words
+
+
+def test_metrics_count_the_best_sequences(logits):
+    layer = TransitionScores(C, transition_table(LABELS))
+    scores, words = layer(logits * 3), ops.convert_to_tensor(WORDS)
+    best = to_numpy(best_labels(scores, words))
+    assert (best[WORDS] != logits.argmax(axis=-1)[WORDS]).any()
+    labels = np.where(WORDS, np.random.default_rng(8).integers(0, C, WORDS.shape), IGNORED)
+    for metric in (TokenAccuracy(), SpanScore(LABELS), SpanScore(LABELS, "precision")):
+        metric.update_state(labels, scores)
+        found = float(metric.result())
+        metric.reset_state()
+        metric.update_state(labels, np.eye(C + 1, dtype="float32")[best])
+        assert found == float(metric.result())
+
+
+def test_configuration(layer, logits):
+    again = TransitionScores.from_config(layer.get_config())
+    again.build((None, None, C))
+    again.transitions.assign(to_numpy(layer.transitions))
+    np.testing.assert_array_equal(to_numpy(again(logits)), to_numpy(layer(logits)))
+    assert layer.compute_output_spec(keras.KerasTensor((None, None, C))).shape == (None, None, C + 1, C + 1)
