@@ -603,11 +603,12 @@ def test_options_of_files_of_glue(tmp_path, header, row, columns, expected):
 
 @pytest.mark.slow
 def test_the_guide(root, tmp_path, monkeypatch):
-    """Runs the commands that the page shows."""
+    """Runs the commands that the page shows, as far as they need no files of the reader's."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(root / "examples", target_is_directory=True)
     page = (root / "docs/guides/command_line.md").read_text("utf-8").replace("\\\n", "")
-    commands = re.findall(r"^\$ (.*)$", page, re.MULTILINE)
+    own = ("reviews/", "books/", "s3://")
+    commands = [c for c in re.findall(r"^\$ (.*)$", page, re.MULTILINE) if not any(name in c for name in own)]
     assert len(commands) == 5
     for command in commands:
         first, _, second = command.rpartition(" | ")

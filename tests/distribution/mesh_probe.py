@@ -25,7 +25,7 @@ from lmzoo import models, tasks
 from lmzoo.distribution import layout_map
 from lmzoo.family import Family, families
 from lmzoo.presets import verify_manifest
-from lmzoo.pretraining import Recipe, encoders, language_model, pretrain
+from lmzoo.pretraining import Recipe, language_model, pretrain, recipe
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 from lmzoo.training import Adagrad, AdamW, ResumableCheckpoint
 
@@ -133,19 +133,19 @@ def answers_of(task: models.Task, x: list[Any]) -> Iterator[Any]:
 
 def pretraining(family: str) -> Iterator[Any]:
     """A tiny model, from text to a preset: losses, scores, and the weights of the preset."""
-    encoders.SIZES["nano"] = (1, 64)
+    recipe.SIZES["nano"] = (1, 64)
     language_model.WORD_SIZES["nano"] = (8, 6, ((1, 3), (2, 5)))
     text = [LINES[i % 4 :] + LINES[: i % 4] for i in range(103)]
     positions = {"positions": 23} if families()[family].pretrained_head == "pretraining" else {}
     words = 262 if family == "roberta" else 60  # whose bytes alone are 256
-    recipe = Recipe(family, tokens=600, vocabulary_size=words, sequence_length=17, batch_size=6, **positions)
+    chosen = Recipe(family, tokens=600, vocabulary_size=words, sequence_length=17, batch_size=6, **positions)
     losses: list[float] = []
     seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
     with tempfile.TemporaryDirectory() as folder:
         preset, work = Path(folder, "preset"), Path(folder, "preset.work")
         if family in TOKENIZERS:  # which of equally frequent tokens are learned differs between runs
             shutil.copytree(TOKENIZERS[family].name, work / "tokenizer")
-        scores = pretrain(text, preset, recipe, callbacks=[seen], verbose=False)
+        scores = pretrain(text, preset, chosen, callbacks=[seen], verbose=False)
         if family != "elmo" and family not in TOKENIZERS:
             TOKENIZERS[family] = tempfile.TemporaryDirectory()
             shutil.copytree(work / "tokenizer", TOKENIZERS[family].name, dirs_exist_ok=True)

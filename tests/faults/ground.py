@@ -49,7 +49,7 @@ class Ground:
         assert outcome.seconds <= SECONDS, (how, outcome)
         assert outcome.megabytes <= MEGABYTES, (how, outcome)
         if how != "with_keras":  # it unpacks the file itself, and may leave a folder
-            assert list((self.process.folder / "temporary").iterdir()) == [], (how, outcome)
+            assert self.process.leftovers() == [], (how, outcome)
         return outcome
 
     def refused(self, how: str, path: Path, message: str = "") -> None:

@@ -79,6 +79,4 @@ def test_damaged_files(name: str, count: int, process: WatchedProcess) -> None:
             )
     print(name, count, dict(found))
     assert not problems, "\n".join(problems)
-    # TensorFlow removes its own files only when the process ends.
-    left = [path for path in (process.folder / "temporary").iterdir() if "__autograph" not in path.name]
-    assert left == []
+    assert process.leftovers() == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import warnings
 from collections.abc import Callable
@@ -86,7 +85,6 @@ TOKENIZERS: dict[str, Callable[[Path], Tokenizer]] = {
 }
 
 
-@functools.cache
 def tokenizer_and_graph(name: str, root: Path) -> tuple[Tokenizer, tf.Module]:
     tokenizer = TOKENIZERS[name](root)
     return tokenizer, graph_tokenizer(tokenizer)

@@ -65,6 +65,10 @@ class WatchedProcess:
         self.disk: Disk | None = None
         (folder / "temporary").mkdir(parents=True, exist_ok=True)
 
+    def leftovers(self) -> list[Path]:
+        """What is in its temporary directory, except for TensorFlow's own files, which go when the process ends."""
+        return [path for path in (self.folder / "temporary").iterdir() if "__autograph" not in path.name]
+
     def ask(self, do: str, fault: Fault | None = None, seconds: float = SECONDS, **arguments: Any) -> Outcome:
         """Has it call a function of `tests.faults.worker`.
 
