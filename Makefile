@@ -22,12 +22,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 MARKS ?= not slow
 
 # Backends keep what they have compiled: each part has new processes, so that the memory is freed.
-PART_1 := tests/conformance
-PART_2 := tests/families tests/layers tests/checkpoints tests/conversion
-PART_3 := tests/tasks tests/pretraining tests/compat
-PART_4 := $(filter-out $(PART_1) $(PART_2) $(PART_3) tests/reference tests/mutants tests/__pycache__,\
+PART_1 := tests/conformance tests/families tests/layers tests/checkpoints tests/conversion
+PART_2 := tests/tasks tests/pretraining tests/compat
+PART_3 := $(filter-out $(PART_1) $(PART_2) tests/reference tests/mutants tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
-PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(PART_4)"
+PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)"
 
 # Code that computes differently on the second backend. What tasks and models compute on JAX is compared by the tests on
 # TensorFlow (`check_task_backends`); `make test-all` runs everything on both backends.

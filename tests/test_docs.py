@@ -70,13 +70,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def page_parameters() -> Iterator[object]:
-    """All pages. Guides that train or export are slow, and so is the home page, which begins as README does.
-
-    `make test` runs README and docs/serving.md, which do what most of them begin with.
-    """
+    """All pages. Those that train or export are slow, except for README, which does what most of them begin with."""
     for page in PAGES:
-        guide = page.parent.name == "guides" or page.name == "index.md"
-        slow = guide and any(call in page.read_text("utf-8") for call in (".fit(", ".export("))
+        slow = page.name != "README.md" and any(call in page.read_text("utf-8") for call in (".fit(", ".export("))
         yield pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] * slow)
 
 

@@ -74,7 +74,9 @@ def test_arrays():
     assert in_half_precision(np.array([1, 2])).dtype == "int64"
 
 
-@pytest.mark.parametrize("preset", ["bert_nano_en_uncased", "albert_nano_en_uncased"])
+@pytest.mark.parametrize(
+    "preset", ["bert_nano_en_uncased", pytest.param("albert_nano_en_uncased", marks=pytest.mark.slow)]
+)
 def test_what_is_lost(tmp_path, preset):
     """Of a preset with learned weights: less than a thousandth in the loss, and half of the bytes."""
     whole = lmzoo.models.MaskedLM.from_preset(preset)
