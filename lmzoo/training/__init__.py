@@ -2,6 +2,7 @@
 
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.crf_loss import CrfLoss
+from lmzoo.training.distillation import DistillationLoss, distill, smaller
 from lmzoo.training.fine_tuning import FineTuningRecipe
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation
@@ -14,6 +15,7 @@ __all__ = [
     "Adagrad",
     "AdamW",
     "CrfLoss",
+    "DistillationLoss",
     "FineTuningRecipe",
     "InverseSquareRoot",
     "LateDecay",
@@ -27,4 +29,6 @@ __all__ = [
     "ResumableCheckpoint",
     "UnrolledLoss",
     "WarmUp",
+    "distill",
+    "smaller",
 ]

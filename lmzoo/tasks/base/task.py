@@ -331,6 +331,26 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         self.compile_by_default()
         return predict(self, super().predict, x, batch_size, **kwargs)
 
+    def training_batches(
+        self, x: Inputs, y: Labels | None = None, batch_size: int | None = None, seed: int = 0
+    ) -> Batches:
+        """The batches of `fit`, shuffled, for training loops of one's own: a `keras.utils.PyDataset`.
+
+        Args:
+            x: texts.
+            y: labels, as for `fit`.
+            batch_size: int, 32 by default.
+            seed: int, of the order and of everything else that is random.
+
+        Raises:
+            TypeError: if `x` are not texts.
+            ValueError: as `fit`.
+        """
+        found = self.batches(x, y, None, BatchOptions(batch_size, "shuffle", (seed,), training=True))[0]
+        if not isinstance(found, Batches):
+            raise TypeError(f"`x` must be texts, got {type(x).__name__}, whose batches `fit` does not make.")
+        return found
+
     # === Data, for subclasses to define ===
 
     def batches(

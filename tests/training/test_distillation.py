@@ -1,0 +1,111 @@
+"""Distillation: its losses against numpy, students with some of a teacher's layers, what is trained, errors."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.family import families
+from lmzoo.models import MaskedLM, TextClassifier
+from lmzoo.testing import randomize, tiny_task, tiny_texts
+from lmzoo.text.probabilities import log_softmax
+from lmzoo.training import DistillationLoss, distill, smaller
+
+to_numpy = keras.ops.convert_to_numpy
+
+
+@pytest.fixture
+def teacher():
+    task = tiny_task(MaskedLM, families()["bert"])
+    randomize(task)
+    return task
+
+
+def test_the_losses():
+    rng = np.random.default_rng(2)
+    logits, others = rng.normal(size=(2, 3, 5, 7))  # (B, M, V) each
+    vectors, more = rng.normal(size=(2, 3, 11, 13))  # (B, T, H) each
+    positions = np.array([[1, 4, 0, 0, 0], [2, 3, 7, 8, 9], [0, 0, 0, 0, 0]])
+    mask = (np.arange(11) < np.array([[5], [11], [2]])).astype("int32")
+    layer = DistillationLoss(temperature=3.0, soft=0.7, cosine=1.9)
+    found = layer(logits, others, vectors, more, positions, mask)
+    np.testing.assert_allclose(to_numpy(found), logits, rtol=1e-6)
+    ours, theirs = log_softmax(logits / 3), log_softmax(others / 3)
+    divergence = (np.exp(theirs) * (theirs - ours)).sum(axis=-1)[positions > 0].mean()
+    cosine = (vectors * more).sum(axis=-1) / np.linalg.norm(vectors, axis=-1) / np.linalg.norm(more, axis=-1)
+    expected = [0.7 * 9 * divergence, 1.9 * (1 - cosine)[mask > 0].mean()]
+    np.testing.assert_allclose([float(loss) for loss in layer.losses], expected, rtol=1e-4)
+    assert DistillationLoss.from_config(layer.get_config()).get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(None, [0]), (2, [0, 1]), (1, [0])])
+def test_a_student_has_some_of_the_layers(teacher, count, chosen):
+    student = smaller(teacher, count)
+    assert student.backbone.num_layers == len(chosen)
+    for ours, k in zip(student.backbone.blocks, chosen, strict=True):
+        for mine, known in zip(ours.weights, teacher.backbone.blocks[k].weights, strict=True):
+            np.testing.assert_array_equal(to_numpy(mine), to_numpy(known))
+    for part in ("head", "masking"):
+        mine, known = getattr(student, part), getattr(teacher, part)
+        if part == "masking":
+            assert mine == known
+            continue
+        for a, b in zip(mine.weights, known.weights, strict=True):
+            np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
+
+
+def divergence(student, teacher, texts):
+    ours, theirs = (log_softmax(task.predict(texts, verbose=0)) for task in (student, teacher))
+    return (np.exp(theirs) * (theirs - ours)).sum(axis=-1).mean()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("family", ["bert", pytest.param("distilbert", marks=pytest.mark.slow)])
+def test_a_student_comes_closer_to_its_teacher(teacher, family):
+    student = smaller(teacher, 1)
+    if family != "bert":  # a student without segments and pooler
+        config = {**teacher.backbone.get_config(), "num_layers": 1, "num_segments": 0, "name": None}
+        backbone = families()[family].backbone(**config)
+        known = teacher.preprocessor
+        preprocessor = type(known)(known.tokenizer, families()[family].packing, known.sequence_length)
+        student = MaskedLM(backbone, preprocessor)
+    pooler = [to_numpy(v) for v in student.unused_variables]
+    before = [to_numpy(weight) for weight in teacher.weights]
+    mask = teacher.preprocessor.tokenizer.mask_token
+    texts = tiny_texts(24)
+    asked = [f"{mask} {text}" for text in tiny_texts(5)]
+    first = divergence(student, teacher, asked)
+    optimizer = keras.optimizers.Adam(0.01)
+    history = distill(student, teacher, texts, epochs=16, batch_size=8, optimizer=optimizer, verbose=0).history
+    assert divergence(student, teacher, asked) < 0.6 * first
+    assert history["loss"][-1] < history["loss"][0]
+    assert "accuracy" in history
+    for weight, known in zip(teacher.weights, before, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), known)
+    for variable, known in zip(student.unused_variables, pooler, strict=True):
+        np.testing.assert_array_equal(to_numpy(variable), known)
+        assert variable.trainable
+
+
+def test_errors(teacher):
+    student = smaller(teacher, 1)
+    with pytest.raises(TypeError, match=r"`teacher` must be a .*MaskedLM`, got TextClassifier"):
+        distill(student, TextClassifier(teacher.backbone, teacher.preprocessor, num_classes=2), ["a"])
+    with pytest.raises(ValueError, match="must have the same vocabulary; they have"):
+        distill(tiny_task(MaskedLM, families()["roberta"]), teacher, ["a"])
+    for name, value, message in (
+        ("temperature", 0, "a number above 0"),
+        ("weights", (1, 2), "three numbers of at least 0, not all 0"),
+        ("weights", (0, 0, 0), "three numbers of at least 0, not all 0"),
+    ):
+        with pytest.raises(ValueError, match=f"`{name}` must be {message}"):
+            distill(student, teacher, ["a"], **{name: value})
+    with pytest.raises(ValueError, match="`num_layers` must be an integer from 1 to"):
+        smaller(teacher, 99)
+    config = {**teacher.backbone.get_config(), "hidden_dim": 14, "num_heads": 7, "name": None}
+    narrow = MaskedLM(type(teacher.backbone)(**config), teacher.preprocessor)
+    with pytest.raises(ValueError, match=r"14 and .* dimensions: only vectors of the same"):
+        distill(narrow, teacher, ["a"])
+    with pytest.raises(TypeError, match="`x` must be texts"):
+        student.training_batches({name: np.ones((2, 3), "int32") for name in student.input})
