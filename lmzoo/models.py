@@ -6,6 +6,7 @@ from lmzoo.families import (
     BertBackbone,
     DistilBertBackbone,
     ElmoBackbone,
+    Gpt2Backbone,
     RobertaBackbone,
 )
 from lmzoo.tasks import (
@@ -28,6 +29,7 @@ __all__ = [
     "BidirectionalLM",
     "DistilBertBackbone",
     "ElmoBackbone",
+    "Gpt2Backbone",
     "MaskedLM",
     "MultipleChoice",
     "Pretrainer",

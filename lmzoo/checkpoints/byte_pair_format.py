@@ -62,7 +62,8 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
         backend.decoder = decoders.ByteLevel()
-        if (start := tokenizer.start_token) and (end := tokenizer.end_token):
+        start, end = tokenizer.start_token, tokenizer.end_token
+        if start and end and start != end:  # GPT-2, whose documents end where others begin, adds nothing to a text
             after, before = ((token, tokenizer.token_to_id(token)) for token in (end, start))
             backend.post_processor = processors.RobertaProcessing(
                 after, before, trim_offsets=True, add_prefix_space=False
