@@ -11,6 +11,7 @@ from lmzoo.families import (
 )
 from lmzoo.tasks import (
     BidirectionalLM,
+    CausalLM,
     MaskedLM,
     MultipleChoice,
     Pretrainer,
@@ -27,6 +28,7 @@ __all__ = [
     "Backbone",
     "BertBackbone",
     "BidirectionalLM",
+    "CausalLM",
     "DistilBertBackbone",
     "ElmoBackbone",
     "Gpt2Backbone",

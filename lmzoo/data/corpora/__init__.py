@@ -5,7 +5,7 @@ from lmzoo.data.corpora.documents import read_documents, split_documents
 from lmzoo.data.corpora.lm_batches import DocumentStreams
 from lmzoo.data.corpora.prepare import Preparation, prepare_corpus
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, segment_pairs
-from lmzoo.data.corpora.sequences import pack_documents, pack_sentences
+from lmzoo.data.corpora.sequences import pack_continuously, pack_documents, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_byte_pairs, train_sentencepiece, train_tokenizer, train_wordpiece
 from lmzoo.data.corpora.word_vocabulary import train_words
@@ -15,6 +15,7 @@ __all__ = [
     "Preparation",
     "SegmentPairs",
     "TokenCorpus",
+    "pack_continuously",
     "pack_documents",
     "pack_sentences",
     "prepare_corpus",

@@ -5,35 +5,24 @@ from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, config_table, under
 from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_layout
 
-_KEYS = {
-    "vocab_size": "vocabulary_size",
-    "n_layer": "num_layers",
-    "n_head": "num_heads",
-    "n_embd": "hidden_dim",
-    "n_inner": "intermediate_dim",
-    "resid_pdrop": "dropout",
-    "n_positions": "max_sequence_length",
-    "activation_function": "activation",
-    "layer_norm_epsilon": "layer_norm_epsilon",
-    "initializer_range": "initializer_range",
-}
-_DEFAULTS = {
-    "vocab_size": 50257,
-    "n_layer": 12,
-    "n_head": 12,
-    "n_embd": 768,
-    "n_inner": None,
-    "resid_pdrop": 0.1,
-    "n_positions": 1024,
-    "activation_function": "gelu_new",
-    "layer_norm_epsilon": 1e-5,
-    "initializer_range": 0.02,
+# Their key -> ours, and what they assume for a missing one.
+_CONFIG: dict[str, tuple[str, object]] = {
+    "vocab_size": ("vocabulary_size", 50257),
+    "n_layer": ("num_layers", 12),
+    "n_head": ("num_heads", 12),
+    "n_embd": ("hidden_dim", 768),
+    "n_inner": ("intermediate_dim", None),
+    "resid_pdrop": ("dropout", 0.1),
+    "n_positions": ("max_sequence_length", 1024),
+    "activation_function": ("activation", "gelu_new"),
+    "layer_norm_epsilon": ("layer_norm_epsilon", 1e-5),
+    "initializer_range": ("initializer_range", 0.02),
 }
 _IGNORED = (
     "n_ctx", "predict_special_tokens", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
     "summary_type", "summary_use_proj", "task_specific_params",
 )  # fmt: skip
-_BLOCK = {
+_MODULES = {
     "attention/output_dense": "attn.c_proj",
     "attention_layer_norm": "ln_1",
     "intermediate_dense": "mlp.c_fc",
@@ -43,25 +32,28 @@ _BLOCK = {
 # Their dense layers are `Conv1D`, whose kernels have our axes.
 _KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
+_ALLOWED: dict[str, tuple[object, ...]] = {
+    "reorder_and_upcast_attn": (False, True),  # the order of two products, in float16
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "scale_attn_weights": (True,),
+}
+_TABLE = config_table(
+    {theirs: ours for theirs, (ours, _) in _CONFIG.items()},
+    ignored=_IGNORED,
+    defaults={theirs: default for theirs, (_, default) in _CONFIG.items()},
+    training={"attn_pdrop": "dropout", "embd_pdrop": "dropout"},
+    allowed=_ALLOWED,
+)
+
 HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
-    config=config_table(
-        _KEYS,
-        ignored=_IGNORED,
-        defaults=_DEFAULTS,
-        training={"attn_pdrop": "dropout", "embd_pdrop": "dropout"},
-        allowed={
-            "reorder_and_upcast_attn": (False, True),  # the order of two products, in float16
-            "scale_attn_by_inverse_layer_idx": (False,),
-            "scale_attn_weights": (True,),
-        },
-    ),
+    config=_TABLE,
     backbone={
         "embeddings/token_embedding/embeddings": Row("wte.weight"),
         "embeddings/position_embedding/embeddings": Row("wpe.weight"),
         **{
             f"{ours}/{kind}": Row(f"{theirs}.{name}")
-            for ours, theirs in {"final_norm": "ln_f", **under("block_{i}", "h.{i}", _BLOCK)}.items()
+            for ours, theirs in {"final_norm": "ln_f", **under("block_{i}", "h.{i}", _MODULES)}.items()
             for kind, name in _KINDS.items()
         },
         **{
