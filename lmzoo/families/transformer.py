@@ -142,6 +142,8 @@ class TransformerBackbone(Backbone):
         Raises:
             ValueError: if the model is not causal.
         """
+        if not self.causal:
+            raise ValueError(f"A {type(self).__name__} is not causal: what a token means depends on later ones.")
         x = self.embeddings(token_ids, index=index)  # (B, S, H)
         mask = ops.ones((1, cache[0][0].shape[2]), "bool")  # (1, T): causality hides what is not there yet
         after = []

@@ -19,9 +19,10 @@ from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, example_
 from lmzoo.tasks.base.reports import report_masked
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.generation import Sampler, TokenGenerator, sampler_called
-from lmzoo.tasks.token_scores import TokenScore, next_token_logits, score_sequences, scoring_model
+from lmzoo.tasks.sequence_scores import next_token_logits, score_sequences, scoring_model
 from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
 from lmzoo.text.text_pieces import TextPieces
+from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training.span_metrics import TokenAccuracy
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TypedDict
 
 import keras
 import numpy as np
@@ -17,15 +16,6 @@ from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text import EncodedTexts
 from lmzoo.text.packing import ranges
 from lmzoo.training.several_devices import SeveralDevicesModel
-
-
-class TokenScore(TypedDict):
-    """A token of a text, its characters `text[start:end]`, and the logarithm of its probability."""
-
-    token: str
-    start: int
-    end: int
-    log_probability: float
 
 
 def next_token_logits(backbone: Backbone, vectors: Tensor) -> Tensor:
