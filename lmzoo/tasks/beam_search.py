@@ -135,9 +135,8 @@ class BeamSampler:
             worst = ops.where(next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
             improvable = ops.any(next_scores[:, :1] / count > worst, axis=1)  # (B,)
 
-            # Rows whose prompt is not over yet stay as they are.
+            # Rows whose prompt is not over yet stay as they are; all their beams, and so their caches, are equal.
             inside = ops.take(mask, index, axis=1)  # (B,)
-            next_origin = ops.where(ops.expand_dims(inside, 1), ops.arange(beams), next_origin)
             cache = keras.tree.map_structure(
                 lambda x: ops.reshape(_take(ops.reshape(x, (-1, beams, *x.shape[1:])), next_origin), ops.shape(x)),
                 cache,

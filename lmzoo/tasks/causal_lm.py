@@ -137,9 +137,10 @@ class CausalLM(Task):
         ids, real = features["token_ids"], features["padding_mask"]  # (b, t + 1)
         read, following = ids[:, :-1], ids[:, 1:]
         tokenizer = self.text_preprocessor.tokenizer
-        weights = (real[:, 1:] > 0) & (read != tokenizer.token_to_id(tokenizer.end_token))
-        if tokenizer.start_token == tokenizer.end_token:  # the token after the end is a start, or part of the text
-            weights = (real[:, 1:] > 0) & ((read != following) | weights)
+        border = read == tokenizer.token_to_id(tokenizer.end_token)
+        if tokenizer.start_token == tokenizer.end_token:  # then what follows one may also be the beginning of a text
+            border &= following == read
+        weights = (real[:, 1:] > 0) & ~border
         if examples.weights is not None:
             weights = weights * examples.weights[indices][:, None]
         inputs = {name: values[:, :-1] for name, values in features.items()}

@@ -179,10 +179,8 @@ def test_through_the_files_of_transformers(model, tmp_path, recwarn):
     assert peer(texts)["input_ids"] == model.preprocessor.tokenizer.tokenize(texts)
     assert (peer.bos_token, peer.eos_token, peer.unk_token, peer.pad_token) == (*["<|endoftext|>"] * 3, None)
     # Its head has no weights: nothing starts from scratch, neither here nor in another task.
-    model.backbone.save_to_preset(tmp_path / "backbone", overwrite=True)
+    model.backbone.save_to_preset(tmp_path / "backbone")
     recwarn.clear()
-    other = CausalLM(model.backbone, model.preprocessor)
-    other.save_to_preset(tmp_path / "ours")
-    CausalLM.from_preset(tmp_path / "ours")
+    CausalLM.from_preset(tmp_path / "backbone", preprocessor=model.preprocessor)
     TextClassifier.from_preset(tmp_path / "ours", num_classes=2)
     assert not [str(w.message) for w in recwarn if "scratch" in str(w.message)]
