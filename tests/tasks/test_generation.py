@@ -35,7 +35,7 @@ def tokens(monkeypatch):
 def without_cache(model, prompt):
     """The most probable tokens, each from a call of the model on all tokens before it."""
     tokenizer = model.preprocessor.tokenizer
-    ids = model._prompt_ids([prompt], NEW)[0]
+    ids = model._prompt_ids([prompt], NEW)[0][0]
     count, features = len(ids), np.zeros((2, 1, 73), "int32")
     for _ in range(NEW):
         features[0, 0, : len(ids)], features[1, 0, : len(ids)] = ids, 1
@@ -105,7 +105,7 @@ def test_stops(model, tokens, monkeypatch):
     first = ids.index(third)
     generator = TokenGenerator(model, tokenizer.vocabulary_size)
     for stream in (False, True):
-        prompts = model._prompt_ids(["the film", "a"], NEW)
+        prompts = model._prompt_ids(["the film", "a"], NEW)[0]
         parts = list(generator.generate(prompts, NEW, generator.sampler("greedy", None), [third], 1.0, stream, 2))
         assert [i for found, _ in parts for i in found] == ids[: first + 1]
     # In the loop, what has ended waits for the others of its batch.
@@ -114,6 +114,12 @@ def test_stops(model, tokens, monkeypatch):
     list(generator.generate(prompts, NEW, generator.sampler("greedy", None), [third], 1.0, False, 2))
     after = len(prompts[0]) + first + 1
     assert (made[0][0, after : len(prompts[0]) + NEW] == tokenizer.vocabulary_size).any()
+
+
+def test_as_many_as_there_is_room_for(model, tokens):
+    long = "the film " * 20
+    (text,) = model.generate([long], stop=None)
+    assert len(text.split()) == 73 - len(model.preprocessor.tokenizer.tokenize([long])[0]) > 3
 
 
 def test_a_stop_string(model):
