@@ -25,6 +25,8 @@ wanted = {f"lmzoo/presets/shipped/{path.relative_to('presets')}" for path in Pat
 assert any(name.endswith("manifest.json") for name in wanted), "no shipped preset in presets/"
 if missing := sorted(wanted - inside):
     sys.exit(f"not in the wheel: {missing}")
+size = sum(entry.file_size for entry in zipfile.ZipFile(sys.argv[1]).infolist() if entry.filename in wanted)
+assert size <= 64_000_000, f"the presets have {size:,} bytes, more than 64 MB"
 assert "lmzoo/py.typed" in inside, "lmzoo/py.typed is not in the wheel"
 print(f"{len(inside)} files, {len(wanted)} of them shipped presets")
 PY

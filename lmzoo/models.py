@@ -1,4 +1,4 @@
-"""Backbones and tasks: the public face of the package."""
+"""Backbones, tasks and n-gram models: the public face of the package."""
 
 from lmzoo.families import (
     AlbertBackbone,
@@ -9,6 +9,7 @@ from lmzoo.families import (
     Gpt2Backbone,
     RobertaBackbone,
 )
+from lmzoo.ngrams import NgramLM
 from lmzoo.tasks import (
     BidirectionalLM,
     CausalLM,
@@ -34,6 +35,7 @@ __all__ = [
     "Gpt2Backbone",
     "MaskedLM",
     "MultipleChoice",
+    "NgramLM",
     "Pretrainer",
     "QuestionAnswerer",
     "RobertaBackbone",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -50,18 +53,40 @@ def gathered_by_jax(values: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def naming_lost_processes() -> Iterator[None]:
-    """Turns what JAX says in the body of a `with` block when another process has ended into a `ProcessesError`."""
+    """Turns what JAX says in the body of a `with` block when another process has ended into a `ProcessesError`.
+
+    After a `SystemExit`, the end of this process does not wait for the others, which wait for it.
+    """
     try:
         yield
-    except (RuntimeError, ValueError) as error:  # a ValueError where a result is read
-        if not _LOST.search(str(error)):
-            raise
-        import jax
+    except SystemExit as leaving:
+        if several_processes():
+            atexit.register(end_at_once, leaving.code)
+        raise
+    except (RuntimeError, ValueError) as error:
+        if lost := lost_process(error):
+            raise lost from error
+        raise
 
-        raise ProcessesError(
-            f"Process {jax.process_index()} ends, because another process of the run has ended or cannot be reached. "
-            "Start all processes again: a run with saved states goes on from the last one."
-        ) from error
+
+def lost_process(error: BaseException) -> ProcessesError | None:
+    """What to say instead of an error of JAX's; None if it does not come from the end of another process."""
+    ours, by_jax = isinstance(error, ProcessesError), isinstance(error, (RuntimeError, ValueError))
+    if ours or not by_jax or not _LOST.search(str(error)):  # it is a ValueError where a result is read
+        return None
+    import jax
+
+    return ProcessesError(
+        f"Process {jax.process_index()} ends, because another process of the run has ended or cannot be reached. Start "
+        "all processes again: a run with saved states goes on from the last one."
+    )
+
+
+def end_at_once(status: object) -> NoReturn:
+    """Ends this process as `sys.exit` does, but without what Python does at exit: JAX would wait for the others."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else int(status is not None))
 
 
 def check_same(**facts: Any) -> None:
@@ -112,3 +137,17 @@ def first_process_first() -> Iterator[None]:
         raise
     if first:
         gathered(0)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """In a `with` block, what this one of several processes computes does not wait for the others to do the same."""
+    if not several_processes():
+        yield
+        return
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)

@@ -14,7 +14,7 @@ _SECONDS = 10.0  # until a cluster must have answered
 _RETRIES = 3  # times that a job is done again after its worker has died
 _OBJECTS = 100 << 20  # bytes of Ray's shared memory: jobs and results are small, their data is in files
 # What a worker on another host must have as here, and what else would let each worker use all cores.
-_SAME = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL")
+_SAME = ("JAX_PLATFORMS", "KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "XLA_FLAGS")
 _THREADS = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
 _Job = TypeVar("_Job")
@@ -62,28 +62,16 @@ def run_jobs(
         function = start()
         yield from ((job, function(job)) for job in jobs)
         return
-    with _connected(workers, address) as ray:
+    with connected(workers, address) as ray:
         yield from _on_actors(ray, list(jobs), start, workers, accelerated)
 
 
 def _on_actors(
     ray: Any, jobs: list[_Job], start: Callable[[], Callable[[_Job], _Result]], workers: int, accelerated: bool
 ) -> Iterator[tuple[_Job, _Result]]:
-    there = ray.cluster_resources()
-    gpus = accelerated and "GPU" in there
-    kind = "GPU" if gpus else "CPU"
-    if workers > there.get(kind, 0):
-        raise ValueError(f"{workers} workers need a {kind} each, and there are {there.get(kind, 0):g}.")
-    threads = str(max(1, int(there["CPU"]) // workers))
-    variables = {**dict.fromkeys(_THREADS, threads), **{name: os.environ[name] for name in _SAME if name in os.environ}}
-    actor_class = ray.remote(
-        num_cpus=1,
-        num_gpus=int(gpus),
-        max_restarts=-1,
-        max_task_retries=_RETRIES,
-        scheduling_strategy="SPREAD",
-        runtime_env={"env_vars": variables},
-    )(_Worker)
+    options = worker_options(ray, workers, accelerated)
+    options |= {"max_restarts": -1, "max_task_retries": _RETRIES, "scheduling_strategy": "SPREAD"}
+    actor_class = ray.remote(**options)(_Worker)
     waiting = iter(jobs)
     shared = [ray.put(start)]  # it travels once to each host, and in a list is unpacked only where it is needed
     actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]
@@ -125,9 +113,30 @@ class _Worker:
         return self._function(job)
 
 
+def worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
+    """What Ray is told of each of some workers; see `run_jobs`.
+
+    Raises:
+        ValueError: if there are fewer processors or GPUs than workers.
+    """
+    there = ray.cluster_resources()
+    gpus = accelerated and "GPU" in there
+    kind = "GPU" if gpus else "CPU"
+    if workers > there.get(kind, 0):
+        raise ValueError(f"{workers} workers need a {kind} each, and there are {there.get(kind, 0):g}.")
+    threads = str(max(1, int(there["CPU"]) // workers))
+    variables = {**dict.fromkeys(_THREADS, threads), **{name: os.environ[name] for name in _SAME if name in os.environ}}
+    return {"num_cpus": 1, "num_gpus": int(gpus), "runtime_env": {"env_vars": variables}}
+
+
 @contextlib.contextmanager
-def _connected(workers: int, address: str | None) -> Iterator[Any]:
-    """Yields Ray, connected to a cluster: the one that this process already uses, or that at an address, or its own."""
+def connected(workers: int, address: str | None) -> Iterator[Any]:
+    """Yields Ray, connected to a cluster: the one that this process already uses, or that at an address, or its own.
+
+    Raises:
+        ImportError: if Ray is not installed.
+        ConnectionError: if no cluster answers at the address.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray will do, and warns of
     try:

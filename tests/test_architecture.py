@@ -30,14 +30,14 @@ FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("families/*/__init_
 # Lowest first. A module may import from its own floor and from lower ones; imports in functions and for types count.
 FLOORS = (
     {"arguments", "errors", "processes", "progress", "span_marks", "tensor_types", "tensorflow_logs", "version"},
-    {"files", "workers"},
+    {"files", "process_group", "workers"},
     {"layers", "text"},
     {"data"},
     {"family", "head_kinds"},
     {"checkpoints"},
     {"presets", "training"},
     {"evaluation", "serving"},
-    {"families"},
+    {"families", "ngrams"},
     {"tasks"},
     {"models"},
     {"conversion", "distribution", "pretraining"},

@@ -2,45 +2,68 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.options import DOCUMENTS, Field, Split
+from lmzoo.cli.joining import joined
+from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers
 from lmzoo.cli.output import announce_keras, say
 
 _LONG = 3600.0  # seconds of training that are confirmed first
 _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
 _WORK = "Folder of the run, from which a stopped run continues. Default: OUTPUT.work."
+_MIXTURE = (
+    "In place of CORPUS: a file, folder or quoted pattern, and its weight in a mixture. `--text films/:2 --text "
+    "books/:1` takes two thirds of the tokens from the films, whatever the sizes."
+)
+_SIZE = "nano, mini, small, medium or base; or layers and width, such as 6x256. Default: nano."
+_INIT = (
+    "Begin with the weights and the vocabulary of a preset, such as bert_nano_en_uncased or a directory. Its family "
+    "and size are kept. Default: random weights."
+)
+_SCHEDULE = (
+    "Of the learning rate: linear, a decay over the whole training; or wsd, a decay over its last fifth: then the same "
+    "command with more --tokens continues from before the decay."
+)
 _LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
 
 
 @app.command(rich_help_panel="Tasks")
 def pretrain(
-    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)],
+    *,
+    corpus: Annotated[list[str] | None, typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
+    text: Annotated[list[str] | None, typer.Option("--text", metavar="PATTERN[:WEIGHT]", help=_MIXTURE)] = None,
     family: Annotated[
         str | None, typer.Option("--family", help="bert (the default), roberta, albert, distilbert or elmo.")
     ] = None,
-    size: Annotated[str, typer.Option("--size", help="nano, mini, small, medium or base.")] = "nano",
+    size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,
+    init: Annotated[str | None, typer.Option("--init", metavar="PRESET", help=_INIT)] = None,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help=_TOKENS)] = 60_000_000,
     validation: Annotated[
         list[str] | None,
         typer.Option(
             "--validation",
+            metavar="PATTERN[:WEIGHT]",
             help="Text to evaluate on: a file, folder or quoted pattern; may be given several times. Default: 1% of "
-            "the documents.",
+            "the documents of each text.",
         ),
     ] = None,
     work: Annotated[Path | None, typer.Option("--work", help=_WORK)] = None,
     vocabulary_size: Annotated[
-        int, typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict.")
-    ] = 8000,
+        int | None,
+        typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict (8000)."),
+    ] = None,
     sequence_length: Annotated[int | None, typer.Option("--sequence-length", min=4, help=_LENGTH)] = None,
-    positions: Annotated[int, typer.Option("--positions", min=4, help="Tokens in the longest sequences.")] = 512,
+    positions: Annotated[
+        int | None, typer.Option("--positions", min=4, help="Tokens in the longest sequences (512).")
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", min=1, help="Sequences in a batch (32; for elmo 128).")
     ] = None,
@@ -48,12 +71,17 @@ def pretrain(
         float | None, typer.Option("--learning-rate", help="Peak learning rate. Default: from the model's width.")
     ] = None,
     optimizer: Annotated[str, typer.Option("--optimizer", help="adamw or lamb; elmo uses Adagrad.")] = "adamw",
+    schedule: Annotated[str, typer.Option("--schedule", help=_SCHEDULE)] = "linear",
     objective: Annotated[
         str, typer.Option("--objective", help="Second objective: nsp, sop, none, or auto for the family's.")
     ] = "auto",
     dynamic: Annotated[
         bool, typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep those of a sequence.")
     ] = True,
+    mask_probability: Annotated[
+        float, typer.Option("--mask-probability", help="Share of the tokens that are masked and predicted.")
+    ] = 0.15,
+    whole_word: Annotated[bool, typer.Option("--whole-word", help="Mask all tokens of a word together.")] = False,
     dtype: Annotated[str, typer.Option("--dtype", help="Dtype policy, such as mixed_bfloat16.")] = "float32",
     seed: Annotated[int, typer.Option("--seed", help="Seed for all random numbers.")] = 0,
     accumulate: Annotated[
@@ -68,63 +96,91 @@ def pretrain(
     language: Annotated[str | None, typer.Option("--language", help="Language that the preset lists, as en.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="Licence it lists, as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
+    weights_dtype: Annotated[
+        str, typer.Option("--weights-dtype", help="In the preset's files: float16, half as many bytes, or float32.")
+    ] = "float16",
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before more than an hour of training.")
     ] = False,
+    workers: Workers = None,
+    ray: Ray = None,
 ) -> None:
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
     A run that was stopped, even by a kill, continues with the same command. States are saved every few minutes, and
     after the current step on Ctrl-C (exit code 130; press it again not to wait) and SIGTERM (143). The run's folder
-    holds log.csv, the vocabulary, the tokenized text and the latest states.
+    holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers, so many processes train one
+    model, on JAX; if one dies, all continue from the latest state, at most three times.
     """
-    with messages(), stoppable(work or Path(f"{output}.work")):
+    if bool(corpus) == bool(text):
+        raise typer.BadParameter("give the text either as CORPUS or as --text.")
+    with messages(), stoppable(work or Path(f"{output}.work")), joined(workers, ray):
         announce_keras()
         import keras
 
-        from lmzoo.families import DEFAULT_FAMILY
         from lmzoo.pretraining import Recipe
         from lmzoo.pretraining import pretrain as run
+        from lmzoo.processes import process_index
 
         def confirm(seconds: float) -> None:
             say(f"training takes about {_duration(seconds)} on this machine")
             if seconds > _LONG and not yes and sys.stdin.isatty():
                 typer.confirm("Start it?", abort=True, err=True)
 
-        recipe = Recipe(
-            family=family or DEFAULT_FAMILY,
-            size=size,
+        given = {"family": family, "size": size, "vocabulary_size": vocabulary_size, "positions": positions}
+        settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        recipe = (Recipe if init is None else partial(Recipe.from_preset, init))(
             tokens=tokens,
-            vocabulary_size=vocabulary_size,
             sequence_length=sequence_length,
-            positions=positions,
             batch_size=batch_size,
             learning_rate=learning_rate,
             optimizer=optimizer,
+            schedule=schedule,
             objective=objective,
             dynamic=dynamic,
+            mask_probability=mask_probability,
+            whole_word=whole_word,
             dtype=dtype,
             seed=seed,
             accumulate=accumulate,
             remat=remat,
+            **settings,
         )
         metadata = {"languages": language and [language], "licence": licence}
         scores = run(
-            corpus,
+            _texts(corpus or text or []),
             output,
             recipe,
-            validation or None,
+            _texts(validation) if validation else None,
             work,
             overwrite,
-            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard else [],
+            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard and process_index() == 0 else [],
             {key: value for key, value in metadata.items() if value},
             say=say,
             field=field,
             split=split,
             confirm=confirm,
+            weights_dtype=weights_dtype,
         )
         for name, value in scores.items():
             typer.echo(f"{name}\t{value:.6g}")
+
+
+def _texts(given: list[str]) -> list[str] | dict[str, float]:
+    """Files, folders or patterns; with a weight each if they end in ":" and a number.
+
+    Raises:
+        ValueError: if only some have a weight, or one is given twice.
+    """
+    found = [re.fullmatch(r"(.+):(\d+\.?\d*|\.\d+)", text) for text in given]
+    if not any(found):
+        return given
+    if without := [text for text, weight in zip(given, found, strict=True) if weight is None]:
+        raise ValueError(f"{', '.join(without)}: no weight. Give all texts a weight, as in films/:2, or none.")
+    weights = [(weight[1], float(weight[2])) for weight in found if weight]
+    if len(dict(weights)) < len(weights):
+        raise ValueError("A text is given twice: each has one weight.")
+    return dict(weights)
 
 
 def _duration(seconds: float) -> str:

@@ -27,6 +27,7 @@ from lmzoo.cli.fit_options import (
     callbacks,
     class_weights,
 )
+from lmzoo.cli.joining import joined
 from lmzoo.cli.kinds import KINDS, Kind, kind_called
 from lmzoo.cli.options import (
     DATA,
@@ -104,12 +105,16 @@ def fit(
     encoding: Encoding = "utf-8",
     scale: Scale = 1.0,
     overwrite: Overwrite = False,
+    workers: Workers = None,
+    ray: Ray = None,
 ) -> None:
     """Train a task on a file of examples and write it as a .keras file.
 
-    The classes are the labels in DATA. If there are validation examples, their scores are printed after training.
+    The classes are the labels in DATA. If there are validation examples, their scores are printed after training. With
+    --workers, so many processes train one model, on JAX. If one dies, all start again, at most three times: from the
+    latest state in the folder of --checkpoint, or without it from scratch.
     """
-    with messages(), stoppable(checkpoint):
+    with messages(), stoppable(checkpoint), contextlib.ExitStack() as together:
         from lmzoo.presets.catalog import local_directory
         from lmzoo.span_marks import with_marks
 
@@ -121,6 +126,7 @@ def fit(
             raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
         if class_weight and kind.names is not iter:
             raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
+        together.enter_context(joined(workers, ray))
         local_directory(preset)  # it exists, or can be downloaded
         with announced(f"Reading {data}"):
             x, y = kind.read(data, columns, True, None)
@@ -148,6 +154,7 @@ def fit(
             import keras
 
             from lmzoo.cli.task_scores import Report, score
+            from lmzoo.processes import first_process_first, process_index
             from lmzoo.training import AdamW
 
             keras.utils.set_random_seed(seed)
@@ -179,8 +186,9 @@ def fit(
             raise InterruptedError
         if held_out and kind.name == "qa" and len({bool(answers) for answers in held_out[1] or ()}) == 2:
             model.fit_null_threshold(*held_out, batch_size)
-        with announced(f"Writing {output}"):
-            model.save(output)
+        with announced(f"Writing {output}"), first_process_first():
+            if process_index() == 0:
+                model.save(output)
         say(f"written to {output}")
         training = {f"training {name}": values[-1] for name, values in history.items()}
         named = bool(kind.names)

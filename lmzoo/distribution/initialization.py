@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import signal
 import sys
 import threading
 from types import TracebackType
+from typing import NoReturn
 
 import keras
 import numpy as np
 
 from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.errors import ProcessesError
-from lmzoo.processes import compare_by_jax, gathered_by_jax
+from lmzoo.processes import compare_by_jax, end_at_once, gathered_by_jax, lost_process
 from lmzoo.version import __version__
 
 _FOREVER = 10**6  # seconds
@@ -113,16 +115,29 @@ def _number_in_environment(name: str) -> int | None:
 
 
 def _end_at_once_after_errors() -> None:
-    """Lets an error that nobody catches end this process, without waiting for others, which then notice."""
-    former = sys.excepthook
+    """Lets an error that nobody catches, or `sys.exit` with one, end this process, so that others notice.
 
-    def end(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    JAX would wait for them first, for minutes, while they wait for this one.
+    """
+    show, leave = sys.excepthook, sys.exit
+    last: list[str | int | None] = []  # the status of the last `sys.exit`, which is not told to what runs at exit
+
+    def end_by_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        error = lost_process(error) or error
         if isinstance(error, ProcessesError):
             print(error, file=sys.stderr)
-        else:
-            former(kind, error, traceback)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+            end_at_once(os.EX_TEMPFAIL)
+        show(kind, error, traceback)
+        end_at_once(1)
 
-    sys.excepthook = end
+    def note(status: str | int | None = None, /) -> NoReturn:
+        last[:] = [status]
+        leave(status)
+
+    def end_by_status() -> None:
+        for status in last:
+            if status not in (None, 0):
+                end_at_once(status)
+
+    sys.excepthook, sys.exit = end_by_error, note
+    atexit.register(end_by_status)  # called before what JAX has registered

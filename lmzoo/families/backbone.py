@@ -193,7 +193,8 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
                 layer.trainable = False
         for layer in targets:
             frozen = layer.trainable_weights
-            layer.enable_lora(rank)
+            with self.device_scope():
+                layer.enable_lora(rank)
             for weight in frozen:
                 weight.trainable = False
 

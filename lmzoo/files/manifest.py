@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
+from lmzoo.arguments import is_integer, require
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, write_json
@@ -26,8 +28,15 @@ class ManifestEntry(TypedDict):
     sha256: str
 
 
-def write_manifest(directory: str | os.PathLike[str]) -> None:
+def write_manifest(directory: str | os.PathLike[str], version: int | None = None) -> None:
     """Writes manifest.json, which lists every file in `directory` except itself and hidden files.
+
+    Args:
+        directory: the preset.
+        version: the preset's version, from 1; by default the one in the manifest that is there, or 1.
+
+    Raises:
+        ValueError: for another version.
 
     Example:
 
@@ -43,10 +52,32 @@ def write_manifest(directory: str | os.PathLike[str]) -> None:
     ```
     """
     directory = Path(directory)
+    if version is None:
+        version = 1
+        with contextlib.suppress(PresetError):  # a damaged manifest is replaced
+            version = read_version(directory)
+    require(is_integer(version, 1), "version", "an integer of at least 1", version)
+    numbered = {"version": version} if version > 1 else {}
     paths = {name: directory / name for name in _files(directory) if name != MANIFEST_FILE}
     files = {name: {"sha256": _sha256(path), "size": path.stat().st_size} for name, path in paths.items()}
     with atomic_file(directory / MANIFEST_FILE) as temporary:
-        write_json(temporary.parent, temporary.name, {"format": 1, "files": files})
+        write_json(temporary.parent, temporary.name, {"format": 1, **numbered, "files": files})
+
+
+def read_version(directory: Path) -> int:
+    """The version of a preset, 1 if its manifest says nothing else or is missing.
+
+    Raises:
+        PresetError: if the manifest cannot be read, or its version is no number.
+    """
+    if not (directory / MANIFEST_FILE).is_file():
+        return 1
+    version = read_json(directory, MANIFEST_FILE).get("version", 1)
+    if not is_integer(version, 1):
+        raise PresetError(
+            f"{directory / MANIFEST_FILE}: the version must be an integer of at least 1, got {version!r}."
+        )
+    return version
 
 
 def read_manifest(directory: Path) -> dict[str, ManifestEntry]:

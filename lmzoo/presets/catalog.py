@@ -6,17 +6,20 @@ import difflib
 import functools
 import logging
 import os
+import re
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from lmzoo.errors import PresetError
-from lmzoo.files.manifest import read_manifest, verify_once
+from lmzoo.files.manifest import read_manifest, read_version, verify_once
 from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, read_json
 from lmzoo.presets.hubs import PublishedPreset, fetch
 
 _PACKAGE = Path(__file__).parent
+_VERSION = re.compile(r".+@[1-9]\d*")  # of the name of a preset
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class PresetInfo:
         description: one sentence.
         handle: the source of its files: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if they are
             on this machine.
+        version: its version, which rises when a preset is replaced by a better one of the same name.
     """
 
     name: str
@@ -45,6 +49,7 @@ class PresetInfo:
     shipped: bool
     description: str
     handle: str
+    version: int = 1
 
 
 def list_presets() -> dict[str, PresetInfo]:
@@ -52,6 +57,9 @@ def list_presets() -> dict[str, PresetInfo]:
 
     The environment variable LMZOO_PRESETS names directories with the layout `<family>/<name>/`, separated as in PATH. A
     shipped preset takes precedence over one of the same name there. An unreadable preset is left out with a warning.
+
+    Of a preset that has been replaced by a better one, only the newest version is listed. `from_preset` also loads
+    older ones that are still there, as `name@version`: those in `<family>/<name>@<version>/`.
 
     Example:
 
@@ -63,12 +71,14 @@ def list_presets() -> dict[str, PresetInfo]:
     ```
     """
     presets = {}
-    for name, directory in _directories().items():
+    directories = _directories()
+    for name in _newest(directories):
+        directory = directories[name]
         shipped = directory.is_relative_to(_shipped_root())
         try:
             size = sum(entry["size"] for entry in read_manifest(directory).values())
             metadata = {**read_json(directory, METADATA_FILE), "size_bytes": size, "handle": name}
-            presets[name] = _info(name, cast(PublishedPreset, metadata), shipped)
+            presets[name] = _info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
     for name, entry in _published().items():
@@ -108,7 +118,7 @@ def _find(preset: str | os.PathLike[str]) -> Path | tuple[str, PublishedPreset |
     if isinstance(preset, str):
         if "://" in preset:
             return preset, None
-        if directory := _directories().get(preset):
+        if directory := _versions(preset).get(preset):
             return directory
         if entry := _published().get(preset):
             return entry["handle"], entry
@@ -125,7 +135,7 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
     says so once, at the level INFO: that is usual for checkpoints, and no fault. The command line shows it.
 
     Args:
-        preset: a name in `list_presets()`; `hf://org/name[@revision]`;
+        preset: a name in `list_presets()`, or `name@version` for a version of it; `hf://org/name[@revision]`;
             `kaggle://owner/model/framework/variation[/version]`; `https://host/path/name.zip` (.tar.gz, .tgz); or the
             path of a directory. A known name takes precedence over a directory: write `./name` for the directory.
 
@@ -168,12 +178,31 @@ def _directories() -> dict[str, Path]:
     return found
 
 
+def _newest(names: Collection[str]) -> list[str]:
+    """The names without those of older versions."""
+    known = set(names)
+    return [name for name in names if not (_VERSION.fullmatch(name) and name.rpartition("@")[0] in known)]
+
+
+def _versions(preset: str) -> dict[str, Path]:
+    """The directories on this machine of a preset and its versions, by name: `name`, and `name@1` and so on.
+
+    `preset` is a name with or without a version.
+    """
+    known = _directories()
+    name = preset.rpartition("@")[0] if _VERSION.fullmatch(preset) and preset not in known else preset
+    found = {other: path for other, path in known.items() if other == name or other.rpartition("@")[0] == name}
+    if name in found and name != preset:
+        found.setdefault(f"{name}@{read_version(found[name])}", found[name])
+    return found
+
+
 def _published() -> dict[str, PublishedPreset]:
     """The presets that can be downloaded by name, from published.json."""
     return cast(dict[str, PublishedPreset], read_json(_PACKAGE, "published.json"))
 
 
-def _info(name: str, metadata: PublishedPreset, shipped: bool) -> PresetInfo:
+def _info(name: str, metadata: PublishedPreset, shipped: bool, version: int = 1) -> PresetInfo:
     return PresetInfo(
         name=name,
         family=metadata.get("family", "unknown"),
@@ -184,11 +213,15 @@ def _info(name: str, metadata: PublishedPreset, shipped: bool) -> PresetInfo:
         shipped=shipped,
         description=metadata.get("description", ""),
         handle=metadata["handle"],
+        version=version,
     )
 
 
 def _unknown(preset: str, path: Path) -> str:
-    names = [*_directories(), *_published()]
+    here = _newest(_directories())
+    names = [*here, *_published()]
+    if versions := sorted(name for name in _versions(preset) if "@" in name):
+        return f"There is no {preset}. Its versions on this machine are {', '.join(versions)}."
     near = difflib.get_close_matches(preset.lower(), names)
     message = f"Unknown preset {preset!r:.200}."
     if os.path.isfile(path):
@@ -199,8 +232,7 @@ def _unknown(preset: str, path: Path) -> str:
             message += f" Write 'hf://{preset}' for the Hugging Face repository."
     if near:
         message += f" Did you mean {' or '.join(map(repr, near))}?"
-    here = ", ".join(_directories()) or "(none)"
     return (
-        f"{message} Expected one of {here}, one of the {len(_published())} published ones that `lmzoo presets` lists, "
-        "the path of a directory, hf://org/name, kaggle://... or https://..."
+        f"{message} Expected one of {', '.join(here) or '(none)'}, one of the {len(_published())} published ones that "
+        "`lmzoo presets` lists, the path of a directory, hf://org/name, kaggle://... or https://..."
     )

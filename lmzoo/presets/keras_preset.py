@@ -17,7 +17,13 @@ import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.engine import check_axes
-from lmzoo.checkpoints.formats.hdf5 import BYTES_OF_METADATA, Hdf5File, write_hdf5
+from lmzoo.checkpoints.formats.hdf5 import (
+    BYTES_OF_METADATA,
+    Hdf5File,
+    in_half_precision,
+    rewrite_in_half_precision,
+    write_hdf5,
+)
 from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import damage_named
 from lmzoo.checkpoints.vocabulary_files import naming
@@ -192,26 +198,33 @@ def save_preset(
     overwrite: bool = True,
     preprocessor: Preprocessor | None = None,
     add_files: Callable[[Path], None] | None = None,
+    half_precision: bool = False,
     **metadata: object,
 ) -> None:
     """Writes a backbone or a task as a preset; see their `save_to_preset`.
 
     `add_files` is called with the folder of the preset's files before it replaces `directory`, to write others there.
-    `metadata` are additional entries of `metadata.json`, such as `languages` and `licence`.
+    With `half_precision` weights are stored as float16, in half as many bytes, except for tensors with values beyond
+    its range; they are read into variables of the model's own dtype. `metadata` are additional entries of
+    `metadata.json`, such as `languages` and `licence`.
     """
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
         backbone = _backbone_of(model)
         _write_backbone(backbone, target, metadata)
+        if half_precision:
+            rewrite_in_half_precision(target / MODEL_WEIGHTS_FILE)
         if model is not backbone:
             config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
             name = keras.saving.get_registered_name(type(model))
             stored = {"class_name": type(model).__name__, "registered_name": name, "config": config}
             write_json(target, TASK_FILE, stored)
+            stored_as = in_half_precision if half_precision else lambda array: array
             weights = ((path, keras.ops.cast(weight, "float32")) for path, weight in _head_weights(model).items())
             warn_of_not_finite(
                 f"The {type(model).__name__} that is saved", first_not_finite(_head_weights(model).values())
             )
-            write_hdf5(target / TASK_WEIGHTS_FILE, ((path, keras.ops.convert_to_numpy(x)) for path, x in weights))
+            arrays = ((path, stored_as(keras.ops.convert_to_numpy(x))) for path, x in weights)
+            write_hdf5(target / TASK_WEIGHTS_FILE, arrays)
         if preprocessor is not None:
             serialized = keras.saving.serialize_keras_object(preprocessor)
             write_json(target, PREPROCESSOR_FILE, serialized)

@@ -34,7 +34,7 @@ def write_card(
     cores, devices = os.cpu_count(), ", ".join(keras.distribution.list_devices())
     settings = {
         "text": facts["text"],
-        **dataclasses.asdict(recipe),
+        **{name: value for name, value in dataclasses.asdict(recipe).items() if name not in recipe.method.unused},
         **facts["fixed"],
         "steps": f"{facts['steps']:,}",
         "machine": f"{cores} CPU cores, {keras.backend.backend()} backend on {devices}",
@@ -64,7 +64,7 @@ where "{name}" is the path of this folder.
 | held out: {facts["held_out"]} | |
 |---|---|
 {scores}
-
+{_scores_of_texts(facts["of_texts"])}
 | recipe | |
 |---|---|
 {table}
@@ -86,6 +86,19 @@ text that were not in the held-out documents. Do not use the model to decide any
 Written by `lmzoo pretrain`.
 """
     (folder / "README.md").write_text(card, "utf-8")
+
+
+def _scores_of_texts(texts: Mapping[str, Mapping[str, float]]) -> str:
+    """A table with a row for each text of a mixture; nothing for one text."""
+    if not texts:
+        return ""
+    names = next(iter(texts.values()))
+    lines = [
+        f"| held out from | {' | '.join(name.replace('_', ' ') for name in names)} |",
+        "|---" * (len(names) + 1) + "|",
+    ]
+    lines += [f"| {text} | {' | '.join(f'{scores[name]:.4g}' for name in names)} |" for text, scores in texts.items()]
+    return "\n".join(["", *lines, ""])
 
 
 def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:

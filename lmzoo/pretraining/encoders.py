@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,23 +20,28 @@ from lmzoo.data.corpora.train_tokenizers import train_tokenizer
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
-from lmzoo.pretraining.interleaved import Interleaved
-from lmzoo.pretraining.recipe import OPTIMIZERS, SIZES, Recipe
+from lmzoo.presets.source import open_source
+from lmzoo.pretraining.interleaved import Interleaved, MixedBatches, join_sequences
+from lmzoo.pretraining.recipe import OPTIMIZERS, WSD_WARMUP, Recipe
 from lmzoo.pretraining.run import Facts, Run
-from lmzoo.pretraining.training_texts import TrainingDocuments
+from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
 from lmzoo.processes import first_process_first
-from lmzoo.tasks import Pretrainer, Task
+from lmzoo.tasks import MaskedLM, Pretrainer, Task
 from lmzoo.tasks.base.examples import BatchOptions
-from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
-from lmzoo.training import WarmUp
+from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, Tokenizer
+from lmzoo.training import LateDecay, WarmUp
 from lmzoo.training.throughput import Throughput
 
 _LONG = 0.1  # share of the tokens in sequences of full length, as in BERT's own recipe
+_DECAY = 0.2  # share of a training with the schedule "wsd" in which the rate falls
+_PASSES = 10  # in which pairs are drawn if the length of the training may change, as in BERT's own code
 _TESTED = 1024  # largest number of sequences to evaluate on
 
 
-def train_encoder(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> tuple[Task, Facts]:
-    """Trains a Transformer on some documents, and evaluates it on held-out ones.
+def train_encoder(
+    run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
+) -> tuple[Task, Facts]:
+    """Trains a Transformer on the documents of some texts, and evaluates it on held-out ones.
 
     Returns:
         The model, and the results for its model card.
@@ -43,61 +50,140 @@ def train_encoder(run: Run, train: TrainingDocuments, held: TrainingDocuments) -
         InterruptedError: after SIGTERM.
         KeyboardInterrupt: after Ctrl-C.
     """
-    recipe, corpora = run.recipe, []
+    recipe = run.recipe
     with first_process_first():
         tokenizer = _tokenizer(run, train)
         run.say("tokenizing the text")
-        for name, documents in (("held_out", held), ("train", train)):  # the held-out text first: it may be too little
-            corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
-            run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
-    held_out, corpus = corpora
+        # The held-out text first: it may be too little.
+        held_out, corpora = [
+            _corpora(run, kind, texts, tokenizer) for kind, texts in (("held_out", held), ("train", train))
+        ]
     run.say("building the model and the sequences")
     model, full = _build(recipe, tokenizer), recipe.positions
-    sequence_length, batch_size, learning_rate = recipe.batch_settings
+    sequence_length, batch_size, _ = recipe.batch_settings
     short = min(sequence_length, full)
     parts = []
     for length, share in [(full, 1.0)] if short == full else [(short, 1 - _LONG), (full, _LONG)]:
-        sequences = _sequences(model, corpus, length, share * recipe.tokens, run)
         size = max(1, batch_size * short // length)
-        tokens = size * float(sequences.lengths.mean())
-        parts.append((length, sequences, size, tokens, run.batches(share * recipe.tokens, tokens)))
-    total = sum(steps for *_, steps in parts)
-    decay = keras.optimizers.schedules.PolynomialDecay(learning_rate, total, end_learning_rate=0.0)
-    accumulate = recipe.accumulate if recipe.accumulate > 1 else None
-    rate = WarmUp(decay, total // 10)
-    model.compile(OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0, gradient_accumulation_steps=accumulate))
-    for length, sequences, size, _, steps in parts:
-        run.say(f"{len(sequences):,} sequences of up to {length} tokens: {steps:,} batches of {size}")
+        batches, tokens = _batches(run, model, train, corpora, length, share, size)
+        parts.append(_Part(length, batches, size, share / tokens))
+    rate = sum(part.rate for part in parts)
+    total = run.batches(recipe.tokens, 1 / rate)
+    model.compile(_optimizer(recipe, total))
+    for part in parts:
+        count = round(total * part.rate / rate)
+        texts = f"{len(part.batches.lengths):,} sequences of up to {part.length} tokens"
+        run.say(f"{texts}: {count:,} batches of {part.size}")
     # Interleaved: positions seen only at the end, when the learning rate is low, would not be learned.
-    batches = [model.batches(part, None, None, BatchOptions(size, "shuffle"))[0] for _, part, size, *_ in parts]
-    tokens = sum(tokens * steps for *_, tokens, steps in parts)
-    begun = time.perf_counter()
-    interleaved = Interleaved(batches, [steps for *_, steps in parts])
+    interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
     interleaved.seed = (recipe.seed, 0)
-    steps = total // recipe.accumulate
-    run.fit(model, interleaved, total, Throughput(tokens / steps, steps, run.verbose, run.say))
-    seconds = time.perf_counter() - begun
-    scores: dict[str, float] = {}
-    for length, _, size, *_ in parts:  # short sequences lack the later positions
-        tested = sample_sequences(_sequences(model, held_out, length, 1.0, run), max(1, _TESTED * short // length))
-        run.say(f"evaluating on {len(tested):,} sequences of up to {length} tokens")
-        found = model.evaluate(tested, batch_size=size, verbose=0, return_dict=True)
-        of_length = "" if length == short else f"_at_{length}"
-        scores |= {f"{name}{of_length}": float(value) for name, value in found.items()}
+    steps, begun = total // recipe.accumulate, time.perf_counter()
+    shown = Throughput(recipe.accumulate / rate, steps, run.verbose, run.say)
+    run.fit(model, interleaved, total, shown, decay_begin(recipe, total))
+    seconds, found = time.perf_counter() - begun, []
+    for text, documents in zip(held, held_out, strict=True):
+        scores: dict[str, float] = {}
+        for part in parts:  # short sequences lack the later positions
+            tested = _sequences(model, documents, part.length, 1, run)
+            tested = sample_sequences(tested, max(1, _TESTED * short // part.length))
+            of_text = f" of {text.name}" if text.name else ""
+            run.say(f"evaluating on {len(tested):,} sequences{of_text} of up to {part.length} tokens")
+            measured = model.evaluate(tested, batch_size=part.size, verbose=0, return_dict=True)
+            of_length = "" if part.length == short else f"_at_{part.length}"
+            scores |= {f"{name}{of_length}": float(value) for name, value in measured.items()}
+        found.append(scores)
+    others = sum(map(len, held_out))
+    read = f"{sum(map(len, corpora)):,} documents, {sum(corpus.num_tokens for corpus in corpora):,} tokens"
     return model, {
-        "scores": scores,
-        "text": f"{len(corpus):,} documents, {corpus.num_tokens:,} tokens",
-        "held_out": f"up to {_TESTED:,} sequences of {short} tokens, drawn from {len(held_out):,} other documents",
-        "tokens": tokens,
+        "scores": {name: sum(t.share * s[name] for t, s in zip(held, found, strict=True)) for name in found[0]},
+        "of_texts": {text.name: scores for text, scores in zip(held, found, strict=True)} if len(held) > 1 else {},
+        "text": read + describe_shares(train),
+        "held_out": f"up to {_TESTED:,} sequences of {short} tokens"
+        f"{', of each text' if len(held) > 1 else ''}, drawn from {others:,} other documents",
+        "tokens": total / rate,
         "steps": steps,
         "seconds": seconds,
-        "fixed": {"vocabulary_size": f"{corpus.tokenizer.vocabulary_size:,}", "objective": model.objective or "none"},
+        "fixed": {"vocabulary_size": f"{tokenizer.vocabulary_size:,}", "objective": model.objective or "none"},
     }
 
 
-def _tokenizer(run: Run, documents: TrainingDocuments) -> Tokenizer:
-    """Loads the tokenizer that the run trained before, or trains it."""
+@dataclass(frozen=True)
+class _Part:
+    """The sequences of up to `length` tokens: batches of `size`, and how many of them for a token of the training."""
+
+    length: int
+    batches: LengthBatches
+    size: int
+    rate: float
+
+
+def _corpora(run: Run, kind: str, texts: Sequence[TrainingDocuments], tokenizer: Tokenizer) -> list[TokenCorpus]:
+    """The tokenized texts to train on, or those that are held out."""
+    corpora = []
+    for text in texts:
+        name = "_".join(filter(None, (kind, text.name)))
+        corpora.append(write_corpus(text, tokenizer, run.work / name, verbose=run.verbose))
+        run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
+    return corpora
+
+
+def _batches(
+    run: Run,
+    model: Pretrainer,
+    texts: Sequence[TrainingDocuments],
+    corpora: Sequence[TokenCorpus],
+    length: int,
+    share: float,
+    size: int,
+) -> tuple[LengthBatches, float]:
+    """Batches of sequences of up to `length` tokens, with a share of the training; and the tokens of a batch."""
+    found = []
+    for text, corpus in zip(texts, corpora, strict=True):
+        passes = math.ceil(share * text.share * run.recipe.tokens / corpus.num_tokens)
+        passes = _PASSES if run.recipe.schedule == "wsd" else passes  # whose tokens may become more
+        found.append(_sequences(model, corpus, length, passes, run))
+    options, tokens = BatchOptions(size, "shuffle"), [float(sequences.lengths.mean()) for sequences in found]
+    if len(found) == 1:
+        return model.batches(found[0], None, None, options)[0], size * tokens[0]
+    rates = [text.share / mean for text, mean in zip(texts, tokens, strict=True)]
+    batches = model.batches(join_sequences(found, run.work), None, None, options)[0]
+    return MixedBatches(batches, list(map(len, found)), rates), size / sum(rates)
+
+
+def decay_begin(recipe: Recipe, total: int) -> int | None:
+    """The batch after which the rate of a schedule "wsd" falls.
+
+    Raises:
+        ValueError: if it would still be rising then.
+    """
+    if recipe.schedule != "wsd":
+        return None
+    begin, warmup = total - math.ceil(total * _DECAY), WSD_WARMUP * recipe.accumulate
+    if begin < warmup:
+        raise ValueError(
+            f"With the `schedule` wsd the learning rate rises for {WSD_WARMUP:,} steps and falls in the last "
+            f"{_DECAY:.0%}: {total // recipe.accumulate:,} steps are too few. Pass more `tokens`, or choose linear."
+        )
+    return begin
+
+
+def _optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
+    """The optimizer for a training of `total` batches."""
+    peak, begin, accumulate = recipe.batch_settings[-1], decay_begin(recipe, total), recipe.accumulate
+    if begin is None:
+        decay = keras.optimizers.schedules.PolynomialDecay(peak, total, end_learning_rate=0.0)
+        rate = WarmUp(decay, total // 10)
+    else:
+        rate = WarmUp(LateDecay(peak, begin, total), WSD_WARMUP * accumulate)
+    gathered = accumulate if accumulate > 1 else None
+    return OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0, gradient_accumulation_steps=gathered)
+
+
+def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
+    """Loads the tokenizer of the preset that the run begins with, or the one that it trained before, or trains it."""
     recipe, folder = run.recipe, run.work / "tokenizer"
+    if recipe.init is not None:
+        return open_source(recipe.init).preprocessor().tokenizer
     kind = recipe.family_record.tokenizer
     file = folder / "tokenizer.json"
     if file.exists():
@@ -107,7 +193,7 @@ def _tokenizer(run: Run, documents: TrainingDocuments) -> Tokenizer:
     run.say(f"learning {recipe.vocabulary_size:,} tokens")
     special = recipe.family_record.special_tokens
     with run.warnings_said():
-        tokenizer = train_tokenizer(documents, kind, recipe.vocabulary_size, verbose=run.verbose, **special)
+        tokenizer = train_tokenizer(MixedDocuments(texts), kind, recipe.vocabulary_size, verbose=run.verbose, **special)
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
     with atomic_file(file) as temporary:  # written last: if it exists, the other files do
@@ -117,7 +203,10 @@ def _tokenizer(run: Run, documents: TrainingDocuments) -> Tokenizer:
 
 def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     """The backbone of a recipe, with random weights."""
-    layers, width = SIZES[recipe.size]
+    if recipe.init is not None:
+        settings = {"dropout": 0.0, "dtype": recipe.dtype, "remat": recipe.remat}
+        return Backbone.from_preset(recipe.init, load_weights=False, **settings)
+    layers, width = recipe.shape
     return recipe.family_record.backbone(
         vocabulary_size=vocabulary_size,
         num_layers=layers,
@@ -132,15 +221,36 @@ def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     )
 
 
+def _continue(preset: str, recipe: Recipe) -> Pretrainer:
+    """The model of a preset with its heads; one that is not stored has random weights.
+
+    The objective is that of the recipe or, if this is "auto", of the stored heads.
+    """
+    stored: str | None = (open_source(preset).head_of(Pretrainer) or {}).get("objective")
+    objective = {"auto": stored, "none": None}.get(recipe.objective, recipe.objective)
+    kind = Pretrainer if stored and stored == objective else MaskedLM
+    settings: dict[str, Any] = {"dropout": 0.0, "dtype": recipe.dtype, "sequence_length": recipe.positions}
+    base = kind.from_preset(preset, masking=recipe.masking, **settings)
+    if recipe.remat:
+        base = base.copy_with(remat=True)
+    if isinstance(base, Pretrainer):
+        return base
+    arguments = (base.masking, None, base.activation, base.layer_norm_epsilon)
+    model = Pretrainer(base.backbone, base.preprocessor, objective, *arguments)
+    model.head.set_weights(base.head.get_weights())
+    return model
+
+
 def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
+    if recipe.init is not None:
+        return _continue(recipe.init, recipe)
     family, backbone = recipe.family_record, encoder_backbone(recipe, tokenizer.vocabulary_size)
     table = backbone.embeddings.position_embedding.embeddings
     rows, size = table.shape
     table.assign(sinusoids(rows, size, backbone.config.initializer_range))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
-    masking = dataclasses.replace(family.masking, dynamic=recipe.dynamic)
-    return Pretrainer(backbone, preprocessor, objective, masking)
+    return Pretrainer(backbone, preprocessor, objective, recipe.masking)
 
 
 def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
@@ -155,14 +265,13 @@ def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
     return np.sqrt(2) * deviation * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
-def _sequences(model: Pretrainer, corpus: TokenCorpus, length: int, tokens: float, run: Run) -> EncodedTexts:
-    """Sequences of up to `length` tokens; pairs are drawn in as many passes as make `tokens`."""
+def _sequences(model: Pretrainer, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:
+    """Sequences of up to `length` tokens; pairs are drawn in so many passes."""
     preprocessor = Preprocessor(corpus.tokenizer, run.recipe.family_record.packing, length)
     if model.objective is None:
         return pack_sentences(corpus, preprocessor)
-    passes, rng = math.ceil(tokens / corpus.num_tokens), np.random.default_rng(run.recipe.seed)
     with run.warnings_said():
-        return segment_pairs(corpus, preprocessor, model.objective, rng, passes)
+        return segment_pairs(corpus, preprocessor, model.objective, np.random.default_rng(run.recipe.seed), passes)
 
 
 def sample_sequences(sequences: EncodedTexts, count: int) -> EncodedTexts:

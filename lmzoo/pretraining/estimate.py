@@ -15,7 +15,6 @@ from lmzoo.pretraining.recipe import OPTIMIZERS, Recipe
 
 _STEPS, _SECONDS = 20, 10.0  # of the trial: it ends with the first of them
 _UNTIMED = 2  # steps that compile
-_MASKED = 0.15  # share of the tokens that are predicted
 
 
 def training_seconds(recipe: Recipe) -> float:
@@ -34,7 +33,7 @@ def training_seconds(recipe: Recipe) -> float:
     words = recipe.method.words
     length = length if words else min(length, recipe.positions)
     backbone = language_model_backbone(recipe) if words else encoder_backbone(recipe, recipe.vocabulary_size)
-    predicted = length if words else max(1, round(_MASKED * length))
+    predicted = length if words else recipe.masking.slots(length)
     classes = max(2, sampled_words(recipe.vocabulary_size)) if words else recipe.vocabulary_size
     tokens = backbone.output["sequence_output"][:, :predicted]  # (B, P, H)
     model = keras.Model(backbone.input, keras.layers.Dense(classes, dtype=backbone.dtype_policy)(tokens))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+
+import numpy as np
 
 from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.data.corpora.word_vocabulary import train_words
@@ -10,7 +13,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
-from lmzoo.pretraining.training_texts import TrainingDocuments
+from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
 from lmzoo.processes import first_process_first
 from lmzoo.tasks import BidirectionalLM, Task
 from lmzoo.text import Preprocessor, WordTokenizer
@@ -41,14 +44,22 @@ def sampled_words(vocabulary_size: int) -> int:
     return max(1, min(8192, vocabulary_size // 8))
 
 
-def train_language_model(run: Run, train: TrainingDocuments, held: TrainingDocuments) -> tuple[Task, Facts]:
-    """Trains a bidirectional language model; see `lmzoo.pretraining.encoders.train_encoder`."""
+def train_language_model(
+    run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
+) -> tuple[Task, Facts]:
+    """Trains a bidirectional language model; see `lmzoo.pretraining.encoders.train_encoder`.
+
+    Of a mixture, so many documents are stored and read that each text has its share.
+    """
     recipe, file = run.recipe, run.work / "words.txt"
     run.say("reading the text")
     with first_process_first():
         # Now, although it is read at the end, when the files may have changed.
-        held_out = StoredDocuments.store(held, run.work / "held_out.jsonl", run.verbose)
-        documents = StoredDocuments.store(train, run.work / "train.jsonl", run.verbose)
+        held_out = []
+        for text in held:
+            name = "_".join(filter(None, ("held_out", text.name)))
+            held_out.append(StoredDocuments.store(text, run.work / f"{name}.jsonl", run.verbose))
+        documents = StoredDocuments.store(MixedDocuments(train), run.work / "train.jsonl", run.verbose)
         run.say(f"train: {len(documents):,} documents")
         if not file.exists():
             run.say(f"learning {recipe.vocabulary_size:,} words")
@@ -70,20 +81,26 @@ def train_language_model(run: Run, train: TrainingDocuments, held: TrainingDocum
     shown = Throughput(batch_size * unroll, steps, run.verbose, run.say)
     run.fit(model, documents, steps, shown, batch_size=batch_size)
     seconds = time.perf_counter() - begun
-    run.say(f"evaluating on {len(held_out):,} documents")
-    scores = {
-        name: model.perplexity(held_out, direction=direction, verbose=run.verbose)
-        for name, direction in (("perplexity", None), ("forward_perplexity", "forward"))
-    }
+    found = []
+    for documents_held in held_out:
+        run.say(f"evaluating on {len(documents_held):,} documents")
+        found.append(
+            {
+                name: model.perplexity(documents_held, direction=direction, verbose=run.verbose)
+                for name, direction in (("perplexity", None), ("forward_perplexity", "forward"))
+            }
+        )
+    shares = [text.share for text in held]
     return model, {
-        "scores": scores,
-        "text": f"{len(documents):,} documents",
+        # Of perplexities, the mean is that of their logarithms.
+        "scores": {name: float(np.exp(np.dot(shares, [np.log(s[name]) for s in found]))) for name in found[0]},
+        "of_texts": {text.name: scores for text, scores in zip(held, found, strict=True)} if len(held) > 1 else {},
+        "text": f"{len(documents):,} documents{describe_shares(train)}",
         "held_out": "all words of other documents",
         "tokens": batch_size * unroll * steps,
         "steps": steps,
         "seconds": seconds,
         "fixed": {
-            **dict.fromkeys(recipe.method.unused),
             "optimizer": "adagrad",
             "vocabulary_size": f"{len(words.vocabulary):,}",
         },

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from lmzoo.files.manifest import listed_files
+from lmzoo.presets import resolve
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
@@ -17,19 +21,20 @@ from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import STATES, Facts, Run
-from lmzoo.pretraining.training_texts import TextSource, split_held_out
+from lmzoo.pretraining.training_texts import Text, identity_of, read_texts, split_held_out
 from lmzoo.processes import check_same, first_process_first, process_index, several_processes
 from lmzoo.tasks import Task
 
 # By the kind of the family's pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
 _TRAINERS = {"bidirectional_lm": train_language_model, "pretraining": train_encoder}
+WEIGHTS_DTYPES = ("float16", "float32")
 
 
 def pretrain(
-    corpus: str | Path | Iterable[str | Path] | Iterable[Sequence[str]],
+    corpus: Text,
     output: str | Path,
     recipe: Recipe | None = None,
-    validation: str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | None = None,
+    validation: Text | None = None,
     work: str | Path | None = None,
     overwrite: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
@@ -39,6 +44,7 @@ def pretrain(
     field: str = "text",
     split: bool = True,
     confirm: Callable[[float], None] | None = None,
+    weights_dtype: str = "float16",
 ) -> dict[str, float]:
     r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
 
@@ -50,11 +56,14 @@ def pretrain(
 
     Args:
         corpus: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
-            sentences, in a list or another object that can be iterated over several times.
+            sentences, in a list or another object that can be iterated over several times; or a mixture of texts, such
+            as `{"films/": 2, "books/": 1}`: files, folders or patterns, and a weight for each. Two thirds of the
+            tokens are then from the films: each text is repeated as often as its share needs. The vocabulary is learned
+            with the same shares.
         output: the preset's directory, which is written at the end.
         recipe: how to train.
         validation: text to evaluate on, given like `corpus`. By default one of every hundred documents of the corpus is
-            held out, or the last one if there are fewer than a hundred.
+            held out, or the last one if there are fewer than a hundred; of each text of a mixture.
         work: folder of the run; by default `output` followed by ".work".
         overwrite: whether an existing preset may be replaced.
         callbacks: additional callbacks for `fit`.
@@ -65,9 +74,12 @@ def pretrain(
         split: see `lmzoo.data.corpora.read_documents`.
         confirm: called before a new run starts, with the estimated seconds of its training on this machine; it may
             raise an error to prevent it. Without it, and in several processes, nothing is estimated.
+        weights_dtype: how the preset's files hold the weights: "float16", in half as many bytes, or "float32". Models
+            that are loaded from them are in float32 in any case.
 
     Returns:
-        Scores on the validation text.
+        Scores on the validation text. For a mixture they are means by the weights of its texts, and the scores on each
+        text are there, too, such as `loss_films`.
 
     Raises:
         FileNotFoundError: if there is no text.
@@ -92,39 +104,56 @@ def pretrain(
     ```
     """
     recipe, output = recipe or Recipe(), Path(output)
+    if weights_dtype not in WEIGHTS_DTYPES:
+        raise ValueError(f"`weights_dtype` must be one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}.")
     verbose = verbose and process_index() == 0
     if say is None or process_index():
         say = print if verbose else lambda line: None
     work = Path(f"{output}.work" if work is None else work)
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
-    text = TextSource(corpus, field, split)
-    other = None if validation is None else TextSource(validation, field, split)
-    known = {"corpus": text.identity(), "validation": other and other.identity(), "field": field, "split": split}
-    check_same(**dataclasses.asdict(recipe), **known)
+    texts = read_texts(corpus, field, split)
+    others = None if validation is None else read_texts(validation, field, split)
+    known = {"corpus": identity_of(texts), "validation": others and identity_of(others), "field": field, "split": split}
+    if recipe.init is not None:
+        files = {name: seen for name, seen in listed_files(resolve(recipe.init)).items() if name != "README.md"}
+        digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
+        known["init"] = {"preset": recipe.init, "sha256": digest}
+    check_same(**{**dataclasses.asdict(recipe), **known})
     with first_process_first():
         recipe.remember(work, known)
-    texts = split_held_out(text, other)
+    train, held = split_held_out(texts, others)
     if confirm is not None and not several_processes() and not (work / STATES).exists():
         say("estimating the time")
         confirm(training_seconds(recipe))
     run = Run(recipe, work, list(callbacks), verbose, say)
     keras.utils.set_random_seed(recipe.seed)
-    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, *texts)
-    _write_preset(model, run, output, overwrite, facts, metadata or {})
+    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held)
+    half_precision = weights_dtype == "float16"
+    _write_preset(model, run, output, overwrite, facts, metadata or {}, half_precision)
     say(f"written to {output}")
-    return facts["scores"]
+    of_texts = {f"{name}_{text}": value for text, found in facts["of_texts"].items() for name, value in found.items()}
+    return {**facts["scores"], **of_texts}
 
 
 def _write_preset(
-    model: Task, run: Run, output: Path, overwrite: bool, facts: Facts, metadata: Mapping[str, Any]
+    model: Task,
+    run: Run,
+    output: Path,
+    overwrite: bool,
+    facts: Facts,
+    metadata: Mapping[str, Any],
+    half_precision: bool,
 ) -> None:
     """Saves the model, with dropout, dtype and recipes for fine-tuning, and its model card: both or neither."""
     changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
-    changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": recipes_by_size(model)}
-    task = model.copy_with(**changes)
     recipe = run.recipe
-    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens."
+    found = model.backbone.fine_tuning if recipe.init is not None else {}  # searched for, perhaps
+    fine_tuning = found or recipes_by_size(model)
+    changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": fine_tuning}
+    task = model.copy_with(**changes)
+    begun = "" if recipe.init is None else f", after the weights of {recipe.init}"
+    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens{begun}."
     metadata = {"description": description, **metadata}
 
     def add_card(folder: Path) -> None:
@@ -132,4 +161,4 @@ def _write_preset(
 
     with first_process_first():
         if process_index() == 0:
-            save_preset(task, output, overwrite, task.preprocessor, add_card, **metadata)
+            save_preset(task, output, overwrite, task.preprocessor, add_card, half_precision, **metadata)

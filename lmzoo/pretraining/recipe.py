@@ -6,21 +6,28 @@ import dataclasses
 import json
 import math
 import numbers
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.families import DEFAULT_FAMILY
-from lmzoo.family import Family, families
+from lmzoo.families.backbone import Backbone
+from lmzoo.family import Family, families, family_of
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
+from lmzoo.text import Masking
 from lmzoo.training import LAMB, AdamW
 
-# Number of layers, and width; heads have 64 dimensions, feed-forward layers four times the width (Turc et al., 2019).
+_HEAD = 64  # dimensions
+# Number of layers, and width; feed-forward layers have four times the width (Turc et al., 2019).
 SIZES = {"nano": (4, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 OBJECTIVES = ("auto", "nsp", "sop", "none")
+SCHEDULES = ("linear", "wsd")
+WSD_WARMUP = 500  # steps; not a share of the training, whose length may be changed later
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
 
 
@@ -52,7 +59,17 @@ METHODS = {
         batch_size=128,
         learning_rate=0.2,
         words=True,
-        unused=("optimizer", "positions", "objective", "dynamic", "accumulate", "remat"),
+        unused=(
+            "optimizer",
+            "schedule",
+            "positions",
+            "objective",
+            "dynamic",
+            "mask_probability",
+            "whole_word",
+            "accumulate",
+            "remat",
+        ),
         reason="it learns to predict words, with Adagrad, in texts of any length",
     ),
     "pretraining": Method(sequence_length=128, batch_size=32),
@@ -65,7 +82,8 @@ class Recipe:
 
     Attributes:
         family: "bert", "roberta", "albert", "elmo", "distilbert", or the name of another registered family.
-        size: "nano", "mini", "small", "medium" or "base".
+        size: "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256". The width is a multiple
+            of 64, the size of a head. For ELMo, one of the names.
         tokens: int, number of tokens to train on, counting repetitions.
         vocabulary_size: int, number of tokens in the vocabulary; for ELMo, number of words that it predicts.
         sequence_length: int, tokens of a sequence in nine tenths of the training, 128 by default; for ELMo, number of
@@ -74,12 +92,20 @@ class Recipe:
         batch_size: int, sequences of a batch, by default 32, for ELMo 128; smaller for long sequences.
         learning_rate: float, the peak, by default 1e-3 * sqrt(128 / width), for ELMo 0.2.
         optimizer: "adamw" or "lamb". Not for ELMo, which uses Adagrad.
-        objective: "nsp", "sop", "none", or "auto" for that of the family; pairs are for BERT and ALBERT.
+        schedule: "linear", a rise of the learning rate over a tenth of the training and a linear decay to 0; or "wsd",
+            a rise over 500 steps, a constant rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
+            decay of `lmzoo.training.LateDecay`): such a run can be made longer by more `tokens`. Not for ELMo.
+        objective: "nsp", "sop", "none", or "auto" for that of the family, or of the heads in `init`; pairs are for BERT
+            and ALBERT.
         dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo.
+        mask_probability: float, share of the tokens to predict. Not for ELMo.
+        whole_word: whether all tokens of a word are masked together; ALBERT always does that. Not for ELMo.
         dtype: a dtype policy, such as "mixed_bfloat16".
         seed: int, seed of all randomness.
         accumulate: int, number of batches whose gradients are accumulated for one step. Not for ELMo.
         remat: whether blocks are computed again in the backward pass, to save memory. Not for ELMo.
+        init: a preset whose weights the training begins with, instead of random ones; `from_preset` takes its family,
+            size, vocabulary and positions as well. Not for ELMo.
 
     Raises:
         ValueError: naming a field that is unknown, too small or unused by the family, and what is allowed.
@@ -95,24 +121,59 @@ class Recipe:
     learning_rate: float | None = None
     optimizer: str = "adamw"
     objective: str = "auto"
+    schedule: str = "linear"
     dynamic: bool = True
+    mask_probability: float = 0.15
+    whole_word: bool = False
     dtype: str = "float32"
     seed: int = 0
     accumulate: int = 1
     remat: bool = False
+    init: str | None = None
+
+    @classmethod
+    def from_preset(cls, preset: str | Path, **settings: Any) -> Recipe:
+        """The recipe of a training that continues from a preset, for example on text of one's own domain.
+
+        Its family, size, vocabulary and number of positions are those of the preset, and by default its objective.
+
+        Args:
+            preset: as for `lmzoo.models.Backbone.from_preset`.
+            **settings: other fields of the recipe; `positions` may be smaller than the preset's.
+
+        Raises:
+            ValueError: as for `Recipe`; for an unknown preset, for a field that contradicts it, or for one of ELMo,
+                whose language model `lmzoo.models.BidirectionalLM` continues.
+
+        Example:
+
+        ```python
+        from lmzoo.pretraining import Recipe
+
+        Recipe.from_preset("bert_nano_en_uncased", tokens=5_000_000).size  # "nano"
+        ```
+        """
+        return cls(**{**_traits(preset), **settings, "init": str(preset)})
 
     def __post_init__(self) -> None:
         known: dict[str, Collection[str]] = {
             "family": families(),
-            "size": SIZES,
             "optimizer": OPTIMIZERS,
+            "schedule": SCHEDULES,
             "objective": OBJECTIVES,
             "dtype": DTYPES,
         }
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"`{name}` must be one of {', '.join(values)}, got {getattr(self, name)!r}.")
-        rate = self.method.learning_rate or 1e-3 * math.sqrt(128 / SIZES[self.size][1])
+        for name, value in (_traits(self.init) if self.init is not None else {}).items():
+            found = getattr(self, name)
+            if found != value and not (name == "positions" and is_integer(found, 1, value)):
+                raise ValueError(
+                    f"`{name}` must be {value!r}, that of the preset {self.init}, got {found!r}: leave out one of both."
+                )
+        width = self.shape[1]
+        rate = self.method.learning_rate or 1e-3 * math.sqrt(128 / width)
         own = {
             "sequence_length": self.method.sequence_length,
             "batch_size": self.method.batch_size,
@@ -133,6 +194,31 @@ class Recipe:
     def method(self) -> Method:
         """Defaults and limits of recipes for the family."""
         return METHODS[self.family_record.pretrained_head]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of layers, and width.
+
+        Raises:
+            ValueError: for a `size` that is neither a name nor layers and width.
+        """
+        if self.size in SIZES:
+            return SIZES[self.size]
+        named = ", ".join(SIZES)
+        if self.method.words or not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(self.size))):
+            other = "" if self.method.words else ', or layers and width such as "6x256"'
+            raise ValueError(f"`size` must be one of {named}{other}, got {self.size!r}.")
+        layers, width = map(int, found.groups())
+        fits = width % _HEAD == 0 or self.init is not None
+        require(fits, "size", f"layers and a width that is a multiple of {_HEAD}, as 6x256", self.size)
+        return layers, width
+
+    @property
+    def masking(self) -> Masking:
+        """How tokens are masked: as in the family, with the recipe's settings."""
+        usual = self.family_record.masking
+        whole_word = usual.whole_word or self.whole_word
+        return replace(usual, probability=self.mask_probability, whole_word=whole_word, dynamic=self.dynamic)
 
     @property
     def batch_settings(self) -> tuple[int, int, float]:
@@ -163,38 +249,66 @@ class Recipe:
             found = getattr(self, name)
             if not isinstance(found, numbers.Real) or found < value:
                 raise ValueError(f"`{name}` must be at least {value} for {self.family}, got {found!r}.")
+        probability = self.mask_probability
+        require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
         if not isinstance(self.learning_rate, numbers.Real) or not 0 < self.learning_rate < math.inf:
             raise ValueError(f"`learning_rate` must be above 0, got {self.learning_rate!r}.")
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Writes the recipe and the identity of its text to the folder of a run, which must not hold another run.
 
-        A folder without results yet takes any recipe. `text` holds values that JSON can hold.
+        A folder without results yet takes any recipe, and a run with the schedule "wsd" one with more tokens. `text`
+        holds values that JSON can hold.
 
         Raises:
             ValueError: if the folder holds a run with another recipe or on other text, or recipe.json is damaged.
         """
         found, file = {**dataclasses.asdict(self), **text}, folder / "recipe.json"
         made = folder.exists() and any(p != file and not p.name.startswith(".") for p in folder.iterdir())
-        if not file.exists() or not made:
-            with atomic_file(file) as temporary:
-                write_json(temporary.parent, temporary.name, found)
+        if file.exists() and made and not self._continues(file, found):
             return
+        with atomic_file(file) as temporary:
+            write_json(temporary.parent, temporary.name, found)
+
+    def _continues(self, file: Path, found: Mapping[str, object]) -> bool:
+        """Checks that the recipe in a file is this one; returns whether this one has more tokens, as it then may."""
+        folder = file.parent
         try:
             stored = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             raise ValueError(f"{file} is damaged ({error}). Pass another `work`, or remove {folder}.") from None
         known = {**_defaults(), **stored}  # recipes of earlier versions lack fields, which had today's defaults
+        grown = self.schedule == "wsd" and self.tokens > known["tokens"]
         changed = [
             f"`{name}`{_difference(known.get(name), value)}"
             for name, value in found.items()
-            if known.get(name) != value
+            if known.get(name) != value and not (grown and name == "tokens")
         ]
         if changed:
             raise ValueError(
                 f"{folder} holds a run with another {', another '.join(changed)}. Pass another `work`, or remove it to "
                 "start from scratch."
             )
+        return grown
+
+
+def _traits(preset: str | Path) -> dict[str, Any]:
+    """The fields of a recipe that a preset determines."""
+    backbone = Backbone.from_preset(preset, load_weights=False)
+    family, config = family_of(backbone), backbone.config
+    if METHODS[family.pretrained_head].words:
+        raise ValueError(
+            f"`init`: {preset} is of the family {family.name}, whose training does not continue from a preset here: "
+            "call `fit` of `lmzoo.models.BidirectionalLM.from_preset`."
+        )
+    shape = config.num_layers, config.hidden_dim
+    size = next((name for name, known in SIZES.items() if known == shape), f"{shape[0]}x{shape[1]}")
+    return {
+        "family": family.name,
+        "size": size,
+        "vocabulary_size": config.vocabulary_size,
+        "positions": config.max_sequence_length,
+    }
 
 
 def _defaults() -> dict[str, Any]:

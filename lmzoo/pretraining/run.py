@@ -18,6 +18,7 @@ from lmzoo.processes import process_index
 from lmzoo.tasks import Task
 from lmzoo.text.validate_text import collect_warnings
 from lmzoo.training import ResumableCheckpoint
+from lmzoo.training.run_state import RunStates
 from lmzoo.training.throughput import Throughput
 
 ROUND = 200  # batches between two lines of the log, and at most between two saved states
@@ -28,11 +29,14 @@ MINUTES = 5.0  # another state is saved when the last one is older
 class Facts(TypedDict):
     """Results of a training, for the model card.
 
-    `text` and `held_out` describe the text to train and to evaluate on. `tokens` counts the tokens seen, `seconds` is
-    the time of the last start of the run. `fixed` replaces fields of the recipe, or hides them if None.
+    `scores` are those on all held-out text, for a mixture the mean by the shares of its texts, and `of_texts` those on
+    each of its texts. `text` and `held_out` describe the text to train and to evaluate on. `tokens` counts the tokens
+    seen, `seconds` is the time of the last start of the run. `fixed` replaces fields of the recipe, or
+    hides them if None.
     """
 
     scores: dict[str, float]
+    of_texts: dict[str, dict[str, float]]
     text: str
     held_out: str
     tokens: float
@@ -72,24 +76,26 @@ class Run:
         accumulate = self.recipe.accumulate
         return accumulate * max(1, round(tokens / batch_tokens / accumulate))
 
-    def fit(self, model: Task, x: Any, batches: int, shown: Throughput, **arguments: Any) -> None:
+    def fit(
+        self, model: Task, x: Any, batches: int, shown: Throughput, decay: int | None = None, **arguments: Any
+    ) -> None:
         """Trains for a number of batches, or for the rest of them if the run was stopped before.
 
-        `shown` shows the progress; `arguments` are others of `fit`.
+        `shown` shows the progress; `arguments` are others of `fit`. What follows the first `decay` batches depends on
+        the number of batches: the state before it is kept, from which a run with more of them continues.
 
         Raises:
             InterruptedError: after SIGTERM.
             KeyboardInterrupt: after Ctrl-C.
         """
-        resume = _Ending(self, batches)
-        a_round = min(ROUND, batches)
+        resume = _Ending(self, batches, decay)
         self.say("compiling the first step")
         log = keras.callbacks.CSVLogger(self.work / "log.csv" if process_index() == 0 else os.devnull, append=True)
         try:
             model.fit(
                 x,
-                epochs=math.ceil(batches / a_round),
-                steps_per_epoch=a_round,
+                epochs=math.ceil(batches / ROUND),
+                steps_per_epoch=ROUND,
                 seed=self.recipe.seed,
                 verbose=0,
                 callbacks=[shown, log, *self.callbacks, resume],
@@ -101,14 +107,20 @@ class Run:
 
 
 class _Ending(ResumableCheckpoint):
-    """A checkpoint that ends the training after `last` batches in all, even in the middle of an epoch."""
+    """A checkpoint that ends the training after `last` batches in all, even in the middle of an epoch.
 
-    def __init__(self, run: Run, last: int) -> None:
+    The states of the batches after the first `decay` are in a folder for this number of batches.
+    """
+
+    def __init__(self, run: Run, last: int, decay: int | None) -> None:
         super().__init__(run.work / STATES, minutes=MINUTES)
-        self.run, self.last = run, last
+        self.run, self.last, self.decay = run, last, decay
+        self._last_states = self._states if decay is None else RunStates(run.work / f"{STATES}_to_{last}")
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
         """See `ResumableCheckpoint`; a finished run has no epochs left."""
+        if self._last_states.paths():
+            self._states = self._last_states
         done, same = super().restore(model, data, epochs, steps, done)
         if done:
             self.run.say(f"continuing after step {done // self.run.recipe.accumulate:,}")
@@ -121,8 +133,15 @@ class _Ending(ResumableCheckpoint):
         raise error(f"Stopped after step {done:,}. The same command continues from {self.run.work}.")
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """See `ResumableCheckpoint`; saves after the last batch."""
+        """See `ResumableCheckpoint`; saves after the last batch, and before the decay."""
         super().on_train_batch_end(batch, logs)
-        if self._done == self.last and self._done % self._steps:
+        ends = self._done == self.last
+        if self._done % self._steps and (ends or self._done == self.decay):
             self._save()
+        if ends:
             self.model.stop_training = True
+
+    def _save(self) -> None:
+        if self.decay is not None and self._done > self.decay:
+            self._states = self._last_states
+        super()._save()

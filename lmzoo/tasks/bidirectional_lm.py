@@ -100,6 +100,7 @@ class BidirectionalLM(Task):
     head_kind, pretrains = "bidirectional_lm", True
     learns_from = "documents alone"
     independent_rows = False
+    splits_batches = False  # on TensorFlow, where each device would have states for all streams
     per_token = True
     _unroll_steps: int
 

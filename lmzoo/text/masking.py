@@ -121,19 +121,19 @@ def _pick_words(
     # A continuation begins a group of its own if no candidate precedes it.
     apart = np.diff(places, prepend=-2) != 1
     first = np.flatnonzero(starts[places] | apart)  # (words,)
-    words = np.split(places, first[1:])
-    order = rng.permutation(len(words))
-    together = _draw_lengths(apart[first], ngram, rng) if ngram > 1 else np.ones(len(words), "int64")
-    left = wanted
-    for index in order:
-        chosen = words[index : index + together[index]]
-        while sum(map(len, chosen)) > left:
-            chosen = chosen[:-1]
-        if not chosen or any(picked[word[0]] for word in chosen):
+    order = rng.permutation(len(first))
+    # Word i is `places[bounds[i]:bounds[i + 1]]`. Lists, since the loop would read arrays much more slowly.
+    bounds, taken, left = [*first.tolist(), len(places)], [False] * len(first), wanted
+    together = _draw_lengths(apart[first], ngram, rng).tolist() if ngram > 1 else None
+    for index in order.tolist():
+        last = index + (together[index] if together else 1)
+        while bounds[last] - bounds[index] > left:
+            last -= 1
+        if last == index or any(taken[index:last]):
             continue
-        for word in chosen:
-            picked[word] = True
-            left -= len(word)
+        taken[index:last] = [True] * (last - index)
+        picked[places[bounds[index] : bounds[last]]] = True
+        left -= bounds[last] - bounds[index]
         if not left:
             break
     return picked

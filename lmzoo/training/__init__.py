@@ -6,7 +6,7 @@ from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation
 from lmzoo.training.optimizers import LAMB, Adagrad, AdamW
 from lmzoo.training.resuming import ResumableCheckpoint
-from lmzoo.training.schedules import InverseSquareRoot, WarmUp
+from lmzoo.training.schedules import InverseSquareRoot, LateDecay, WarmUp
 
 __all__ = [
     "LAMB",
@@ -14,6 +14,7 @@ __all__ = [
     "AdamW",
     "FineTuningRecipe",
     "InverseSquareRoot",
+    "LateDecay",
     "MicroF1",
     "MultipleNegativesRanking",
     "PairAccuracy",

@@ -235,7 +235,7 @@ def _arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
         NotFiniteError: naming the first that is NaN or infinite: a run that continued from it could not recover.
     """
     for name, variable in _variables(model):
-        array = np.asarray(keras.ops.convert_to_numpy(on_every_process(variable.value)))
+        array = np.asarray(keras.ops.convert_to_numpy(on_every_process(keras.ops.convert_to_tensor(variable))))
         if problem := not_finite(variable.path, array):
             raise NotFiniteError(
                 f"Training diverged: {problem}. The state is not saved, and the one before is kept; start again in "

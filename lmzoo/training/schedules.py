@@ -1,4 +1,4 @@
-"""Learning-rate schedules that Keras lacks: a warm-up before any other schedule, and the inverse square root."""
+"""Learning-rate schedules that Keras lacks: a warm-up before any other, the inverse square root, and a late decay."""
 
 from __future__ import annotations
 
@@ -116,3 +116,49 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {"peak": self.peak, "steps": self.steps, "name": self.name}
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A constant rate, and at the end a decay to 0: `peak * (1 - sqrt(x))`, where x rises from 0 to 1.
+
+    After a `WarmUp` it is the schedule of Hu et al. (2024, https://arxiv.org/abs/2404.06395) with the decay of Hägele
+    et al. (2024, https://arxiv.org/abs/2405.18392). Until the decay begins, the rate does not depend on its end:
+    training can be made longer from there.
+
+    Args:
+        peak: float, the rate up to `begin`.
+        begin: int, the step at which the decay begins.
+        end: int, the step from which on the rate is 0; above `begin`.
+        name: name of the schedule.
+
+    Raises:
+        ValueError: for a negative `begin`, or an `end` that is not above it.
+
+    Example:
+
+    ```python
+    from lmzoo.training import LateDecay, WarmUp
+
+    schedule = WarmUp(LateDecay(1e-3, begin=80_000, end=100_000), 500)
+    ```
+    """
+
+    def __init__(self, peak: float, begin: int, end: int, name: str = "late_decay") -> None:
+        super().__init__()
+        require(is_number(peak, 0) and peak < math.inf, "peak", "a finite number of at least 0", peak)
+        require(is_integer(begin, 0), "begin", "an integer of at least 0", begin)
+        require(is_integer(end, begin + 1), "end", f"an integer above `begin`, {begin}", end)
+        self.peak = peak
+        self.begin = begin
+        self.end = end
+        self.name = name
+
+    def __call__(self, step: int | Tensor) -> Tensor:
+        """The rate of a step, an int or an integer tensor."""
+        done = (ops.cast(step, "float32") - self.begin) / (self.end - self.begin)
+        return self.peak * (1 - ops.sqrt(ops.clip(done, 0.0, 1.0)))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {"peak": self.peak, "begin": self.begin, "end": self.end, "name": self.name}

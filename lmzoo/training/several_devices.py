@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -16,49 +17,71 @@ _Layouts = Callable[[tuple[int, ...]], keras.distribution.TensorLayout]
 
 
 class SeveralDevicesModel(keras.Model):
-    """A model whose batches need not divide by the devices of a `keras.distribution` on JAX.
+    """A model whose batches need not divide by the devices that train it.
 
-    Keras splits all batches as it splits the first one, and JAX refuses a batch that cannot be split evenly, such as
-    the last one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled
-    step takes the device's part of them. A batch that does not divide is computed by every device, so that its loss
-    and metrics are those of one device. If the devices belong to several processes, each of these makes all batches,
-    and gets all predictions.
+    On TensorFlow these are the devices of a `tf.distribute.MirroredStrategy`: see `lmzoo.training.mirrored_devices`. On
+    JAX they are those of a `keras.distribution`: Keras splits all batches as it splits the first one, and JAX refuses a
+    batch that cannot be split evenly, such as the last one of an epoch. Here each device gets whole batches, which are
+    small next to the weights, and the compiled step takes the device's part of them. A batch that does not divide is
+    computed by every device, so that its loss and metrics are those of one device. If the devices belong to several
+    processes, each of these makes all batches, and gets all predictions.
     """
 
-    def device_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """The scope of the `tf.distribute.Strategy` that the model was built in; on other backends an empty one."""
-        strategy = getattr(self, "distribute_strategy", None)
-        return contextlib.nullcontext() if strategy is None else strategy.scope()
+    splits_batches = True  # whether several devices may compute parts of a batch, or each needs all of it
 
-    def check_strategy(self) -> None:
-        """Checks that Keras can train on the strategy that the model was built in.
+    @property
+    def distribute_strategy(self) -> Any:
+        """The `tf.distribute.Strategy` that the model was built in, or the current one; None on other backends."""
+        strategy = getattr(super(), "distribute_strategy", None)
+        if strategy is None or strategy.num_replicas_in_sync == 1:
+            return strategy
+        from lmzoo.training.mirrored_devices import WholeBatches
+
+        return WholeBatches(strategy)
+
+    def device_scope(self) -> contextlib.AbstractContextManager[Any]:
+        """The scope of `distribute_strategy`; an empty one if there is none."""
+        return contextlib.nullcontext() if self.distribute_strategy is None else self.distribute_strategy.scope()
+
+    def check_strategy(self, training: bool = True) -> None:
+        """Checks that the model can be trained, or only used, on its `tf.distribute.Strategy`.
 
         Raises:
-            ValueError: for a `tf.distribute.MultiWorkerMirroredStrategy`.
+            ValueError: for a strategy that is not a `tf.distribute.MirroredStrategy`, weights that were not made in its
+                scope, and what does not work on several devices.
         """
-        if keras.backend.backend() != "tensorflow":
-            return
-        import tensorflow as tf
+        if keras.backend.backend() == "tensorflow":
+            from lmzoo.training.mirrored_devices import check_model
 
-        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            raise ValueError(
-                "Keras 3 cannot train on a MultiWorkerMirroredStrategy: it fails to make tensors of its PerReplica "
-                "values. Use the JAX backend and `lmzoo.distribution.initialize` for several processes, or a "
-                "`tf.distribute.MirroredStrategy` for the devices of one."
-            )
+            check_model(self, training)
+
+    def check_scope(self, variables: Iterable[keras.Variable]) -> None:
+        """Checks that some variables are on all devices of the model's `tf.distribute.Strategy`.
+
+        Raises:
+            ValueError: naming one that was made outside of its scope.
+        """
+        strategy = self.distribute_strategy
+        if strategy is not None and strategy.num_replicas_in_sync > 1:
+            from lmzoo.training.mirrored_devices import check_scope
+
+            check_scope(variables)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """See `keras.Model.fit`."""
+        self.check_strategy()
         with whole_batches():
             return super().fit(*args, **_shown_once(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.evaluate`."""
+        self.check_strategy(training=False)
         with whole_batches():
             return super().evaluate(*args, **_shown_once(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.predict`."""
+        self.check_strategy(training=False)
         with whole_batches():
             return super().predict(*args, **_shown_once(kwargs))
 
@@ -66,19 +89,34 @@ class SeveralDevicesModel(keras.Model):
 
     def train_step(self, *args: Any) -> Any:
         """See `keras.Model.train_step`."""
+        if (steps := _mirrored_steps()) is not None:
+            return steps.train_step(self, *args)
         return super().train_step(*args[:-1], split_evenly(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
         """See `keras.Model.test_step`."""
+        if (steps := _mirrored_steps()) is not None:
+            return steps.test_step(self, *args)
         return super().test_step(*args[:-1], split_evenly(args[-1]))
 
     def predict_step(self, *args: Any) -> Any:
         """See `keras.Model.predict_step`."""
+        if (steps := _mirrored_steps()) is not None:
+            return steps.predict_step(self, *args)
         found = super().predict_step(*args[:-1], split_evenly(args[-1]))
         if not several_processes():
             return found
         outputs, *state = found
         return keras.tree.map_structure(on_every_process, outputs), *state
+
+
+def _mirrored_steps() -> ModuleType | None:
+    """The steps of one of several devices on TensorFlow; None elsewhere."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    from lmzoo.training import mirrored_devices
+
+    return mirrored_devices if mirrored_devices.on_several_devices() else None
 
 
 def _shown_once(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Throughput(keras.callbacks.Callback):
         self._shown = done
 
     def _done(self) -> int:
-        return int(self.model.optimizer.iterations)
+        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
     def _speed(self) -> float:
         begun, done = self._epoch

@@ -1,7 +1,7 @@
-"""Trains and predicts on meshes of virtual devices, in a process of its own: `python -m` this module.
+"""Trains and predicts on several virtual devices, in a process of its own: `python -m` this module.
 
-Takes a mesh such as 2x4 and names of families or of ways to use a model, and prints "equal" if the results are those of
-one device.
+Takes devices and names of families, tasks or ways to use a model, and prints "equal" if the results are those of one
+device. Devices are a mesh such as 2x4, which also splits weights, or a number such as 2.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,12 +19,15 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
-from lmzoo import models
+from lmzoo import models, tasks
 from lmzoo.distribution import layout_map
 from lmzoo.family import Family, families
+from lmzoo.presets import verify_manifest
+from lmzoo.pretraining import Recipe, encoders, language_model, pretrain
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
-from lmzoo.training import AdamW, ResumableCheckpoint
+from lmzoo.training import Adagrad, AdamW, ResumableCheckpoint
 
 # Sizes that eight devices can split evenly.
 WIDE: dict[str, Any] = {"hidden_dim": 40, "num_heads": 5, "intermediate_dim": 56, "num_layers": 2}
@@ -38,6 +43,10 @@ def wide(family: Family) -> Family:
     return dataclasses.replace(family, tiny=tiny)
 
 
+LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
+TOKENIZERS: dict[str, tempfile.TemporaryDirectory[str]] = {}
+TASKS = [name for name in tasks.__all__ if name != "Task"]
+
 # The tolerance of results that are computed with fewer than 24 bits.
 TOLERANCES = {"mixed_precision": 0.02}
 
@@ -46,10 +55,15 @@ class Interrupted(Exception):  # noqa: N818 - not an error
     pass
 
 
+# The scope in which models are built that are used outside of it.
+building: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+
+
 def some_task(name: str = "TextClassifier", family: str = "bert", **arguments: Any) -> models.Task:
     """A tiny task, trained by SGD: adaptive rates would enlarge rounding errors of small gradients."""
-    task = tiny_task(getattr(models, name), wide(families()[family]), **arguments)
-    task.compile(keras.optimizers.SGD(0.05, momentum=0.9))
+    with building():
+        task = tiny_task(getattr(models, name), wide(families()[family]), **arguments)
+        task.compile(keras.optimizers.SGD(0.05, momentum=0.9))
     return task
 
 
@@ -70,7 +84,7 @@ def fit_of_family(name: str) -> Iterator[Any]:
     x, y = tiny_examples(task, 19)
     losses = losses_of(task, x, y, batch_size=8, epochs=7)
     assert len(losses) == 21
-    if keras.distribution.distribution() is not None:
+    if isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
         check_what_is_split(task)
     yield losses
     yield task.predict(x, batch_size=8, verbose=0)
@@ -83,6 +97,111 @@ def check_what_is_split(task: models.Task) -> None:
     state = task.optimizer.variables[2:]  # it follows two numbers, the steps and the rate
     assert [not v.value.sharding.is_fully_replicated for v in state] == [split[w.path] for w in task.trainable_weights]
     assert any(split.values()) == (keras.distribution.distribution().device_mesh.shape[1] > 1), split
+
+
+def all_of_task(name: str) -> Iterator[Any]:
+    """Everything that a task does, with uneven last batches."""
+    task_class = getattr(models, name)
+    task = some_task(name, family_for(task_class))
+    x, y = tiny_examples(task, 11)
+    if task.splits_batches or keras.backend.backend() == "jax":
+        yield losses_of(task, x, y, batch_size=8, epochs=2)
+    yield task.evaluate(x, y, 4, verbose=0)
+    yield task.predict(x, 8, verbose=0)
+    yield from answers_of(task, x)
+    yield task.get_weights()
+
+
+def family_for(task_class: type[models.Task]) -> str:
+    """The first family that supports a task."""
+    return next(family.name for family in families().values() if task_class.supports(family))
+
+
+def answers_of(task: models.Task, x: list[Any]) -> Iterator[Any]:
+    """What the methods of a task return that are its own."""
+    if isinstance(task, models.BidirectionalLM):
+        yield task.perplexity(x, batch_size=3, verbose=False)
+    if isinstance(task, models.MaskedLM):
+        yield task.pseudo_perplexity(x[:3], batch_size=4)
+        x = [f"{text} {task.preprocessor.tokenizer.mask_token}" for text in x]
+    if isinstance(task, models.TextEmbedder):
+        x = [first for first, _ in x]
+        yield task.embed(x[:5], batch_size=4, level="word")
+    if task.verb:
+        yield getattr(task, task.verb)(x, batch_size=8)
+
+
+def pretraining(family: str) -> Iterator[Any]:
+    """A tiny model, from text to a preset: losses, scores, and the weights of the preset."""
+    encoders.SIZES["nano"] = (1, 64)
+    language_model.WORD_SIZES["nano"] = (8, 6, ((1, 3), (2, 5)))
+    text = [LINES[i % 4 :] + LINES[: i % 4] for i in range(103)]
+    positions = {"positions": 23} if families()[family].pretrained_head == "pretraining" else {}
+    words = 262 if family == "roberta" else 60  # whose bytes alone are 256
+    recipe = Recipe(family, tokens=600, vocabulary_size=words, sequence_length=17, batch_size=6, **positions)
+    losses: list[float] = []
+    seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
+    with tempfile.TemporaryDirectory() as folder:
+        preset, work = Path(folder, "preset"), Path(folder, "preset.work")
+        if family in TOKENIZERS:  # which of equally frequent tokens are learned differs between runs
+            shutil.copytree(TOKENIZERS[family].name, work / "tokenizer")
+        scores = pretrain(text, preset, recipe, callbacks=[seen], verbose=False)
+        if family != "elmo" and family not in TOKENIZERS:
+            TOKENIZERS[family] = tempfile.TemporaryDirectory()
+            shutil.copytree(work / "tokenizer", TOKENIZERS[family].name, dirs_exist_ok=True)
+        verify_manifest(preset)
+        task_class = models.BidirectionalLM if family == "elmo" else models.Pretrainer
+        yield task_class.from_preset(preset).get_weights()
+    assert len(losses) > 3
+    yield losses
+    yield scores
+
+
+def outside() -> Iterator[Any]:
+    """Everything but the construction outside of the scope of TensorFlow's strategy, and what is refused."""
+    task = some_task()
+    task.compile(run_eagerly=True)  # quicker for a few batches
+    x, y = tiny_examples(task, 5)
+    yield losses_of(task, x, y, batch_size=4, validation_data=(x[:1], y[:1]))
+    yield task.classify(x[:3])
+    yield task.get_weights()
+    if building is not contextlib.nullcontext:
+        check_refusals(task, x, y)
+
+
+def check_refusals(task: models.Task, x: list[str], y: Any) -> None:
+    """What does not work on several devices of TensorFlow says so before the first step."""
+
+    def refuses(message: str, **settings: Any) -> None:
+        def train() -> None:
+            task.compile(**settings)
+            task.fit(x, y, verbose=0)
+
+        with pytest.raises(ValueError, match=message):
+            train()
+
+    refuses(r"on the 2 devices .* XLA cannot compile it.* JAX backend, with `keras.distribution.Data", jit_compile=True)
+    refuses("needs `steps_per_execution=1`", steps_per_execution=2)
+    refuses(r"'sgd.*iteration' was made outside of the scope", optimizer=keras.optimizers.SGD(0.05))
+    refuses(r"metric/total' was made outside of the scope", metrics=[keras.metrics.SparseCategoricalAccuracy("metric")])
+    with building():
+        optimizer = AdamW(gradient_accumulation_steps=2)
+        stateful = tiny_task(models.BidirectionalLM, families()["elmo"])
+    refuses("cannot be trained .* Keras cannot accumulate gradients there", optimizer=optimizer)
+    with pytest.raises(ValueError, match="a BidirectionalLM carries states"):
+        stateful.fit(tiny_examples(stateful)[0], verbose=0)
+    data = task.distribute_strategy.strategy.experimental_distribute_dataset(tf_dataset(task, x, y))
+    with pytest.raises(TypeError, match="got a DistributedDataset: pass the dataset itself"):
+        task.evaluate(data)
+    other = tiny_task(models.TextClassifier, families()["bert"])
+    with building(), pytest.raises(ValueError, match=r"was made outside of the scope .* `with strategy.scope"):
+        other.predict(x)
+
+
+def tf_dataset(task: models.Task, x: list[str], y: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices((task.preprocessor(x), y)).batch(2)
 
 
 def token_features() -> Iterator[Any]:
@@ -116,6 +235,15 @@ def accumulation() -> Iterator[Any]:
     yield task.get_weights()
 
 
+def clipped() -> Iterator[Any]:
+    """Gradients that are clipped by their norm together, and uneven first batches."""
+    task = some_task("MaskedLM")
+    task.compile(Adagrad(0.5, global_clipnorm=0.05, weight_decay=0.01, use_ema=True))
+    x, _ = tiny_examples(task, 10)
+    yield losses_of(task, x, batch_size=7, epochs=2)
+    yield task.get_weights()
+
+
 def lora() -> Iterator[Any]:
     task = some_task()
     task.backbone.enable_lora(2)
@@ -136,7 +264,10 @@ def mixed_precision() -> Iterator[Any]:
 
 
 def resumed() -> Iterator[Any]:
-    """A run with masks and dropout that is interrupted twice; the default optimizer."""
+    """A run with masks and dropout that is interrupted twice; the default optimizer.
+
+    On TensorFlow, devices draw dropout for their own parts of a batch: runs are the same only on the same devices.
+    """
 
     def run(folder: Path | None, steps: int | None) -> models.Task:
         keras.utils.set_random_seed(5)
@@ -151,13 +282,14 @@ def resumed() -> Iterator[Any]:
             task.fit(x, batch_size=4, epochs=3, verbose=0, callbacks=callbacks)
         return task
 
-    if keras.distribution.distribution() is None:
-        yield run(None, None).get_weights()
-        return
+    whole = run(None, None).get_weights()
+    if keras.backend.backend() == "jax":
+        yield whole
     with tempfile.TemporaryDirectory() as folder:
         for steps in (2, 5):
             run(Path(folder), steps)
-        yield run(Path(folder), None).get_weights()
+        parts = run(Path(folder), None).get_weights()
+    yield [one - other for one, other in zip(whole, parts, strict=True)]
 
 
 class _EndAfter(keras.callbacks.Callback):
@@ -173,18 +305,54 @@ class _EndAfter(keras.callbacks.Callback):
             raise Interrupted
 
 
-WAYS = {use.__name__: use for use in (token_features, dataset, accumulation, lora, mixed_precision, resumed)}
+FUNCTIONS = {
+    use.__name__: use
+    for use in (outside, token_features, dataset, accumulation, clipped, lora, mixed_precision, resumed)
+}
+WAYS: dict[str, Callable[[], Iterator[Any]]] = {
+    **FUNCTIONS,
+    **{name: functools.partial(fit_of_family, name) for name in families()},
+    **{name: functools.partial(all_of_task, name) for name in TASKS},
+    **{f"pretrain_{name}": functools.partial(pretraining, name) for name in families()},
+}
 
 
 # === On one device, and on several ===
 
 
+def model_of(name: str) -> models.Task:
+    """A task with weights like those that a way to use a model trains."""
+    task_class = getattr(models, name if name in TASKS else "TextClassifier")
+    family = name.removeprefix("pretrain_") if name.removeprefix("pretrain_") in families() else family_for(task_class)
+    return tiny_task(task_class, wide(families()[family]))
+
+
+@functools.cache
+def mirrored_strategy(count: int) -> Any:
+    """One for the process: two that use the same devices disturb each other in TensorFlow."""
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(count)])
+
+
 @contextlib.contextmanager
-def mesh_of(shape: tuple[int, int], family: Family) -> Iterator[None]:
-    """All devices in a mesh: parts of the batch, and parts of the weights."""
-    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), keras.distribution.list_devices())
-    layouts = layout_map(tiny_task(models.TextClassifier, family), mesh)
-    keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch"))
+def on_devices(shape: tuple[int, ...], name: str) -> Iterator[None]:
+    """All devices: with parts of the batch and, if they are a mesh, with parts of the weights."""
+    if keras.backend.backend() == "tensorflow":
+        global building
+        building = mirrored_strategy(*shape).scope
+        with contextlib.nullcontext() if name in {*families(), "outside"} else building():
+            yield
+        building = contextlib.nullcontext
+        return
+    devices = keras.distribution.list_devices()
+    if len(shape) == 1:
+        keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
+    else:
+        mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
+        layouts = layout_map(model_of(name), mesh)
+        parallel = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+        keras.distribution.set_distribution(parallel)
     yield
     keras.distribution.set_distribution(None)
 
@@ -194,20 +362,32 @@ def results(use: Callable[[], Iterator[Any]]) -> list[Any]:
     return [np.asarray(x) for x in keras.tree.flatten(list(use()))]
 
 
-def compare(shape: tuple[int, int], name: str) -> None:
-    use = WAYS[name] if name in WAYS else functools.partial(fit_of_family, name)
-    expected = results(use)
-    with mesh_of(shape, wide(families()["bert" if name in WAYS else name])):
-        found = results(use)
+def compare(shape: tuple[int, ...], name: str) -> None:
+    expected = results(WAYS[name])
+    with on_devices(shape, name):
+        found = results(WAYS[name])
     assert len(expected) == len(found) > 0
     tolerance = TOLERANCES.get(name, 1e-5)
     for one, several in zip(expected, found, strict=True):
-        np.testing.assert_allclose(several, one, atol=tolerance, rtol=tolerance)
+        if one.dtype.kind == "f":
+            np.testing.assert_allclose(several, one, atol=tolerance, rtol=tolerance)
+        else:
+            np.testing.assert_array_equal(several, one)
     print(shape, name, len(found), "arrays")
 
 
+def set_up(shape: tuple[int, ...]) -> None:
+    """Makes virtual devices on TensorFlow; those of JAX are an environment variable's."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * math.prod(shape))
+
+
 if __name__ == "__main__":
-    batch, model = map(int, sys.argv[1].split("x"))
+    devices = tuple(map(int, sys.argv[1].split("x")))
+    set_up(devices)
     for name in sys.argv[2:]:
-        compare((batch, model), name)
+        compare(devices, name)
     print("equal")

@@ -17,11 +17,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo import models
+from lmzoo import models, tasks
 from lmzoo.distribution import initialize, layout_map
 from lmzoo.errors import ProcessesError
 from lmzoo.family import families
-from lmzoo.pretraining import Recipe, encoders, language_model, pretrain, run
+from lmzoo.pretraining import Recipe, language_model, pretrain, recipe, run
 from lmzoo.processes import check_same, first_process_first, process_index
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.training import ResumableCheckpoint
@@ -75,10 +75,19 @@ def fit_task(task: models.Task) -> dict[str, Any]:
     }
 
 
+def leave(when: str) -> None:
+    """Trains, while process 1 leaves, "before" or "during" that."""
+    task = tiny_task(models.TextClassifier, families()["bert"])
+    if when == "before" and process_index() == 1:
+        sys.exit("There is no data.")
+    x, y = tiny_examples(task, 8)
+    task.fit(x, y, batch_size=4, verbose=0, callbacks=[Losses(1, sys.exit if process_index() == 1 else None)])
+
+
 def all_tasks(part: int) -> dict[str, Any]:
     """A quarter of these: one family for each task, and each family for one of the tasks."""
-    tasks = [name for name in models.__all__ if "Backbone" not in name and name != "Task"]
-    supports = {name: [f for f in families().values() if getattr(models, name).supports(f)] for name in tasks}
+    names = [name for name in tasks.__all__ if name != "Task"]
+    supports = {name: [f for f in families().values() if getattr(models, name).supports(f)] for name in names}
     chosen = {(found[0].name, name) for name, found in supports.items()}
     chosen |= {(family.name, "TextClassifier") for family in supports["TextClassifier"]}
     return {
@@ -129,14 +138,14 @@ def masked_lm(folder: str | Path, epochs: int = 3, at: int = 0, act: str = "", d
 
 def pretraining(family: str, folder: str | Path) -> dict[str, Any]:
     """A tiny model, from text to a preset."""
-    encoders.SIZES["nano"] = (1, 64)
+    recipe.SIZES["nano"] = (1, 64)
     language_model.WORD_SIZES["nano"] = (7, 5, ((1, 3), (2, 5)))
     run.ROUND = 3
     text = [LINES[i % 4 :] + LINES[: i % 4] for i in range(103)]
     positions = {"positions": 23} if families()[family].pretrained_head == "pretraining" else {}
-    recipe = Recipe(family, tokens=600, vocabulary_size=61, sequence_length=17, batch_size=6, **positions)
+    settings = Recipe(family, tokens=600, vocabulary_size=61, sequence_length=17, batch_size=6, **positions)
     losses = Losses()
-    scores = pretrain(text, folder, recipe, callbacks=[losses])
+    scores = pretrain(text, folder, settings, callbacks=[losses])
     return {"losses": losses.found, "scores": scores, "preset": sorted(path.name for path in Path(folder).iterdir())}
 
 

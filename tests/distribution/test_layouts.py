@@ -1,17 +1,12 @@
-"""Weights that are split between devices: which ones, and that the results are those of one device."""
+"""Which weights are split between devices."""
 
 from __future__ import annotations
 
-import keras
 import pytest
 
 from lmzoo.distribution import layout_map
 from lmzoo.family import families
 from lmzoo.testing import tiny_backbone
-from tests.distribution.mesh_probe import WAYS
-from tests.virtual_devices import assert_equal_on_devices
-
-BACKEND = keras.backend.backend()
 
 
 class Mesh:
@@ -38,21 +33,3 @@ def test_weights_that_the_devices_cannot_split_evenly_are_not_split():
 def test_a_mesh_without_the_axis():
     with pytest.raises(ValueError, match=r"The mesh has the axes batch, model: .* not 'heads'"):
         layout_map(tiny_backbone(families()["bert"]), Mesh(1, 2), axis="heads")
-
-
-def on_mesh(mesh: str, *names: str, slow: bool = True):
-    return pytest.param(mesh, names, marks=[pytest.mark.slow] * slow, id=f"{mesh}-{names[0]}")
-
-
-@pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
-@pytest.mark.parametrize(
-    ("mesh", "names"),
-    [
-        on_mesh("1x2", "bert", slow=False),
-        *(on_mesh(mesh, *families()) for mesh in ("8x1", "4x2", "2x4", "1x8")),
-        *(on_mesh("2x2", way) for way in WAYS),
-    ],
-)
-def test_results_equal_those_of_one_device(root, mesh, names):
-    batch, model = mesh.split("x")
-    assert_equal_on_devices(root, int(batch) * int(model), "tests.distribution.mesh_probe", mesh, *names)

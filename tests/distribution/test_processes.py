@@ -39,6 +39,17 @@ def _is_array(values: list[Any]) -> bool:
     return all(isinstance(value, float) for value in values)
 
 
+ANOTHER_HAS_ENDED = (
+    "Process 0 ends, because another process of the run has ended or cannot be reached. Start all processes again: a "
+    "run with saved states goes on from the last one."
+)
+
+
+def lines(process: Ended) -> list[str]:
+    """What it has printed, without what JAX's network adds."""
+    return [line for line in process.output.splitlines() if not line.startswith("[Gloo]")]
+
+
 def results(ended: list[Ended]) -> list[Any]:
     assert [process.code for process in ended] == [0] * len(ended), ended[0].output[-2000:] + ended[-1].output[-2000:]
     return [process.results for process in ended]
@@ -59,12 +70,8 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(root, tmp_path):
     expected = processes_probe.masked_lm(tmp_path / "one")["losses"]
     states = tmp_path / "states"
     first, killed = run_processes(root, tmp_path / "two", 2, "masked_lm", states, 3, 5, "kill 1")
-    assert (first.code, killed.code) == (1, -9)
-    (line,) = [line for line in first.output.splitlines() if not line.startswith("[Gloo]")]
-    assert line == (
-        "Process 0 ends, because another process of the run has ended or cannot be reached. Start all processes again: "
-        "a run with saved states goes on from the last one."
-    )
+    assert (first.code, killed.code) == (os.EX_TEMPFAIL, -9)
+    assert lines(first) == [ANOTHER_HAS_ENDED]
     assert sorted(path.name for path in states.iterdir())[-1] == "step-000000000004"
     found, other = results(run_processes(root, tmp_path / "two", 2, "masked_lm", states))
     assert found["losses"] == other["losses"]
@@ -74,6 +81,19 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(root, tmp_path):
 
 
 @on_jax
+@pytest.mark.parametrize(
+    ("when", "code", "words"),
+    [("before", 1, ["There is no data."]), pytest.param("during", 0, [], marks=pytest.mark.slow)],
+)
+def test_a_process_that_leaves_ends_the_others(root, tmp_path, when, code, words):
+    """JAX would wait for minutes, and then say more."""
+    first, second = run_processes(root, tmp_path, 2, "leave", when)
+    assert (second.code, lines(second)) == (code, words)
+    assert (first.code, lines(first)) == (os.EX_TEMPFAIL, [ANOTHER_HAS_ENDED])
+
+
+@on_jax
+@pytest.mark.slow
 def test_what_differs_between_processes_is_named(root, tmp_path):
     for index in range(2):
         backbone = tiny_backbone(families()["bert"])
@@ -88,9 +108,10 @@ def test_what_differs_between_processes_is_named(root, tmp_path):
 
 
 @on_jax
+@pytest.mark.slow
 def test_other_versions_are_refused(root, tmp_path):
     for process in run_processes(root, tmp_path, 2, "other_version"):
-        assert process.code == 1
+        assert process.code == os.EX_TEMPFAIL
         assert process.output.splitlines()[-1] == (
             f"Process 1 differs from process 0 in version of Keras (3.0.0, not {keras.__version__}). All processes of "
             "a run need the same."
@@ -100,7 +121,7 @@ def test_other_versions_are_refused(root, tmp_path):
 @on_jax
 def test_processes_that_do_not_come_are_not_waited_for(root, tmp_path):
     (first,) = run_processes(root, tmp_path, 1, "fit", KERAS_DISTRIBUTION_NUM_PROCESSES="2", LMZOO_TEST_TIMEOUT="2")
-    assert first.code == 1
+    assert first.code == os.EX_TEMPFAIL
     assert first.output.startswith("Process 0 has waited 2 seconds for 2 processes to meet at 127.0.0.1:")
 
 
@@ -184,7 +205,7 @@ def test_two_processes_pretrain_what_one_pretrains(root, tmp_path, family):
         assert found.pop("preset") == expected["preset"]
         assert_same(found, expected)
     assert "step 6 of 6" in first.output
-    assert [line for line in other.output.splitlines() if not line.startswith("[Gloo]")] == []
+    assert lines(other) == []
 
 
 @on_jax
@@ -194,6 +215,6 @@ def test_the_death_of_the_first_process_ends_the_others(root, tmp_path):
     assert killed.code == -9
     for process in others:
         # JAX's own thread may be quicker than Python, and says more.
-        assert process.code in (1, -6)
+        assert process.code in (os.EX_TEMPFAIL, -6)
         assert "another process of the run has ended" in process.output or "another task died" in process.output
     assert Path(tmp_path / "states" / "step-000000000004").exists()

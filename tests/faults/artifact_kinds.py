@@ -11,6 +11,7 @@ import gzip
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ from lmzoo.data.corpora import Preparation, TokenCorpus, prepare_corpus, read_do
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.family import Family, families
 from lmzoo.files.archives import unpack
-from lmzoo.models import Backbone, Task, TextClassifier
+from lmzoo.models import Backbone, NgramLM, Task, TextClassifier
+from lmzoo.presets import keras_preset
 from lmzoo.presets.source import open_source
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
@@ -113,6 +115,11 @@ def save_keras(folder: Path, version: int) -> None:
 
 def save_preset(folder: Path, version: int) -> None:
     model("classifier", version).save_to_preset(folder / "preset")
+
+
+def save_preset_in_half_precision(folder: Path, version: int) -> None:
+    made = model("classifier", version)
+    keras_preset.save_preset(made, folder / "preset", preprocessor=made.preprocessor, half_precision=True)
 
 
 def save_preset_without_manifest(folder: Path, version: int) -> None:
@@ -300,6 +307,26 @@ def save_prepared(folder: Path, version: int) -> None:
         prepare_corpus(texts, preprocessor_of("bert").tokenizer, folder / "corpus", prepared, verbose=False)
 
 
+@functools.cache
+def ngrams(version: int) -> NgramLM:
+    made = NgramLM(order=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # too little text
+        made.fit(DOCUMENTS[: 60 if version else 59], verbose=False)
+    return made
+
+
+def ngram_kind(path: str) -> ArtifactKind:
+    def save(folder: Path, version: int) -> None:
+        ngrams(version).save(folder / path, verbose=False)
+
+    def load(folder: Path) -> Content:
+        read = NgramLM.load(folder / path, verbose=False)
+        return {"words": json.dumps(read.vocabulary), "scores": json.dumps(read.score(TEXTS))}
+
+    return ArtifactKind(path, save, load)
+
+
 # === Vocabularies, archives and data ===
 
 
@@ -362,6 +389,7 @@ def save_parquet(folder: Path, version: int) -> None:
 KINDS: dict[str, ArtifactKind] = {
     "keras": ArtifactKind("model.keras", save_keras, lambda f: content_of(Task.load(f / "model.keras")), vouched=True),
     "preset": ArtifactKind("preset", save_preset, load_classifier, vouched=True),
+    "preset in half precision": ArtifactKind("preset", save_preset_in_half_precision, load_classifier, vouched=True),
     "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
     "hf": checkpoint_kind("hf", "bert"),
     "tf1": checkpoint_kind("tf1", "bert", forks=False, needs="tensorflow"),
@@ -374,6 +402,8 @@ KINDS: dict[str, ArtifactKind] = {
     "training": ArtifactKind("training", train, load_training, vouched=True, resumes=True, forks=False),
     "corpus": ArtifactKind("corpus", save_corpus, load_corpus, vouched=True, resumes=True),
     "prepared corpus": ArtifactKind("corpus", save_prepared, load_corpus, vouched=True, resumes=True),
+    "arpa": ngram_kind("model.arpa"),
+    "arpa.gz": ngram_kind("model.arpa.gz"),
     "safetensors": tensor_kind("model.safetensors", write_safetensors, SafetensorsFiles),
     "sharded safetensors": tensor_kind("sharded", write_sharded, SafetensorsFiles),
     "hdf5": tensor_kind("weights.hdf5", write_hdf5, Hdf5File),

@@ -14,10 +14,10 @@ from tests.faults.artifact_kinds import KINDS
 from tests.faults.failing_disk import ALL, Fault, call_fails, disk_full, disk_gone, file_too_large, killed
 from tests.faults.watched_process import Outcome, WatchedProcess
 
-# How often a process is killed while it saves, of 60 times; those in `SHORT` are what `make test` does, too.
+# How often a process is killed while it saves, of 65 times; those in `SHORT` are what `make test` does, too.
 KILLS = {
     "keras": 8, "preset": 8, "state": 8, "corpus": 8, "hf": 6, "keras_hub": 6, "bilm": 5, "training": 6, "tf1": 2,
-    "prepared corpus": 5, "saved model": 1, "onnx": 1, "litert": 1,
+    "prepared corpus": 5, "saved model": 1, "onnx": 1, "litert": 1, "arpa": 3, "arpa.gz": 2,
 }  # fmt: skip
 SHORT = ["keras", "preset", "state", "corpus"]
 THEIRS = {"NOTES.md": "mine", ".git/HEAD": "ref"}  # what users keep in a preset's or a checkpoint's folder

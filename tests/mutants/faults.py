@@ -404,8 +404,8 @@ FAULTS = (
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "train, held = (TrainingDocuments(corpus, count, side) for side in (False, True))",
-        "train, held = (TrainingDocuments(corpus, count, side) for side in (False, False))",
+        "held.append(TrainingDocuments(text, count, held=True))",
+        "held.append(TrainingDocuments(text, count))",
     ),
     Fault(
         "AllenNLP's Elmo trains the language model though it is told not to",

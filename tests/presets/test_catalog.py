@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 import lmzoo
+from lmzoo.files.manifest import read_version
 from lmzoo.presets import PresetError, catalog, hubs, list_presets, open_preset, resolve, write_manifest
 
 METADATA = {
@@ -25,12 +27,12 @@ METADATA = {
 SHIPPED_ROOT = catalog._shipped_root  # the fixture below replaces it
 
 
-def make(root: Path, family: str, name: str, **metadata) -> Path:
+def make(root: Path, family: str, name: str, version: int | None = None, **metadata) -> Path:
     directory = root / family / name
     directory.mkdir(parents=True)
     (directory / "config.json").write_text("{}")
     (directory / "metadata.json").write_text(json.dumps({**METADATA, "family": family, **metadata}))
-    write_manifest(directory)
+    write_manifest(directory, version)
     return directory
 
 
@@ -178,6 +180,61 @@ def test_published_presets_are_data(shipped, monkeypatch):
     assert resolve("bert_big") == shipped / "bert"
     with pytest.raises(PresetError, match="Did you mean 'bert_big'"):
         resolve("bert_bigg")
+
+
+def test_versions(shipped, tmp_path, monkeypatch):
+    """The newest has the name alone; older ones are loaded by number, and are not listed."""
+    newest = shipped / "bert/bert_nano_en_uncased"
+    write_manifest(newest, 3)
+    first, second = (make(shipped, "bert", f"bert_nano_en_uncased@{number}", number) for number in (1, 2))
+    own = make(tmp_path / "more", "bert", "mine", 2)
+    make(tmp_path / "more", "bert", "mine@1")
+    alone = make(tmp_path / "more", "bert", "alone@7", 7)
+    monkeypatch.setenv("LMZOO_PRESETS", str(tmp_path / "more"))
+    found = {"": newest, "@3": newest, "@2": second, "@1": first}
+    assert {number: open_preset(f"bert_nano_en_uncased{number}") for number in found} == found
+    assert resolve("albert_micro_en@1") == shipped / "albert/albert_micro_en"
+    assert resolve("mine@2") == resolve("mine") == own
+    assert resolve("alone@7") == alone
+    presets = list_presets()
+    assert sorted(presets) == ["albert_micro_en", "alone@7", "bert_nano_en_uncased", "mine"]
+    assert [presets[name].version for name in ("albert_micro_en", "bert_nano_en_uncased", "mine")] == [1, 3, 2]
+    three = ", ".join(f"bert_nano_en_uncased@{number}" for number in (1, 2, 3))
+    for preset, message in (
+        ("bert_nano_en_uncased@4", f"no bert_nano_en_uncased@4. Its versions on this machine are {three}."),
+        ("albert_micro_en@2", "no albert_micro_en@2. Its versions on this machine are albert_micro_en@1."),
+        ("albert_micro@1", "Did you mean 'albert_micro_en'"),
+        ("albert_micro_en@", "Unknown preset"),
+        ("albert_micro_en@0", "Unknown preset"),
+    ):
+        with pytest.raises(PresetError, match=re.escape(message)):
+            resolve(preset)
+    with pytest.raises(PresetError, match="Expected one of albert_micro_en, bert_nano_en_uncased, alone@7, mine"):
+        resolve("zzz")
+    (tmp_path / "albert_micro_en@2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve("albert_micro_en@2") == tmp_path / "albert_micro_en@2"  # a folder of that name
+    write_manifest(newest)  # keeps the version
+    assert resolve("bert_nano_en_uncased@3") == newest
+    (newest / "manifest.json").write_text('{"version": "two", "format": 1, "files": {}}')
+    with pytest.raises(PresetError, match="the version must be an integer of at least 1, got 'two'"):
+        resolve("bert_nano_en_uncased@3")
+    with pytest.raises(ValueError, match="`version` must be an integer of at least 1, got 0"):
+        write_manifest(newest, 0)
+    write_manifest(newest)  # which replaces a damaged one
+    assert resolve("bert_nano_en_uncased@1") == first
+
+
+def test_what_is_shipped(root):
+    """Older versions say their number, which is smaller than the newest's; all fit into 64 MB."""
+    folders = [path.parent for path in (root / "presets").glob("*/*/metadata.json")]
+    assert len(folders) >= 4
+    for folder in folders:
+        name, at, number = folder.name.partition("@")
+        if at:
+            assert read_version(folder) == int(number) < read_version(folder.with_name(name))
+    files = [path for path in (root / "presets").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 64_000_000
 
 
 def test_what_nothing_vouches_for_is_said_once(shipped, tmp_path, monkeypatch, caplog):

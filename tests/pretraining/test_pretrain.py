@@ -14,6 +14,7 @@ import sys
 import warnings
 from types import SimpleNamespace
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from lmzoo.data.corpora import document_store
 from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.family import families
 from lmzoo.presets import verify_manifest
-from lmzoo.pretraining import Recipe, encoders, estimate, language_model, pretrain, run
+from lmzoo.pretraining import Recipe, encoders, estimate, pretrain, run
 from lmzoo.pretraining.encoders import sample_sequences
 from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.interleaved import Interleaved
@@ -34,42 +35,15 @@ from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.training import FineTuningRecipe
 from lmzoo.training.throughput import Throughput
+from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")
-LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
-TINY = {"tokens": 600, "vocabulary_size": 61, "sequence_length": 17, "positions": 23, "batch_size": 5}
-
-
-@pytest.fixture
-def text(tmp_path, monkeypatch):
-    monkeypatch.setitem(encoders.SIZES, "nano", (1, 64))
-    monkeypatch.setitem(language_model.WORD_SIZES, "nano", (7, 5, ((1, 3), (2, 5))))
-    monkeypatch.setattr(run, "ROUND", 3)
-    path = tmp_path / "tales.txt"
-    path.write_text("\n\n".join("\n".join(LINES[i % 4 :] + LINES[: i % 4]) for i in range(103)), "utf-8")
-    return path
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error
-    pass
-
-
-class Stop(keras.callbacks.Callback):
-    """Ends a run by an error."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == self.step:
-            raise Interrupted
 
 
 def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     """The same weights; in the middle of the second part, and of an epoch."""
     said = []
-    scores = pretrain(text, tmp_path / "whole", Recipe(**TINY), say=said.append)
+    scores = pretrain(text, tmp_path / "whole", Recipe(**TINY), say=said.append, weights_dtype="float32")
     names = ("loss", "masked_lm_loss", "masked_lm_accuracy", "sentence_loss", "sentence_accuracy")
     assert scores.keys() == {*names, *(f"{name}_at_23" for name in names)}
     assert any("train: 102 documents" in line for line in said)
@@ -87,8 +61,9 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     for step in (2, steps - 1):
         with pytest.raises(Interrupted):
             pretrain(text, tmp_path / "again", Recipe(**TINY), callbacks=[Stop(step)], verbose=False)
-    pretrain(text, tmp_path / "again", Recipe(**TINY), verbose=False)
-    pretrain(text, tmp_path / "again", Recipe(**TINY), verbose=False, overwrite=True, callbacks=[Stop(steps + 1)])
+    exact = {"verbose": False, "weights_dtype": "float32"}
+    pretrain(text, tmp_path / "again", Recipe(**TINY), **exact)
+    pretrain(text, tmp_path / "again", Recipe(**TINY), overwrite=True, callbacks=[Stop(steps + 1)], **exact)
     whole, again = (lmzoo.models.Pretrainer.from_preset(tmp_path / name) for name in ("whole", "again"))
     for ours, theirs in zip(whole.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -115,24 +90,24 @@ ELMO = Recipe("elmo", tokens=84, vocabulary_size=13, sequence_length=3, batch_si
 
 def test_elmo(text, tmp_path, capsys):
     said = []
-    scores = pretrain(text, tmp_path / "elmo", ELMO, say=said.append)
+    scores = pretrain(text, tmp_path / "elmo", ELMO, say=said.append, weights_dtype="float32")
     assert not capsys.readouterr().out  # no progress bar without a terminal
     assert any(": perplexity " in line for line in said)
     card = (tmp_path / "elmo/README.md").read_text("utf-8")
     assert "| optimizer | adagrad |" in card
     assert "objective" not in card
     model = lmzoo.models.BidirectionalLM.from_preset(tmp_path / "elmo")
-    held = list(split_held_out(TextSource(text), None)[1])
+    held = list(split_held_out([TextSource(text)], None)[1][0])
     assert len(held) == 1
     assert model.perplexity(held, verbose=False) == pytest.approx(scores["perplexity"], rel=1e-5)
 
 
 @pytest.mark.slow
 def test_an_elmo_that_is_interrupted(text, tmp_path):
-    pretrain(text, tmp_path / "whole", ELMO, verbose=False)
+    pretrain(text, tmp_path / "whole", ELMO, verbose=False, weights_dtype="float32")
     with pytest.raises(Interrupted):
         pretrain(text, tmp_path / "again", ELMO, callbacks=[Stop(5)], verbose=False)
-    pretrain(text, tmp_path / "again", ELMO, verbose=False)
+    pretrain(text, tmp_path / "again", ELMO, verbose=False, weights_dtype="float32")
     whole, again = (lmzoo.models.BidirectionalLM.from_preset(tmp_path / name) for name in ("whole", "again"))
     for ours, theirs in zip(whole.weights, again.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -214,6 +189,7 @@ def test_batches_in_turns():
     turns.seed = (7, 1)
     assert [part.seed for part in turns.parts] == [(7, 1), (7, 1)]
     assert turns.identity() != Interleaved(turns.parts, [6, 2]).identity()
+    assert turns.identity() == Interleaved(turns.parts, [0.2, 0.1]).identity()  # whatever the number of batches
 
 
 def test_stored_documents(tmp_path, monkeypatch):
@@ -240,20 +216,22 @@ def test_mixed_precision_ends_in_float32_and_pairs_follow_the_seed(text, tmp_pat
     pretrain(text, tmp_path / "it", recipe, verbose=False)
     assert states == [np.random.default_rng(3).bit_generator.state] * 4  # of both lengths, to train and to evaluate
     model = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
+    with h5py.File(tmp_path / "it/task.weights.h5") as file:
+        assert file["masked_lm_head/dense/kernel"].dtype == "float16"
     policies = {layer.dtype_policy.name for layer in [model, model.backbone, *model.backbone.layers]}
     assert policies == {"float32"}
 
 
 def test_what_is_held_out(text, tmp_path):
     def counts(corpus, validation=None):
-        parts = split_held_out(TextSource(corpus), None if validation is None else TextSource(validation))
-        return [len(list(documents)) for documents in parts]
+        parts = split_held_out([TextSource(corpus)], None if validation is None else [TextSource(validation)])
+        return [len(list(documents)) for (documents,) in parts]
 
     assert counts(text) == [102, 1]
     other = tmp_path / "other.txt"
     other.write_text("One.\n\nTwo.\n", "utf-8")
     assert counts(text, other) == [103, 2]
-    train, held = split_held_out(TextSource(other), None)
+    (train,), (held,) = split_held_out([TextSource(other)], None)
     assert [*train, *held] == [["One."], ["Two."]]
     (tmp_path / "them.jsonl").write_text('{"body": "One. Two."}\n', "utf-8")
     assert [*TextSource([tmp_path / "them.jsonl"], "body", split=False)] == [["One. Two."]]
@@ -407,6 +385,8 @@ def test_errors(text, tmp_path):
     (tmp_path / "model").mkdir()
     with pytest.raises(FileExistsError, match=r"exists already\. Pass `overwrite=True`"):
         pretrain(text, tmp_path / "model", Recipe(**TINY))
+    with pytest.raises(ValueError, match="`weights_dtype` must be one of float16, float32, got 'bfloat16'"):
+        pretrain(text, tmp_path / "new", Recipe(**TINY), weights_dtype="bfloat16")
     with pytest.raises(FileNotFoundError, match="There is no"):
         pretrain(tmp_path / "none.txt", tmp_path / "another", Recipe(**TINY))
 
@@ -464,7 +444,9 @@ def test_long_trainings_are_confirmed_on_a_terminal(
     module, trained = importlib.import_module("lmzoo.pretraining.pretrain"), []
     monkeypatch.setattr(module, "training_seconds", lambda recipe: seconds)
     monkeypatch.setattr(module, "_write_preset", lambda *_: None)
-    monkeypatch.setitem(module._TRAINERS, "pretraining", lambda run, *_: trained.append(run) or (None, {"scores": {}}))
+    monkeypatch.setitem(
+        module._TRAINERS, "pretraining", lambda run, *_: trained.append(run) or (None, {"scores": {}, "of_texts": {}})
+    )
     arguments = ["pretrain", str(text), "-o", str(tmp_path / "it"), *options]
     with CliRunner().isolation(input=answer):  # whose standard input becomes a terminal or not
         kind = type(sys.stdin)

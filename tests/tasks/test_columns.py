@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lmzoo import models
+from lmzoo import models, tasks
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing import tiny_examples, tiny_task
 
@@ -41,7 +41,7 @@ class Dataset:
 
 
 PAIRS = {models.QuestionAnswerer, models.TextEmbedder, models.MultipleChoice}
-TASKS = [getattr(models, name) for name in models.__all__ if "Backbone" not in name and name != "Task"]
+TASKS = [getattr(models, name) for name in tasks.__all__ if name != "Task"]
 TASKS = [task for task in TASKS if task.supports(FAMILY)]
 
 

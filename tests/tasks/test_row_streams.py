@@ -11,7 +11,7 @@ import grain
 import numpy as np
 import pytest
 
-from lmzoo import models
+from lmzoo import models, tasks
 from lmzoo.data.readers import TableStream
 from lmzoo.families.bert import FAMILY
 from lmzoo.tasks.base import row_streams
@@ -47,7 +47,7 @@ def rows_of(x, y):
 
 
 PAIRS_OR_WORDS = {models.QuestionAnswerer, models.TokenClassifier}
-TASKS = [getattr(models, name) for name in models.__all__ if "Backbone" not in name and name != "Task"]
+TASKS = [getattr(models, name) for name in tasks.__all__ if name != "Task"]
 TASKS = [task for task in TASKS if task.supports(FAMILY)]
 TASKS = [pytest.param(task, marks=[pytest.mark.slow] * (task not in PAIRS_OR_WORDS)) for task in TASKS]
 

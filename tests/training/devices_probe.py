@@ -1,4 +1,4 @@
-"""Trains and predicts on several virtual devices of this machine, in a process of its own: `python -m` this module.
+"""Trains and predicts on several virtual devices of JAX, in a process of its own: `python -m` this module.
 
 Prints "equal" if the results are those of one device.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from lmzoo import models
 from lmzoo.family import families
-from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
+from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor
 from lmzoo.training.several_devices import SeveralDevicesModel, split_evenly, whole_batches
 
 
@@ -42,22 +42,6 @@ def task_results() -> list[object]:
     return [*fitted.values(), scores, *task.get_weights()]
 
 
-def all_tasks_results() -> list[object]:
-    results: list[object] = []
-    for name in models.__all__:
-        task_class = getattr(models, name)
-        if "Backbone" in name or name == "Task":
-            continue
-        family = next(f for f in families().values() if task_class.supports(f))
-        task = tiny_task(task_class, family)
-        x, y = tiny_examples(task, 7)
-        results += [*task.fit(x, y, batch_size=5, verbose=0).history.values(), task.evaluate(x, y, 4, verbose=0)]
-        results += [*keras.tree.flatten(task.predict(x, 3, verbose=0)), *task.get_weights()]
-        if isinstance(task, models.TextEmbedder):
-            results += [found.vectors for found in task.embed(["good film", "bad"], level="word")]
-    return results
-
-
 def check_splits() -> None:
     with whole_batches():
         shards = [[part.data.shape for part in array.addressable_shards] for array in split_evenly([np.ones((8, 3))])]
@@ -66,7 +50,7 @@ def check_splits() -> None:
         assert isinstance(split_evenly(np.ones((6, 3))), np.ndarray)  # as it was
 
 
-def compare_on_jax(compute) -> None:
+def compare(compute) -> None:
     expected = compute()
     keras.distribution.set_distribution(keras.distribution.DataParallel())
     check_splits()
@@ -74,28 +58,8 @@ def compare_on_jax(compute) -> None:
         np.testing.assert_allclose(several, one, atol=1e-5)
 
 
-def fit_outside_of_a_tensorflow_scope() -> None:
-    import tensorflow as tf
-
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    expected = small_task()
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-        task = small_task()
-    x, y = tiny_examples(task, 4)
-    for model in (expected, task):
-        model.compile(run_eagerly=True)  # quicker for one batch
-        model.fit(x, y, batch_size=4, verbose=0)
-    for one, several in zip(expected.get_weights(), task.get_weights(), strict=True):
-        np.testing.assert_allclose(several, one, atol=1e-4)  # Adam enlarges rounding errors of small gradients
-    assert type(task.optimizer.iterations.value).__name__.startswith("Mirrored")
-
-
 if __name__ == "__main__":
-    if keras.backend.backend() == "tensorflow":
-        fit_outside_of_a_tensorflow_scope()
-    else:
-        for name in sys.argv[1:]:
-            compare_on_jax(globals()[name])
-            keras.distribution.set_distribution(None)
+    for name in sys.argv[1:]:
+        compare(globals()[name])
+        keras.distribution.set_distribution(None)
     print("equal")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.training import AdamW, InverseSquareRoot, WarmUp
+from lmzoo.training import AdamW, InverseSquareRoot, LateDecay, WarmUp
 from tests.reference.weights import to_numpy
 
 PEAK, WARMUP, TOTAL = 0.4, 4, 13
@@ -32,11 +32,17 @@ def vaswani(t):
     return PEAK * min(t / WARMUP, np.sqrt(WARMUP / t)) if t else 0.0
 
 
+def late(t):
+    begin = TOTAL - 5
+    return PEAK * (min(t / WARMUP, 1) if t <= begin else 1 - min((t - begin) / 5, 1) ** 0.5)
+
+
 SCHEDULES = {
     "bert": (lambda: WarmUp(decay(), WARMUP), bert),
     "fairseq": (lambda: WarmUp(decay(TOTAL - WARMUP), WARMUP, shift=True), fairseq),
     "squared": (lambda: WarmUp(decay(power=2.0), WARMUP), squared),
     "vaswani": (lambda: WarmUp(InverseSquareRoot(PEAK, WARMUP), WARMUP), vaswani),
+    "wsd": (lambda: WarmUp(LateDecay(PEAK, TOTAL - 5, TOTAL), WARMUP), late),
     "none": (lambda: WarmUp(decay(), 0), lambda t: PEAK * max(1 - t / TOTAL, 0)),
 }
 

@@ -6,21 +6,31 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-_WORKING = b"ray::_Worker.do"  # the title of a process that does a job
+
+def _has_job(process: Path) -> bool:
+    return (process / "cmdline").read_bytes().startswith(b"ray::_Worker.do")  # its title
 
 
-def kill_a_worker(running: subprocess.Popen[str], seconds: float = 240.0) -> int:
-    """Kills a worker of a command with SIGKILL as soon as it has a job, and returns its id."""
+def is_second(process: Path) -> bool:
+    """Whether it is the second one of a group."""
+    return b"KERAS_DISTRIBUTION_PROCESS_ID=1" in (process / "environ").read_bytes().split(b"\0")
+
+
+def kill_a_worker(
+    running: subprocess.Popen[str], seconds: float = 240.0, wanted: Callable[[Path], bool] = _has_job
+) -> int:
+    """Kills a worker of a command with SIGKILL as soon as it has a job, or is `wanted`, and returns its id."""
     end = time.monotonic() + seconds
     while running.poll() is None and time.monotonic() < end:
         for process in _descendants(running.pid):
             try:
-                working = Path(f"/proc/{process}/cmdline").read_bytes().startswith(_WORKING)
+                found = wanted(Path(f"/proc/{process}"))
             except OSError:  # it has ended
                 continue
-            if working:
+            if found:
                 os.kill(process, signal.SIGKILL)
                 return process
         time.sleep(0.01)

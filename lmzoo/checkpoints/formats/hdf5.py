@@ -117,3 +117,36 @@ def write_hdf5(path: str | Path, tensors: Iterable[tuple[str, np.ndarray]]) -> N
                 file.create_dataset(name, data=array)
             except (TypeError, ValueError) as error:
                 raise PresetError(f"{path}: {name} cannot be written: {error}.") from error
+
+
+def in_half_precision(array: np.ndarray) -> np.ndarray:
+    """Float numbers as float16; the array as it is if it holds other numbers, or some beyond the range of float16."""
+    if array.dtype not in ("float32", "float64"):
+        return array
+    with np.errstate(over="ignore"):
+        half = array.astype("float16")
+    return half if np.isfinite(half).all() else array
+
+
+def rewrite_in_half_precision(path: Path) -> None:
+    """Replaces an HDF5 file by one with the same groups and attributes whose arrays are in half precision.
+
+    Keras reads such a file into variables of any dtype.
+
+    Raises:
+        OSError: if the file cannot be written; it stays as it was.
+    """
+    import h5py
+
+    check_room(path.parent, path.stat().st_size)
+    with atomic_file(path) as temporary, h5py.File(path, "r") as file, h5py.File(temporary, "w") as target:
+
+        def copy(name: str, item: h5py.Group | h5py.Dataset) -> None:
+            if isinstance(item, h5py.Dataset):
+                copied = target.create_dataset(name, data=in_half_precision(item[()]))
+            else:
+                copied = target.require_group(name)
+            copied.attrs.update(item.attrs)
+
+        target.attrs.update(file.attrs)
+        file.visititems(copy)

@@ -145,7 +145,8 @@ class CompiledTask(SeveralDevicesModel):
 
         Raises:
             TypeError: for metrics that are neither a list nor a dict of lists.
-            ValueError: for a cross-entropy of probabilities.
+            ValueError: for a cross-entropy of probabilities; for an optimizer or metrics that were made outside of the
+                scope of the model's `tf.distribute.Strategy`.
         """
         waits, self._compiles_itself = self._compiles_itself, False
         try:
@@ -157,6 +158,8 @@ class CompiledTask(SeveralDevicesModel):
                 if isinstance(metrics, str) and metrics == "auto":
                     metrics = self.default_metrics()
                 weighted_metrics = _joined(metrics, weighted_metrics)
+                parts = [optimizer, *keras.tree.flatten(weighted_metrics)]
+                self.check_scope(v for part in parts if hasattr(part, "variables") for v in part.variables)
                 super().compile(
                     optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs
                 )
@@ -178,7 +181,7 @@ class CompiledTask(SeveralDevicesModel):
             **kwargs: of `keras.Model.quantize`.
         """
         config = self.get_compile_config()
-        with warnings.catch_warnings():
+        with self.device_scope(), warnings.catch_warnings():
             # Dropout and other layers without weights have nothing to quantise.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")
             self.backbone.quantize(mode, **kwargs)
@@ -200,7 +203,8 @@ class CompiledTask(SeveralDevicesModel):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
-        config = keras.saving.deserialize_keras_object(config)
+        with self.device_scope():
+            config = keras.saving.deserialize_keras_object(config)
         built = config.pop("optimizer_built", False)
         self.compile(**config)
         if built:

@@ -162,6 +162,10 @@ def check_features(task: EncodingTask, x: Any) -> None:
     """
     if isinstance(x, dict):
         task.backbone.check_inputs(task.backbone_inputs(x))
+    if (kind := type(x).__name__).startswith("Distributed"):
+        raise TypeError(
+            f"Expected a `tf.data.Dataset`, got a {kind}: pass the dataset itself, whose batches `fit` distributes."
+        )
     if (columns := columns_of(x)) is not None:
         raise TypeError(f"Expected texts, got a table: pass one column, or two for pairs, of {columns!r:.80}.")
     listed = hasattr(x, "__getitem__") or (isinstance(x, Iterable) and not isinstance(x, Iterator))

@@ -120,7 +120,8 @@ class MaskedTokensTask(Task):
         self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Positions, whether each is chosen, and its corrupted token, all (b, M), for ids (b, T)."""
-        starts = tokenizer.word_starts()[ids]
+        # Iterating over the vocabulary takes as long as all the rest.
+        starts = tokenizer.word_starts()[ids] if self.masking.whole_word else np.ones(ids.shape, bool)
         positions, chosen = self.masking.choose(maskable(tokenizer, ids), lengths, starts, rng)
         targets = np.take_along_axis(ids, positions, axis=1)
         corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)

@@ -18,6 +18,7 @@ from lmzoo.layers.configured import constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_task
+from lmzoo.processes import alone
 from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.text import Preprocessor
@@ -40,7 +41,8 @@ class SavedTask(ReportsNotFinite):
     def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
         """Writes a `.keras` file with weights, vocabulary, labels and optimizer state; see `keras.Model.save`.
 
-        If writing fails, as on a full disk, an existing file stays as it was.
+        If writing fails, as on a full disk, an existing file stays as it was. Of several processes, only one should
+        write.
 
         Raises:
             ValueError: if the path does not end in `.keras`.
@@ -52,7 +54,8 @@ class SavedTask(ReportsNotFinite):
         if Path(filepath).exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         self._warn_of_merged_lora()
-        with atomic_file(filepath) as temporary:
+        # Keras makes an optimizer to compare with, and all processes take part in making variables.
+        with atomic_file(filepath) as temporary, alone():
             super().save(temporary, **kwargs)
 
     @classmethod

@@ -1,0 +1,142 @@
+"""Small pre-trainings that choose the mixture of texts and the way of masking for the shipped presets.
+
+Each trial trains a BERT of 4 × 128 on 8 million tokens with `lmzoo.pretraining.pretrain`. All have the vocabulary of
+the first one, so that losses can be compared. The first file of each source is enough for that. A trial reports the
+loss on the held-out text of each source, and the accuracy of a linear classifier for SST-2 on the means of the last
+layer, from all sentences and from 300 (five draws). A trial that is in the results already is not run again, and one
+that was stopped continues.
+
+    python -m benchmarks.pretraining_trials --data DATA --work FOLDER [TRIAL ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.table import Table
+from sklearn.preprocessing import StandardScaler
+
+import lmzoo
+from benchmarks.common import RESULTS, SHARED, console, save
+from benchmarks.quality import DATASETS, linear
+from lmzoo.pretraining import Recipe, pretrain
+
+# Millions of words of each source, rounded: weights of a mixture in which every text is read equally often.
+MODERN = {
+    "podcasts": 10.0,
+    "selfdialogues": 3.6,
+    "dialogues": 2.9,
+    "meetings": 0.9,
+    "tatoeba": 1.3,
+    "commonvoice": 0.4,
+    "stackexchange": 2.5,
+    "complaints": 1.2,
+    "pressreleases": 8.5,
+    "wikinews": 0.2,
+    "govweb": 2.1,
+    "healthqa": 2.5,
+    "wikipedia": 8.1,
+    "wikiculture": 4.8,
+    "masc": 0.4,
+    "stories": 0.1,
+    "recipes": 0.1,
+}
+OLD = {"books": 19.0, "expository": 10.0}
+OPINIONS = ("selfdialogues", "dialogues", "stackexchange", "wikiculture", "masc", "stories", "complaints")
+RECIPE = Recipe(tokens=8_000_000, sequence_length=128, positions=128, objective="none")
+
+
+def times(weights: dict[str, float], names: tuple[str, ...], factor: float) -> dict[str, float]:
+    """The weights with those of some texts multiplied."""
+    return {
+        name: weight * (factor if name in names else 1)
+        for name, weight in weights.items()
+        if factor or name not in names
+    }
+
+
+# Weights of the texts, and fields of the recipe.
+TRIALS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
+    "modern and old": ({**MODERN, **OLD}, {}),
+    "modern": (MODERN, {}),
+    "old": (OLD, {}),
+    "opinions four times": (times(MODERN, OPINIONS, 4), {}),
+    "modern, whole words": (MODERN, {"whole_word": True}),
+    "modern, 30% masked": (MODERN, {"mask_probability": 0.3}),
+    "without press and government": (times(MODERN, ("pressreleases", "govweb"), 0), {}),
+}
+
+
+def texts(data: Path, weights: dict[str, float], part: str) -> dict[str, float]:
+    """Patterns of the files of some sources, with their weights."""
+    folders = {name: data / ("pretrain" if name in OLD else "pretrain_modern") for name in weights}
+    return {str(folders[name] / f"{name}-{part}*.txt.xz"): weight for name, weight in weights.items()}
+
+
+def probe(preset: Path, data: Path) -> dict[str, float]:
+    """Accuracies of linear classifiers on the mean vectors of the last layer for SST-2."""
+    (sentences, labels), (tests, right) = DATASETS["sst2"].read(data)
+    embedder = lmzoo.models.TextEmbedder.from_preset(str(preset), normalize=False)
+    scaler = StandardScaler().fit(vectors := embedder.embed(sentences))  # (n, H)
+    train, test = scaler.transform(vectors), scaler.transform(embedder.embed(tests))
+    few = []
+    for seed in range(5):
+        chosen = np.random.default_rng(seed).permutation(len(sentences))[:300]
+        few.append(linear(train[chosen], np.array(labels)[chosen], 0.01).score(test, right))
+    return {"SST-2": linear(train, labels, 0.1).score(test, right), "SST-2, 300": statistics.mean(few)}
+
+
+def run(name: str, data: Path, work: Path) -> dict[str, Any]:
+    """A trial, with the vocabulary of all text."""
+    weights, changes = TRIALS[name]
+    recipe, folder = dataclasses.replace(RECIPE, **changes), work / name.replace(" ", "_").replace(",", "")
+    vocabulary, preset = work / "tokenizer", folder / "preset"
+    own = folder / "run" / "tokenizer"
+    if vocabulary.exists() and not own.exists():
+        shutil.copytree(vocabulary, own)
+    begun = time.perf_counter()
+    scores = pretrain(
+        texts(data, weights, "train-00"),
+        preset,
+        recipe,
+        texts(data, {**MODERN, **OLD}, "dev"),
+        folder / "run",
+        overwrite=True,
+    )
+    if not vocabulary.exists():
+        shutil.copytree(own, vocabulary)
+    return {**scores, **probe(preset, data), "seconds": time.perf_counter() - begun}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trials", nargs="*", metavar="TRIAL", help=f"of {', '.join(TRIALS)}; all by default")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the runs")
+    args = parser.parse_args()
+    file = RESULTS / "pretraining_trials.json"
+    rows = json.loads(file.read_text())["rows"] if file.exists() else {}
+    for name in args.trials or TRIALS:
+        if name not in rows:
+            console.rule(name)
+            keras.utils.set_random_seed(0)
+            rows[name] = run(name, args.data, args.work)
+            save("pretraining_trials", {"recipe": dataclasses.asdict(RECIPE)}, rows=rows)
+    kinds = [key for key in next(iter(rows.values())) if key.startswith("loss_")]
+    table = Table("trial", "SST-2", "SST-2, 300", "loss", *(kind.removeprefix("loss_") for kind in kinds))
+    for name, row in rows.items():
+        table.add_row(name, *(f"{row[key]:.3f}" for key in ("SST-2", "SST-2, 300", "loss", *kinds)))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

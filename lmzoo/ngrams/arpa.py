@@ -1,0 +1,227 @@
+r"""ARPA files, the text format of n-gram models in SRILM, KenLM and others: see ngram-format(5) of SRILM.
+
+Probabilities and backoff weights are base-10 logarithms. Sections of rising order follow the numbers of their n-grams:
+
+    \data\
+    ngram 1=5
+    ngram 2=2
+
+    \1-grams:
+    -1.2	<unk>	0
+    -99	<s>	-0.3
+    ...
+    \2-grams:
+    -0.4	<s> film
+    ...
+    \end\
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gzip
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed
+from lmzoo.files.urls import open_to_read, whole_file
+from lmzoo.ngrams.table import NEVER, START, NgramTable
+from lmzoo.progress import progress_bar
+
+SPECIAL = ("<unk>", "<s>", "</s>")  # by their ids, UNKNOWN, START and END
+SPACES = "\0\t\n\v\f\r "  # what separates words in a file, so that no word may hold it
+MISSING = -100.0  # log-probability of <unk> where a file has none; KenLM's
+
+_HUGE = 1e30  # beyond any logarithm, and within float32
+_CHUNK = 65_536  # n-grams written at once
+
+
+def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbose: bool = True) -> None:
+    """Writes a model, in all digits of its numbers; compressed if the name ends in ".gz".
+
+    Args:
+        path: the file, which is replaced when the new one is complete.
+        table: the n-grams.
+        words: the words of its tokens.
+        verbose: whether to show progress.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(whole_file(path))
+        if os.fspath(path).endswith(".gz"):
+            file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))  # type: ignore[assignment]
+        advance = stack.enter_context(progress_bar("Writing", sum(map(len, table.keys)), "n-grams", verbose))
+        counts = "".join(f"ngram {n}={len(keys)}\n" for n, keys in enumerate(table.keys, 1))
+        file.write(f"\\data\\\n{counts}".encode())
+        for order, keys in enumerate(table.keys, 1):
+            file.write(f"\n\\{order}-grams:\n".encode())
+            for first in range(0, len(keys), _CHUNK):
+                lines = _lines(table, np.array(words, "object"), order, slice(first, first + _CHUNK))
+                file.write("".join(lines).encode())
+                advance(len(lines))
+        file.write(b"\n\\end\\\n")
+
+
+def _lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> list[str]:
+    keys, columns = table.keys[order - 1][part], []
+    for n in range(order, 0, -1):
+        columns.append(words[keys % table.vocabulary_size].tolist())
+        if n > 1:
+            keys = table.keys[n - 2][keys // table.vocabulary_size]
+    texts = map(" ".join, zip(*columns[::-1], strict=True))
+    found = table.log10[order - 1][part].tolist()
+    if order == table.order:
+        return [f"{log10:.9g}\t{text}\n" for log10, text in zip(found, texts, strict=True)]
+    weights = table.backoff[order - 1][part].tolist()
+    return [f"{log10:.9g}\t{text}\t{weight:.9g}\n" for log10, text, weight in zip(found, texts, weights, strict=True)]
+
+
+def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[str]]:
+    """Reads a model; the file may be compressed by gzip or xz.
+
+    `<UNK>` is `<unk>`. A file without it says nothing about unknown words: their probability is 1e-100 then.
+
+    Returns:
+        The table, and the words of its tokens.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for a file that is damaged, cut off or no ARPA file, naming the line.
+    """
+    with open_to_read(path) as raw:
+        try:
+            return _Reader(path, decompressed(raw), verbose).read()
+        except ARCHIVE_ERRORS as error:
+            raise ValueError(f"{path} is a damaged archive: {error}") from None
+
+
+class _Reader:
+    """Reads a file line by line."""
+
+    def __init__(self, path: str | Path, file: BinaryIO, verbose: bool) -> None:
+        self.path, self.file, self.verbose = path, file, verbose
+        self.line, self.number = b"", 0
+        self.words = list(SPECIAL)
+        self.tokens = {word.encode(): token for token, word in enumerate(SPECIAL)} | {b"<UNK>": SPECIAL.index("<unk>")}
+
+    def read(self) -> tuple[NgramTable, list[str]]:
+        """The content of the file."""
+        while self._next() != b"\\data\\":
+            if not self.line:
+                raise self._error("there is no \\data\\ line; is it an ARPA file?")
+        counts: list[int] = []
+        while match := re.fullmatch(rb"ngram +(\d{1,18}) *= *(\d{1,18})", self._next_filled()):
+            counts.append(int(match[2]))
+            if int(match[1]) != len(counts):
+                raise self._error(f"expected the number of {len(counts)}-grams")
+        if not counts:
+            raise self._error("expected the numbers of n-grams, such as `ngram 1=5`")
+        table = NgramTable([], [], [])
+        with progress_bar("Reading", sum(counts), "n-grams", self.verbose) as advance:
+            for order, count in enumerate(counts, 1):
+                self._expect(f"\\{order}-grams:")
+                first = self.number + 1
+                rows, log10, backoff = self._section(order, count)
+                if order == 1:
+                    self._add_unigrams(table, rows[:, 0], log10, backoff, first)
+                else:
+                    self._add(table, rows, log10, backoff, first)
+                advance(count)
+                self._next_filled()
+        self._expect("\\end\\")
+        if self._next_filled():  # this also makes a compressed file check its sum
+            raise self._error("expected nothing after \\end\\")
+        table.backoff.pop()  # nothing follows the longest
+        return table, self.words
+
+    def _section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The tokens (N, n), probabilities (N,) and backoff weights (N,) of an order."""
+        rows, log10, backoff = array.array("i"), array.array("f"), array.array("f")
+        tokens, lengths = self.tokens, (order + 1, order + 2)
+        for done in range(count):
+            fields = self._next().split()
+            if len(fields) not in lengths:
+                if not fields or fields[0].startswith(b"\\"):
+                    raise self._error(f"the {order}-grams end after {done} of {count}")
+                raise self._error(f"expected a probability, {order} words and perhaps a backoff weight")
+            if order == 1 and fields[1] not in tokens:
+                tokens[fields[1]] = len(self.words)
+                self.words.append(self._decoded(fields[1]))
+            try:
+                probability, weight = float(fields[0]), float(fields[order + 1]) if len(fields) > order + 1 else 0.0
+                rows.extend([tokens[word] for word in fields[1 : order + 1]])
+            except ValueError:
+                raise self._error("expected numbers for the probability and the backoff weight") from None
+            except KeyError as error:
+                raise self._error(f"the word {self._decoded(error.args[0])!r} is not among the 1-grams") from None
+            if not (-_HUGE < probability <= 0 and abs(weight) < _HUGE):
+                raise self._error("the logarithms of the probability and the backoff weight are not possible ones")
+            log10.append(probability)
+            backoff.append(weight)
+        return np.array(rows).reshape(-1, order), np.array(log10), np.array(backoff)
+
+    def _add_unigrams(
+        self, table: NgramTable, tokens: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first: int
+    ) -> None:
+        for word in SPECIAL[1:]:
+            if self.tokens[word.encode()] not in tokens:
+                raise self._error(f"the 1-grams lack {word}")
+        self._check_unique(tokens, np.argsort(tokens, kind="stable"), first)
+        size = len(self.words)
+        for to, values, missing in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
+            to.append(np.full(size, missing, "float32"))
+            to[0][tokens] = values
+        table.log10[0][START] = NEVER  # KenLM writes 0
+        table.keys.append(np.arange(size))
+
+    def _add(self, table: NgramTable, rows: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first: int) -> None:
+        parents = rows[:, 0].astype("int64")
+        for n in range(2, rows.shape[1]):
+            parents = table.find(n, parents, rows[:, n - 1])
+        if len(orphans := np.flatnonzero(parents < 0)):
+            text = " ".join(self.words[token] for token in rows[orphans[0]][:-1])
+            raise ValueError(f"{self.path}, line {first + orphans[0]}: {text!r} is not among the shorter n-grams.")
+        keys = parents * table.vocabulary_size + rows[:, -1]
+        order = np.argsort(keys, kind="stable")
+        self._check_unique(keys, order, first)
+        table.keys.append(keys[order])
+        table.log10.append(log10[order])
+        table.backoff.append(backoff[order])
+
+    def _check_unique(self, keys: np.ndarray, order: np.ndarray, first: int) -> None:
+        if len(repeated := np.flatnonzero(np.diff(keys[order]) == 0)):
+            raise ValueError(f"{self.path}, line {first + order[repeated + 1].min()} repeats an n-gram.")
+
+    def _next(self) -> bytes:
+        """The next line, without spaces around it; only at the end of the file there is none."""
+        self.line = self.file.readline()
+        self.number += 1
+        return self.line.strip()
+
+    def _next_filled(self) -> bytes:
+        """The next line that is not blank."""
+        while not self._next() and self.line:
+            pass
+        return self.line.strip()
+
+    def _expect(self, text: str) -> None:
+        if self.line.strip() != text.encode():
+            raise self._error(f"expected {text}")
+
+    def _decoded(self, word: bytes) -> str:
+        try:
+            return word.decode()
+        except UnicodeDecodeError:
+            raise self._error(f"{word!r} is not UTF-8") from None
+
+    def _error(self, message: str) -> ValueError:
+        found = repr(self.line.strip().decode(errors="replace"))[:60] if self.line else "the end of the file"
+        return ValueError(f"{self.path}, line {self.number} ({found}): {message}.")

@@ -1,0 +1,176 @@
+"""`lmzoo fit` and `lmzoo pretrain` in several processes on Ray: what one process computes, also when one is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lmzoo import models
+from lmzoo.cli.main import app
+from lmzoo.families.bert import FAMILY
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
+from tests.distribution.processes_probe import LINES
+from tests.workers.killing import is_second, kill_a_worker
+
+BACKEND = keras.backend.backend()
+on_jax = pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
+
+
+def run(*arguments, code=0):
+    """A command in this process."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def start(root, *arguments):
+    """A command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "lmzoo", *map(str, arguments)],
+        env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(running, code=0):
+    with running:
+        stdout, stderr = running.communicate(timeout=1800)
+    assert running.returncode == code, stderr
+    assert "Traceback" not in stderr
+    return stdout, stderr
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """A command that fits 10 texts; the last batch cannot be split."""
+    backbone = tiny_backbone(FAMILY, num_layers=1)
+    models.MaskedLM(backbone, tiny_preprocessor(FAMILY)).save_to_preset(tmp_path / "preset")
+    lines = [f"{text}\t{'good' if i % 3 else 'bad'}\n" for i, text in enumerate(tiny_texts(10))]
+    (tmp_path / "texts.tsv").write_text("text\tlabel\n" + "".join(lines))
+    data = tmp_path / "texts.tsv"
+    model = ["--preset", tmp_path / "preset", "--sequence-length", 16]
+    return ["fit", data, "--task", "classifier", *model, "--batch-size", 4, "--output"]
+
+
+def weights(path):
+    return keras.saving.load_model(path).get_weights()
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@on_jax
+@pytest.mark.slow
+def test_two_workers_fit_what_one_process_fits(fit, root, tmp_path):
+    options = ["--epochs", 2]
+    running = start(root, *fit, tmp_path / "two.keras", *options, "--workers", 2)
+    try:
+        expected = run(*fit, tmp_path / "one.keras", *options)
+        stdout, stderr = finish(running)
+    finally:
+        running.kill()
+    assert "Starting 2 workers on Ray..." in stderr
+    assert f"written to {tmp_path / 'two.keras'}" in stderr
+    without_times = [re.sub(r" - \d+m?s.*/step", "", text) for text in (stdout, expected.stdout)]
+    assert without_times[0] == without_times[1]
+    assert_same(weights(tmp_path / "two.keras"), weights(tmp_path / "one.keras"))
+
+
+def test_what_is_refused(fit, tmp_path, monkeypatch):
+    command = [*fit, tmp_path / "model.keras"]
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    pretrain = ["pretrain", tmp_path, "--output", tmp_path / "new"]
+    for some in (command, pretrain):
+        assert "on the JAX backend: set KERAS_BACKEND=jax" in run(*some, "--workers", 2, code=1).stderr
+        assert "--ray needs the number of workers" in run(*some, "--ray", "auto", code=1).stderr
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for some in (command, pretrain):
+        assert "pip install 'lmzoo[scale]'" in run(*some, "--workers", 2, code=1).stderr
+
+
+@on_jax
+@pytest.mark.slow
+def test_an_error_of_all_workers_is_said_once(fit, root, tmp_path):
+    (tmp_path / "texts.tsv").unlink()
+    _, stderr = finish(start(root, *fit, tmp_path / "no.keras", "--workers", 2), code=1)
+    assert stderr.splitlines()[1:] == [f"Error: There is no {tmp_path / 'texts.tsv'}."]
+
+
+@on_jax
+@pytest.mark.slow
+def test_a_run_is_killed_and_stopped_and_goes_on(fit, root, tmp_path):
+    options = ["--epochs", 60, "--workers", 2, "--checkpoint"]
+    finish(start(root, *fit, tmp_path / "whole.keras", *options, tmp_path / "whole"))
+    states = tmp_path / "states"
+    command = [*fit, tmp_path / "parts.keras", *options, states]
+
+    def newest():
+        return max((path.name for path in states.glob("step-*")), default="")
+
+    running = start(root, *command)
+    while not newest():
+        time.sleep(0.01)
+    kill_a_worker(running, wanted=is_second)
+    at_kill = newest()
+    time.sleep(10)  # the processes that were there have ended
+    at_restart = newest()
+    while newest() == at_restart:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    _, stderr = finish(running, code=130)
+    assert "restart 1 of at most 3" in stderr
+    (step,) = re.findall(r"Stopped by Ctrl-C after step (\d+): the same command continues from there", stderr)
+    assert f"step-{int(step):012d}" == newest() > at_kill
+    assert not (tmp_path / "parts.keras").exists()
+    finish(start(root, *command))
+    for one, other in zip(weights(tmp_path / "parts.keras"), weights(tmp_path / "whole.keras"), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@on_jax
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "elmo"])
+def test_two_workers_pretrain_what_one_process_pretrains(root, tmp_path, family):
+    """One of them is killed as soon as it trains."""
+    sea = [" ".join(LINES[(i + j) % 4] for j in range(4)) for i in range(103)]
+    (tmp_path / "sea.txt").write_text("\n\n".join(sea))
+    command = ["pretrain", tmp_path / "sea.txt", "--family", family, "--tokens", 2000, "--vocabulary-size", 61]
+    command += ["--sequence-length", 16, "--batch-size", 8, "--output"]
+    one, _ = finish(start(root, *command, tmp_path / "one"))
+    for name in ("tokenizer", "words.txt"):  # which of equally frequent tokens are learned differs between runs
+        source, target = tmp_path / "one.work" / name, tmp_path / "two.work" / name
+        target.parent.mkdir(exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.exists():
+            shutil.copy(source, target)
+    running = start(root, *command, tmp_path / "two", "--workers", 2)
+    while not (tmp_path / "two.work" / "log.csv").exists():
+        time.sleep(0.01)
+    kill_a_worker(running, wanted=is_second)
+    two, stderr = finish(running)
+    assert "restart 1 of at most 3" in stderr
+    scores = [dict(re.findall(r"(.+)\t(.+)\n", text)) for text in (one, two)]
+    assert len(scores[1]) == two.count("\n"), two
+    assert scores[0].keys() == scores[1].keys()
+    for name, value in scores[0].items():
+        np.testing.assert_allclose(float(scores[1][name]), float(value), rtol=2e-5, err_msg=name)
+    folders = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("one", "two")]
+    assert folders[0] == folders[1]
+    backbones = [models.Backbone.from_preset(tmp_path / name).get_weights() for name in ("one", "two")]
+    assert_same(backbones[1], backbones[0])

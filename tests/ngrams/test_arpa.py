@@ -1,0 +1,137 @@
+"""ARPA files: ours, those of other programs, and damaged ones."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import math
+
+import numpy as np
+import pytest
+
+from lmzoo.data.corpora import train_words
+from lmzoo.models import NgramLM
+
+# As SRILM writes it: no weights where there are none, no <unk>, and bigrams that are not sorted.
+FILE = r"""
+# a note
+\data\
+ngram 1=4
+ngram 2=3
+ngram 3=1
+
+\1-grams:
+-0.5	</s>
+-99	<s>	-0.25
+-0.75	film	-0.125
+-1	a	-0.375
+
+\2-grams:
+-0.2	film </s>
+-0.3	<s> a	-0.0625
+-0.4	a film
+
+\3-grams:
+-0.1	<s> a film
+
+\end\
+"""
+
+
+def log10(model: NgramLM, words: list[str]) -> list[float]:
+    return [token["log_probability"] / math.log(10) for token in model.score([words])[0]]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_read(tmp_path, line_end):
+    (tmp_path / "model.arpa").write_text(FILE, encoding="utf-8", newline=line_end)
+    model = NgramLM.load(tmp_path / "model.arpa", verbose=False)
+    assert (model.order, model.vocabulary) == (3, ["<unk>", "<s>", "</s>", "film", "a"])
+    assert log10(model, ["a", "film"]) == pytest.approx([-0.3, -0.1, -0.2], rel=1e-6)
+    # "a a": after <s> a its weight, then that of a; "a </s>" after them that of a.
+    assert log10(model, ["a", "a"]) == pytest.approx([-0.3, -0.0625 - 0.375 - 1, -0.375 - 0.5], rel=1e-6)
+    assert log10(model, ["dog", "film"]) == pytest.approx([-0.25 - 100, -0.75, -0.2], rel=1e-6)
+    assert model.discounts == []
+
+
+def test_unknown_words_of_other_programs(tmp_path):
+    text = FILE.replace("ngram 1=4", "ngram 1=5").replace("-1\ta", "-2\t<UNK>\n-1\ta")
+    (tmp_path / "model.arpa.xz").write_bytes(lzma.compress(text.encode()))
+    assert log10(NgramLM.load(tmp_path / "model.arpa.xz", verbose=False), ["dog"])[0] == pytest.approx(-2.25)
+
+
+@pytest.mark.parametrize("name", ["model.arpa", "model.arpa.gz"])
+def test_round_trip(trigrams, reviews, tmp_path, name):
+    """To the last bit, whatever was there before."""
+    (tmp_path / name).write_text("old")
+    trigrams.save(tmp_path / name, verbose=False)
+    again = NgramLM.load(tmp_path / name, verbose=False)
+    assert (again.vocabulary, again.order) == (trigrams.vocabulary, 3)
+    for part in ("keys", "log10", "backoff"):
+        for ours, read in zip(getattr(trigrams._table, part), getattr(again._table, part), strict=True):
+            np.testing.assert_array_equal(ours, read)
+    assert again.perplexity([reviews["test"]]) == trigrams.perplexity([reviews["test"]])
+    again.save(tmp_path / f"again {name}", verbose=False)
+    assert (tmp_path / f"again {name}").read_bytes() == (tmp_path / name).read_bytes()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    is_gzip = (tmp_path / name).read_bytes()[:2] == b"\x1f\x8b"
+    assert is_gzip == name.endswith(".gz")
+
+
+def test_special_words_of_a_tokenizer(tmp_path):
+    """Files name the unknown word and the ends of sentences as other programs do."""
+    model = NgramLM(1, train_words([["a b"]], 5, verbose=False))
+    with pytest.warns(UserWarning, match="too small"):
+        model.fit(["a <S> b", ["a"], [["<S>", "</S>", "<UNK>"]]], verbose=False)
+    model.save(tmp_path / "model.arpa", verbose=False)
+    words = [line.split("\t")[1] for line in (tmp_path / "model.arpa").read_text().splitlines() if "\t" in line]
+    assert words == ["<unk>", "<s>", "</s>", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (r"\data\ ".strip(), "data", r"line 23 \(the end of the file\): there is no \\data\\ line"),
+        ("ngram 2=3", "ngram 3=3", r"line 5 .*: expected the number of 2-grams"),
+        ("ngram 1=4\nngram 2=3\nngram 3=1\n", "", r"line 5 .*: expected the numbers of n-grams"),
+        ("ngram 1=4", "ngram 1=5", r"line 13 \(''\): the 1-grams end after 4 of 5"),
+        ("ngram 2=3", "ngram 2=2", r"line 17 \('-0.4\\ta film'\): expected \\3-grams:"),
+        (r"\2-grams", r"\3-grams", r"line 14 .*: expected \\2-grams:"),
+        ("-0.75", "-O.75", r"line 11 .*: expected numbers"),
+        ("-0.75", "0.75", r"line 11 .*: the logarithms"),
+        ("-0.75", "nan", r"line 11 .*: the logarithms"),
+        ("-0.125", "-inf", r"line 11 .*: the logarithms"),
+        ("-0.4\ta film", "-0.4\ta dog", r"line 17 .*: the word 'dog' is not among the 1-grams"),
+        ("-0.4\ta film", "-0.4\ta film film film", r"line 17 .*: expected a probability, 2 words and perhaps"),
+        ("-0.4\ta film", "-0.4\t<s> a", r"line 17 repeats an n-gram"),
+        ("-1\ta", "-1\tfilm", r"line 12 repeats an n-gram"),
+        ("-99\t<s>", "-99\tdog", r"the 1-grams lack <s>"),
+        ("<s> a film", "a a film", r"line 20: 'a a' is not among the shorter n-grams"),
+        ("\\end\\\n", "", r"the end of the file\): expected \\end\\"),
+        ("\\end\\\n", "\\end\\\nmore\n", r"line 23 \('more'\): expected nothing"),
+    ],
+)
+def test_damaged(tmp_path, old, new, message):
+    assert FILE.count(old) == 1 or old == "-0.75"
+    (tmp_path / "bad.arpa").write_text(FILE.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"bad\.arpa.*" + message):
+        NgramLM.load(tmp_path / "bad.arpa", verbose=False)
+
+
+def test_no_text(tmp_path):
+    path = tmp_path / "bad.arpa"
+    path.write_bytes(FILE.encode().replace(b"film", b"f\xfflm"))
+    with pytest.raises(ValueError, match=r"bad.arpa, line 11 .*: b'f\\xfflm' is not UTF-8"):
+        NgramLM.load(path, verbose=False)
+    path.write_bytes(gzip.compress(FILE.encode())[:-9])
+    with pytest.raises(ValueError, match=r"bad.arpa is a damaged archive"):
+        NgramLM.load(path, verbose=False)
+    with pytest.raises(FileNotFoundError, match=r"missing.arpa"):
+        NgramLM.load(tmp_path / "missing.arpa")
+
+
+def test_another_tokenizer(tmp_path):
+    (tmp_path / "model.arpa").write_text(FILE, encoding="utf-8")
+    tokenizer = train_words([["a dog"]], 5, verbose=False)
+    with pytest.raises(ValueError, match=r"The tokenizer lacks 1 words of .*model.arpa, such as 'film'"):
+        NgramLM.load(tmp_path / "model.arpa", tokenizer, verbose=False)

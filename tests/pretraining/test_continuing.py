@@ -1,0 +1,122 @@
+"""Pre-training that begins with the weights of a preset."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lmzoo
+from lmzoo.cli.main import app
+from lmzoo.family import families
+from lmzoo.pretraining import Recipe, encoders, pretrain
+from lmzoo.pretraining.encoders import encoder_backbone
+from lmzoo.testing import tiny_task
+from lmzoo.training import FineTuningRecipe
+from tests.pretraining.conftest import LINES, Interrupted, Stop
+
+pytestmark = pytest.mark.usefixtures("eager")
+OWN = [[line.replace("ship", "boat") for line in LINES[i % 4 :]] for i in range(60)]
+
+
+def presets(folder):
+    """A preset with both heads of BERT's pre-training, and one with that of a masked language model."""
+    found = {}
+    for kind in (lmzoo.models.Pretrainer, lmzoo.models.MaskedLM):
+        task = tiny_task(kind, families()["bert"])
+        task.set_weights([np.random.default_rng(3).normal(0, 0.1, weight.shape) for weight in task.weights])
+        task.backbone.fine_tuning = {"classification": FineTuningRecipe(7e-4, epochs=5)}
+        task.save_to_preset(folder / kind.__name__)
+        found[kind.__name__] = folder / kind.__name__
+    return found
+
+
+@pytest.mark.parametrize(
+    ("preset", "objective", "found", "same"),
+    [
+        ("Pretrainer", "auto", "nsp", "all"),
+        ("Pretrainer", "none", None, "all"),
+        ("MaskedLM", "auto", None, "all"),
+        ("MaskedLM", "nsp", "nsp", "no sentence head"),
+    ],
+)
+def test_it_begins_with_all_weights(tmp_path, preset, objective, found, same):
+    stored = presets(tmp_path)[preset]
+    recipe = Recipe.from_preset(stored, objective=objective, mask_probability=0.3, remat=True)
+    model = encoders._continue(str(stored), recipe)
+    assert (model.objective, model.masking, model.backbone.config.dropout) == (found, recipe.masking, 0.0)
+    assert model.backbone.remat
+    theirs = getattr(lmzoo.models, preset).from_preset(stored)
+    known = {weight.path.removeprefix(f"{theirs.name}/"): np.asarray(weight) for weight in theirs.weights}
+    missing = set()
+    for weight in model.weights:
+        if (path := weight.path.removeprefix(f"{model.name}/")) in known:
+            np.testing.assert_array_equal(weight, known[path])
+        else:
+            missing.add(path.split("/")[0])
+    assert missing == ({"sentence_head"} if same != "all" else set())
+
+
+def test_a_preset_on_other_text(tmp_path):
+    """Its vocabulary and its recipes for fine-tuning stay; the card says where it began."""
+    stored = presets(tmp_path)["MaskedLM"]
+    recipe = Recipe.from_preset(stored, tokens=300, batch_size=5, positions=11)
+    assert (recipe.family, recipe.size, recipe.init) == ("bert", "2x35", str(stored))
+    assert encoder_backbone(recipe, 1).config.num_heads == lmzoo.models.Backbone.from_preset(stored).config.num_heads
+    with pytest.raises(Interrupted):
+        pretrain(OWN, tmp_path / "own", recipe, callbacks=[Stop(2)], verbose=False)
+    changed = lmzoo.models.MaskedLM.from_preset(stored)
+    changed.set_weights([np.asarray(weight) + 1 for weight in changed.weights])
+    kept = stored.rename(tmp_path / "kept")
+    changed.save_to_preset(stored)
+    with pytest.raises(ValueError, match=r"another `init` \(preset .*, sha256 .*; now preset"):
+        pretrain(OWN, tmp_path / "own", recipe, verbose=False)
+    changed = stored.rename(tmp_path / "changed")
+    kept.rename(stored)
+    pretrain(OWN, tmp_path / "own", recipe, verbose=False)
+    card = (tmp_path / "own/README.md").read_text("utf-8")
+    assert f"tokens, after the weights of {stored}." in card
+    assert f"| init | {stored} |" in card
+    before, after = (lmzoo.models.MaskedLM.from_preset(folder) for folder in (stored, tmp_path / "own"))
+    assert before.preprocessor.tokenizer.vocabulary == after.preprocessor.tokenizer.vocabulary
+    assert after.backbone.fine_tuning == {"classification": FineTuningRecipe(7e-4, epochs=5)}
+    assert after.backbone.config.max_sequence_length == before.backbone.config.max_sequence_length
+    moved = [np.abs(np.subtract(a, b)).max() for a, b in zip(after.weights, before.weights, strict=True)]
+    assert 0 < max(moved) < 0.1
+
+
+def test_what_contradicts_the_preset(tmp_path):
+    stored = presets(tmp_path)["MaskedLM"]
+    config = lmzoo.models.Backbone.from_preset(stored).config
+    for settings, message in (
+        ({"family": "roberta"}, "`family` must be 'bert', that of the preset .*MaskedLM, got 'roberta'"),
+        ({"size": "nano"}, "`size` must be '2x35'"),
+        ({"vocabulary_size": 9}, f"`vocabulary_size` must be {config.vocabulary_size}"),
+        ({"positions": 512}, f"`positions` must be {config.max_sequence_length}"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Recipe.from_preset(stored, **settings)
+    with pytest.raises(ValueError, match="`family` must be 'bert'"):
+        Recipe("albert", init=str(stored))
+    with pytest.raises(ValueError, match=r"elmo_nano_en is of the family elmo, .* `lmzoo\.models\.BidirectionalLM"):
+        Recipe.from_preset("elmo_nano_en")
+    with pytest.raises(ValueError, match="Unknown preset 'bert_nan'"):
+        Recipe.from_preset("bert_nan")
+    assert Recipe.from_preset("bert_nano_en_uncased").size == "nano"
+
+
+def test_the_command_line(tmp_path, monkeypatch):
+    stored, found = presets(tmp_path)["MaskedLM"], []
+    monkeypatch.setattr(
+        "lmzoo.pretraining.pretrain", lambda corpus, output, recipe, *_, **__: found.append(recipe) or {}
+    )
+    command = ["pretrain", "texts/", "-o", str(tmp_path / "it"), "--tokens", "7", "--init", str(stored)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert found == [Recipe.from_preset(stored, tokens=7)]
+    assert json.loads(json.dumps(dataclasses.asdict(found[0])))["init"] == str(stored)
+    result = CliRunner().invoke(app, [*command, "--size", "mini"])
+    assert "`size` must be '2x35'" in result.stderr

@@ -1,0 +1,116 @@
+"""Processes that need one another: all end if one does, all start again if one is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import ray
+
+from lmzoo import process_group
+from lmzoo.process_group import run_together
+
+PROBE = "tests.workers.group_probe"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ray(root):
+    """One start for all, with GPUs of which only Ray knows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(root), os.pathsep)
+        options = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 << 20}
+        ray.init("local", num_cpus=2, num_gpus=2, **options)
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _here(root, monkeypatch):
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(process_group, "_GRACE", 1.0)
+
+
+def begun(folder, what):
+    return [(folder / f"{what} {index}").read_text().count("begun") for index in range(2)]
+
+
+def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert run_together(PROBE, ["finish", str(tmp_path)], 2) == 0
+    found = capsys.readouterr()
+    first, second = found.out.splitlines()
+    assert first.startswith("0 of 2 meet at ")
+    assert second == "terminals: [False, True]"
+    assert found.err.split() == ["0", "says"]  # the other processes are not heard
+    assert sorted((tmp_path / f"GPU {index}").read_text() for index in range(2)) == ["0", "1"]
+
+
+def wait_for_end(process):
+    """Waits until a process has ended, or only waits to be asked how: a minute, where it would go on for ten."""
+    deadline = time.monotonic() + 60
+    with contextlib.suppress(FileNotFoundError):
+        while Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("what", "death"), [("die once", "ended by SIGKILL"), ("be lost once", "lost, with its host or its supervisor")]
+)
+def test_all_start_again_if_one_dies(tmp_path, what, death):
+    with pytest.warns(UserWarning, match=rf"Worker 1 was {death}\. All workers start again.*restart 1 of at most 3"):
+        assert run_together(PROBE, [what, str(tmp_path)], 2) == 0
+    assert begun(tmp_path, what) == [2, 2]
+    for index in range(2):  # nothing of the first attempt goes on
+        wait_for_end((tmp_path / f"process {index}").read_text())
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_each_time(tmp_path):
+    with (
+        pytest.warns(UserWarning, match="restart [123] of at most 3"),
+        pytest.raises(ChildProcessError, match=r"Worker 1 was ended by SIGKILL, and all .* started again 3 times"),
+    ):
+        run_together(PROBE, ["die always", str(tmp_path)], 2)
+    assert begun(tmp_path, "die always") == [4, 4]
+
+
+def test_an_error_of_one_is_shown_once(tmp_path, capfd):
+    assert run_together(PROBE, ["fail", str(tmp_path)], 2) == 3
+    assert capfd.readouterr().err.splitlines() == ["both say", "1 has failed"]
+    assert begun(tmp_path, "fail") == [1, 1]
+
+
+def test_signals_are_passed_on(tmp_path):
+    def stop():
+        while not all((tmp_path / f"waiting {index}").exists() for index in range(2)):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    former = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=stop)
+    thread.start()
+    assert run_together(PROBE, ["be stopped", str(tmp_path)], 2) == 100
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is former
+
+
+def test_what_is_missing(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="3 workers need a GPU each, and there are 2"):
+        run_together(PROBE, ["finish", str(tmp_path)], 3)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rename(tmp_path / "moved")
+    monkeypatch.setattr(os, "getcwd", lambda: str(tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError, match=r"There is no .*gone on .*: all hosts need the same folders"):
+        run_together(PROBE, ["finish", str(tmp_path)], 1)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match="pip install 'lmzoo"):
+        run_together(PROBE, [], 1)
