@@ -145,7 +145,7 @@ class TransformerBackbone(Backbone):
         if not self.causal:
             raise ValueError(f"A {type(self).__name__} is not causal: what a token means depends on later ones.")
         x = self.embeddings(token_ids, index=index)  # (B, S, H)
-        mask = ops.ones((1, cache[0][0].shape[2]), "bool")  # (1, T): causality hides what is not there yet
+        mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, T): causality hides what is not there yet
         after = []
         for block, before in zip(self.blocks, cache, strict=True):
             x, held = block(x, mask, cache=before, index=index)  # (B, S, H)

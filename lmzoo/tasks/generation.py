@@ -165,7 +165,7 @@ class TokenGenerator:
             import tensorflow as tf
 
             compiled = tf.function(
-                lambda data: self._generate(sampler, **data), jit_compile=self.task.jit_compile, autograph=False
+                lambda data: self.generate_in_graph(sampler, **data), jit_compile=self.task.jit_compile, autograph=False
             )
 
             def run(**data: np.ndarray) -> np.ndarray:
@@ -176,7 +176,7 @@ class TokenGenerator:
         if backend == "jax":
             return self._compile_for_jax(sampler)
         return lambda **data: ops.convert_to_numpy(
-            self._generate(sampler, **{name: ops.convert_to_tensor(values) for name, values in data.items()})
+            self.generate_in_graph(sampler, **{name: ops.convert_to_tensor(values) for name, values in data.items()})
         )
 
     def _compile_for_jax(self, sampler: Sampler) -> Callable[..., np.ndarray]:
@@ -188,7 +188,7 @@ class TokenGenerator:
         def compiled(weight_values: Any, state_values: Any, data: Any) -> tuple[Tensor, list[Tensor]]:
             mapping = [*zip(weights, weight_values, strict=True), *zip(states, state_values, strict=True)]
             with keras.StatelessScope(state_mapping=mapping) as scope:
-                tokens = self._generate(sampler, **data)
+                tokens = self.generate_in_graph(sampler, **data)
             return tokens, [scope.get_current_value(variable) for variable in states]
 
         def run(**data: np.ndarray) -> np.ndarray:
@@ -199,7 +199,7 @@ class TokenGenerator:
 
         return run
 
-    def _generate(
+    def generate_in_graph(
         self,
         sampler: Sampler,
         prompt: Tensor,
@@ -222,15 +222,15 @@ class TokenGenerator:
             start: int32 (), the first position at which a token is generated.
             end: int32 (), the position after the last.
             stops: int32 (S,), the tokens that end a text.
-            temperature: float32 (), what logits are divided by.
+            temperature: float32 () or (B, 1), what logits are divided by.
 
         Returns:
             int32 (B, L), the prompts and the new tokens. What comes after the end of a text has no meaning.
         """
         backbone, size = self.task.backbone, self.vocabulary_size
-        rows, width = prompt.shape
+        rows, width = ops.shape(prompt)
         hidden, cache = backbone.call_with_cache(read, backbone.empty_cache(rows, width), 0)  # (B, W, H)
-        hidden = ops.pad(hidden, ((0, 0), (0, width - read.shape[1]), (0, 0)))  # (B, L, H)
+        hidden = ops.pad(hidden, ((0, 0), (0, width - ops.shape(read)[1]), (0, 0)))  # (B, L, H)
 
         # Some samplers have several sequences for each prompt, and choose among them: whatever belongs to a sequence
         # is part of the cache.

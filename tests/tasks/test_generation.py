@@ -134,8 +134,9 @@ def test_a_stop_string(model):
 def test_few_shapes_are_compiled(model, monkeypatch):
     """Of any mix of lengths: four widths of prompts, and batches filled up to powers of two."""
     assert {prompt_width(length, 1024) for length in range(1, 1025)} == {16, 64, 256, 1024}
-    traced, generate = [], TokenGenerator._generate
-    monkeypatch.setattr(TokenGenerator, "_generate", lambda self, *a, **k: traced.append(1) or generate(self, *a, **k))
+    traced, generate = [], TokenGenerator.generate_in_graph
+    counting = lambda self, *a, **k: traced.append(1) or generate(self, *a, **k)  # noqa: E731
+    monkeypatch.setattr(TokenGenerator, "generate_in_graph", counting)
     generator = TokenGenerator(model, model.preprocessor.tokenizer.vocabulary_size)
     sampler, rng = generator.sampler("greedy", None), np.random.default_rng(3)
     for _ in range(12):
