@@ -20,10 +20,10 @@ from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, example_
 from lmzoo.tasks.base.reports import report_masked
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.generation import Sampler, TokenGenerator, sampler_called
-from lmzoo.tasks.served_generation import generated, generation_signatures
 from lmzoo.tasks.sequence_scores import next_token_logits, score_sequences, scoring_model
-from lmzoo.text import EncodedTexts, Preprocessor, Tokenizer
-from lmzoo.text.text_pieces import TextPieces
+from lmzoo.tasks.served_generation import generated, generation_signatures
+from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.text.text_pieces import TextPieces, tokens_holding
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training.span_metrics import TokenAccuracy
@@ -99,16 +99,26 @@ class CausalLM(Task):
         inputs = backbone.input
         logits = next_token_logits(backbone, backbone(inputs)["sequence_output"])  # (B, T, V)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
-        most = backbone.config.max_sequence_length
-        self.max_new_tokens = min(NEW, most // 2) if max_new_tokens is None else max_new_tokens
-        fits = is_integer(self.max_new_tokens, 1) and self.max_new_tokens < most
-        require(fits, "max_new_tokens", f"a positive integer below the model's {most} positions", max_new_tokens)
+        half = backbone.config.max_sequence_length // 2
+        self.max_new_tokens = min(NEW, half) if max_new_tokens is None else max_new_tokens
         self._made: dict[str, Any] = {}  # what is compiled when it is first needed
 
     @classmethod
     def supports(cls, family: Family) -> bool:
         """Whether the family's models see only what comes before."""
         return bool(family.backbone.causal)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The most tokens that `generate` adds to a prompt by default, and the exported model always."""
+        return self._max_new_tokens
+
+    @max_new_tokens.setter
+    def max_new_tokens(self, count: int) -> None:
+        most = self.backbone.config.max_sequence_length
+        fits = is_integer(count, 1) and count < most
+        require(fits, "max_new_tokens", f"a positive integer below the model's {most} positions", count)
+        self._max_new_tokens = int(count)
 
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy, its mean over the tokens that count."""
@@ -332,7 +342,7 @@ class CausalLM(Task):
         generator: TokenGenerator = self._made["generator"]
         chosen = generator.sampler(sampler, seed)
         end = {tokenizer.token_to_id(tokenizer.end_token)} if ends and tokenizer.end_token else set()
-        stop_ids = [*end, *_holding(tokenizer, stops)]
+        stop_ids = [*end, *tokens_holding(tokenizer, stops)]
         order = np.argsort([len(of_prompt) for of_prompt in ids], kind="stable").tolist()
         for batch in groups_of(order, batch_size):
             rows = min(batch_size, 1 << (len(batch) - 1).bit_length())
@@ -354,6 +364,11 @@ class CausalLM(Task):
 
     served_outputs = ("text",)
 
+    @property
+    def served_length(self) -> int:
+        """The most tokens of a prompt that leaves room for `max_new_tokens`."""
+        return int(self.backbone.config.max_sequence_length) - self.max_new_tokens
+
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The exported model's answers to tokens: `text`, strings (B,), what follows by greedy search."""
         return {"text": generated(self, features, self.max_new_tokens)}
@@ -374,11 +389,3 @@ def _listed(stop: Any) -> list[str]:
     for text in stops:
         require(isinstance(text, str) and text, "stop", "a string, a list of strings or None", text)
     return stops
-
-
-def _holding(tokenizer: Tokenizer, stops: Sequence[str]) -> list[int]:
-    """The ids of the tokens that hold one of these strings."""
-    if not stops:
-        return []
-    texts = map(tokenizer.text_of, tokenizer.vocabulary)
-    return [id for id, text in enumerate(texts) if any(stop in text for stop in stops)]

@@ -37,7 +37,7 @@ def generation_signatures(task: Task, new: int, start_ids: list[int]) -> Signatu
 
     from lmzoo.text.graphs.preprocessor import PromptGraph
 
-    pack = PromptGraph(task.text_preprocessor, prompt_length(task, new), start_ids)
+    pack = PromptGraph(task.text_preprocessor, task.served_length, start_ids)
 
     def served(prompts: tf.Tensor, **drawn: Any) -> dict[str, tf.Tensor]:
         features = pack(prompts)
@@ -65,11 +65,6 @@ def generation_signatures(task: Task, new: int, start_ids: list[int]) -> Signatu
     }
 
 
-def prompt_length(task: Task, new: int) -> int:
-    """The most tokens of a prompt that leaves room for new ones."""
-    return int(task.backbone.config.max_sequence_length) - new
-
-
 def generated(
     task: Task,
     features: dict[str, tf.Tensor],
@@ -95,7 +90,7 @@ def generated(
 
     from lmzoo.text.graphs import graph_detokenizer
 
-    tokenizer, most = task.text_preprocessor.tokenizer, prompt_length(task, new)
+    tokenizer, most = task.text_preprocessor.tokenizer, task.served_length
     size, end_token = tokenizer.vocabulary_size, tokenizer.end_token
     ids, length = features["token_ids"], tf.reduce_sum(features["padding_mask"], axis=1)  # (B, T), (B,)
     longest = tf.reduce_max(tf.concat([length, [1]], axis=0))

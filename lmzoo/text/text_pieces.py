@@ -70,3 +70,11 @@ class TextPieces:
     def _give(self, text: str) -> str:
         piece, self._given = text[self._given :], max(self._given, len(text))
         return piece
+
+
+def tokens_holding(tokenizer: Tokenizer, stops: Sequence[str]) -> list[int]:
+    """The ids of the tokens that hold one of these strings."""
+    if not stops:
+        return []
+    texts = map(tokenizer.text_of, tokenizer.vocabulary)
+    return [id for id, text in enumerate(texts) if any(stop in text for stop in stops)]
