@@ -21,7 +21,7 @@ from lmzoo.tasks.base.reports import report_masked
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.generation import Sampler, TokenGenerator, sampler_called
 from lmzoo.tasks.sequence_scores import next_token_logits, score_sequences, scoring_model
-from lmzoo.tasks.served_generation import generated, generation_signatures
+from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.text_pieces import TextPieces, tokens_holding
 from lmzoo.text.token_scores import TokenScore
@@ -370,8 +370,11 @@ class CausalLM(Task):
         return int(self.backbone.config.max_sequence_length) - self.max_new_tokens
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers to tokens: `text`, strings (B,), what follows by greedy search."""
-        return {"text": generated(self, features, self.max_new_tokens)}
+        """The exported model's answers to tokens: `text`, strings (B,), what follows by greedy search.
+
+        The end token that the preprocessor puts behind a text is left out.
+        """
+        return {"text": generated(self, without_end(features, self.text_preprocessor), self.max_new_tokens)}
 
     def signatures(self) -> Signatures:
         """See `Task.signatures`: `generate` with `max_new_tokens`, greedy by default.

@@ -15,6 +15,7 @@ from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.generation import Sampler, TokenGenerator, sampler_called
 from lmzoo.tensor_types import Tensor, Tensors
+from lmzoo.text import Preprocessor
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -63,6 +64,20 @@ def generation_signatures(task: Task, new: int, start_ids: list[int]) -> Signatu
         **{name: signature(drawing(name), [*strings("text"), *numbers]) for name in SAMPLERS},
         "tokens": tokens_signature(task),
     }
+
+
+def without_end(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> dict[str, tf.Tensor]:
+    """Features of texts, int32 (B, T), as prompts: without the end token that the preprocessor adds."""
+    import tensorflow as tf
+
+    ids, mask = features["token_ids"], features["padding_mask"]
+    *_, end = preprocessor.special_ids()
+    if not end:
+        return features
+    length = tf.reduce_sum(mask, axis=1)[:, None]  # (B, 1)
+    place = tf.range(tf.shape(ids)[1])  # (T,)
+    added = (place == length - 1) & (length > 1) & (ids == end[0])  # (B, T); the only token of "" begins it
+    return {**features, "padding_mask": tf.where(added, 0, mask)}
 
 
 def generated(

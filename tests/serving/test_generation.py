@@ -86,6 +86,10 @@ def test_ids_are_served(model, served):
     mask = [[1] * len(row) + [0] * (width - len(row)) for row in encoded]
     answer = served.predict({"signature_name": "tokens", "inputs": {"token_ids": ids, "padding_mask": mask}})
     assert answer["outputs"] == model.generate(PROMPTS[:3])
+    # Neither does the end token of the preprocessor.
+    features = {name: values.tolist() for name, values in model.preprocessor([*PROMPTS[:3], ""]).items()}
+    answer = served.predict({"signature_name": "tokens", "inputs": features})
+    assert answer["outputs"] == model.generate([*PROMPTS[:3], ""])
     # What nothing begins stays empty.
     nothing = {"token_ids": ids, "padding_mask": [*mask[:2], [0] * width]}
     answer = served.predict({"signature_name": "tokens", "inputs": nothing})
