@@ -7,6 +7,7 @@ from lmzoo.families import (
     DistilBertBackbone,
     ElmoBackbone,
     Gpt2Backbone,
+    GptBackbone,
     RobertaBackbone,
 )
 from lmzoo.ngrams import NgramLM
@@ -33,6 +34,7 @@ __all__ = [
     "DistilBertBackbone",
     "ElmoBackbone",
     "Gpt2Backbone",
+    "GptBackbone",
     "MaskedLM",
     "MultipleChoice",
     "NgramLM",

@@ -107,8 +107,12 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
     table = {"defaults": ENCODER_DEFAULTS, "training": {"attention_probs_dropout_prob": "dropout"}, **table}
     return ConfigTable(
         keys=keys,
-        values={"activation": ACTIVATIONS},
-        **{**table, "allowed": {**_ALLOWED, **table.get("allowed", {})}, "ignored": _IGNORED | {*ignored}},
+        **{
+            "values": {"activation": ACTIVATIONS},
+            **table,
+            "allowed": {**_ALLOWED, **table.get("allowed", {})},
+            "ignored": _IGNORED | {*ignored},
+        },
     )
 
 

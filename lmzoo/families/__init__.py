@@ -5,6 +5,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.bert import BertBackbone
 from lmzoo.families.distilbert import DistilBertBackbone
 from lmzoo.families.elmo import ElmoBackbone
+from lmzoo.families.gpt import GptBackbone
 from lmzoo.families.gpt2 import Gpt2Backbone
 from lmzoo.families.roberta import RobertaBackbone
 
@@ -18,5 +19,6 @@ __all__ = [
     "DistilBertBackbone",
     "ElmoBackbone",
     "Gpt2Backbone",
+    "GptBackbone",
     "RobertaBackbone",
 ]

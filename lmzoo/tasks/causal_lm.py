@@ -160,10 +160,12 @@ class CausalLM(Task):
         ids, real = features["token_ids"], features["padding_mask"]  # (b, t + 1)
         read, following = ids[:, :-1], ids[:, 1:]
         tokenizer = self.text_preprocessor.tokenizer
-        border = read == tokenizer.token_to_id(tokenizer.end_token)
-        if tokenizer.start_token == tokenizer.end_token:  # then what follows one may also be the beginning of a text
-            border &= following == read
-        weights = (real[:, 1:] > 0) & ~border
+        weights = real[:, 1:] > 0
+        if tokenizer.end_token is not None:
+            border = read == tokenizer.token_to_id(tokenizer.end_token)
+            if tokenizer.start_token == tokenizer.end_token:  # then what follows one may also be a text's first token
+                border &= following == read
+            weights &= ~border
         if examples.weights is not None:
             weights = weights * examples.weights[indices][:, None]
         inputs = {name: values[:, :-1] for name, values in features.items()}

@@ -36,6 +36,7 @@ CONFIGS = {
     "albert E = H": ("Albert", {**ALBERT, "embedding_size": 35}),
     "distilbert": ("DistilBert", DISTILBERT),
     "gpt2": ("GPT2", GPT2),
+    "gpt": ("OpenAIGPT", {name: value for name, value in GPT2.items() if name != "n_inner"}),
 }
 # Heads with outputs of their own number, which labels would change.
 UNLABELLED = ("ForQuestionAnswering", "ForMultipleChoice", "ForPreTraining")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.conversion import save_checkpoint
-from lmzoo.models import Backbone, MaskedLM, QuestionAnswerer, TextClassifier
+from lmzoo.models import Backbone, CausalLM, GptBackbone, MaskedLM, QuestionAnswerer, TextClassifier
 from lmzoo.presets import PresetError
 from tests.checkpoints.model_files import (
     CONFIGS,
@@ -123,6 +123,21 @@ def test_gpt2_round_trip(pair, tmp_path):
     configure(directory, scale_attn_by_inverse_layer_idx=True)
     with pytest.raises(PresetError, match="`scale_attn_by_inverse_layer_idx` must be False, got True"):
         load(directory)
+
+
+def test_gpt_round_trip(pair, tmp_path):
+    """Every hidden state and logit, and back; its feed-forward layers always have four times the width."""
+    theirs, directory, ours = pair("gpt", "LMHeadModel")
+    check_hidden(theirs, ours)
+    task = load(directory, CausalLM)
+    batch = batch_for(task.backbone)
+    real = batch["padding_mask"] > 0
+    assert difference(run(task, batch)[real], answer(theirs, batch).logits.numpy()[real]) <= TOLERANCE
+    save_checkpoint(ours, tmp_path / "ours", to="hf")
+    read_there(transformers.OpenAIGPTModel, tmp_path / "ours")
+    other = GptBackbone(vocabulary_size=131, num_layers=1, num_heads=2, hidden_dim=6, intermediate_dim=7)
+    with pytest.raises(PresetError, match="intermediate_dim"):
+        save_checkpoint(other, tmp_path / "other", to="hf")
 
 
 def test_names_without_meaning_are_left_out(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from lmzoo.conversion import convert
 from lmzoo.data.corpora import TokenCorpus, pack_continuously, write_corpus
 from lmzoo.families.bert import FAMILY as BERT
+from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
@@ -156,12 +157,36 @@ def test_errors(model, call, error, message):
         call(model)
 
 
-def test_an_end_token_is_needed():
-    special = {**FAMILY.special_tokens, "end_token": None}
-    known = tiny_preprocessor(FAMILY).tokenizer
-    tokenizer = FAMILY.tokenizer(known.vocabulary, known.merges, **special)
-    with pytest.raises(ValueError, match="This BytePairTokenizer has no end token, which separates documents"):
-        pack_continuously(TEXTS, Preprocessor(tokenizer, FAMILY.packing, 7))
+# === GPT, without start and end tokens ===
+
+
+def test_documents_without_borders():
+    """Each token but the first is predicted, and a text's first token has no score."""
+    model = tiny_task(CausalLM, GPT)
+    tokenizer = model.preprocessor.tokenizer
+    ids = tokenizer.tokenize(TEXTS)
+    packed = pack_continuously(TEXTS, Preprocessor(tokenizer, GPT.packing, 4))
+    rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
+    assert [*rows[0], *(token for row in rows[1:] for token in row[1:])] == [i for row in ids for i in row]
+    features, following, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
+    assert weights.sum() == features["padding_mask"].sum() == sum(map(len, ids)) - 1
+    assert [len(scores) for scores in model.score([*TEXTS, ""])] == [*(len(row) - 1 for row in ids), 0]
+    with pytest.raises(ValueError, match=r"`prompts\[1\]` is empty, and the family has no start token"):
+        model.generate(["a", ""])
+    (text,) = model.generate(["the film"], 5)
+    assert len(tokenizer.tokenize([text])[0]) >= 1
+
+
+def test_gpt_through_the_files_of_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = tiny_task(CausalLM, GPT)
+    model.save_to_preset(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
+    again = CausalLM.from_preset(tmp_path / "theirs")
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    texts = [*TEXTS, "The é  FILM<unk>!"]
+    assert peer(texts)["input_ids"] == again.preprocessor.tokenizer.tokenize(texts)
 
 
 # === Files ===

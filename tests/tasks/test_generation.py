@@ -20,7 +20,7 @@ NEW = 9
 @pytest.fixture(scope="module")
 def model():
     """One for all tests, so that each loop is compiled once: to look at, not to change."""
-    model = tiny_task(CausalLM, FAMILY)
+    model = tiny_task(CausalLM, FAMILY, max_new_tokens=64)
     randomize(model)
     return model
 
@@ -120,6 +120,11 @@ def test_as_many_as_there_is_room_for(model, tokens):
     long = "the film " * 20
     (text,) = model.generate([long], stop=None)
     assert len(text.split()) == 73 - len(model.preprocessor.tokenizer.tokenize([long])[0]) > 3
+    few = CausalLM(model.backbone, model.preprocessor, max_new_tokens=5)
+    assert len(few.generate(["the film"], stop=None)[0].split()) == 5
+    assert CausalLM(model.backbone).max_new_tokens == 36  # half of the positions
+    with pytest.raises(ValueError, match="`max_new_tokens` must be a positive integer below the model's 73 positions"):
+        few.max_new_tokens = 73
 
 
 def test_a_stop_string(model):

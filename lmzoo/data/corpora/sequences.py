@@ -64,7 +64,7 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
 def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
     """Packs running text into full sequences for language models that predict the next token.
 
-    Each document is `start` (if the tokenizer has such a token), its tokens, and `end`. They are joined, and the result
+    Each document is `start`, its tokens, and `end`, if the tokenizer has such tokens. They are joined, and the result
     is cut into sequences of one more token than the model reads, each of which begins with the last token of the one
     before it: so that each token but the very first one is predicted once. The last sequence may be shorter.
 
@@ -78,7 +78,7 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
 
     Raises:
         TypeError: for a document that is not text, naming its position.
-        ValueError: if the tokenizer has no end token, or the corpus is of another tokenizer.
+        ValueError: if the corpus is of another tokenizer.
 
     Example:
 
@@ -94,9 +94,7 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
     """
     check_is_preprocessor(preprocessor)
     tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
-    if tokenizer.end_token is None:
-        raise ValueError(f"This {type(tokenizer).__name__} has no end token, which separates documents.")
-    end = tokenizer.token_to_id(tokenizer.end_token)
+    end = None if tokenizer.end_token is None else tokenizer.token_to_id(tokenizer.end_token)
     start = None if tokenizer.start_token is None else tokenizer.token_to_id(tokenizer.start_token)
     if not isinstance(documents, TokenCorpus):
         documents = _WithSpaces(documents)
@@ -105,9 +103,11 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
         left = np.zeros(0, "int32")
         for part in _parts(documents, preprocessor):
             bounds = part.sentence_splits[part.document_splits]
-            stream = np.insert(part.token_ids, bounds[1:], end)
+            stream = part.token_ids
+            if end is not None:
+                stream = np.insert(stream, bounds[1:], end)
             if start is not None:
-                stream = np.insert(stream, bounds[:-1] + np.arange(len(part)), start)
+                stream = np.insert(stream, bounds[:-1] + (np.arange(len(part)) if end is not None else 0), start)
             stream = np.concatenate([left, stream])
             count = max(0, len(stream) - 1) // length
             places = length * np.arange(count)[:, None] + np.arange(length + 1)  # (count, length + 1)

@@ -7,6 +7,7 @@ import functools
 import tensorflow as tf
 
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer, as_bytes
+from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer, spaced
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 
@@ -53,6 +54,19 @@ class BytePairText(tf.Module):
         return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
 
 
+class CharacterPairText(tf.Module):
+    """The characters of tokens, with a space after each word but the last."""
+
+    def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
+        super().__init__()
+        self._texts = [spaced(token).encode() for token in tokenizer.vocabulary]  # (V,)
+
+    def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
+        return tf.strings.regex_replace(joined, "^ +| +$", "")
+
+
 class WordText(tf.Module):
     """Words with spaces between them, without padding."""
 
@@ -68,4 +82,5 @@ class WordText(tf.Module):
 
 
 graph_detokenizer.register(BytePairTokenizer, BytePairText)
+graph_detokenizer.register(CharacterPairTokenizer, CharacterPairText)
 graph_detokenizer.register(WordTokenizer, WordText)
