@@ -94,10 +94,8 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
     written: ClassVar = {"vocabulary.json": "vocab.json"}
     model_type = f"BPE{END_OF_WORD}"
     tokens: ClassVar = {
-        name: ours
-        for name, ours in TokenizerFormat.tokens.items()
-        if name not in ("mask_token", "cls_token", "sep_token")
-    }
+        "bos_token": "start_token", "eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token",
+    }  # fmt: skip
     allowed: ClassVar = {"do_lower_case": (True,)}
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:

@@ -104,16 +104,13 @@ class HuggingFaceLayout(Layout):
 
 def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...] = (), **table: Any) -> ConfigTable:
     """The table of a family's `config.json`: its own keys, and those of all families."""
-    table = {"defaults": ENCODER_DEFAULTS, "training": {"attention_probs_dropout_prob": "dropout"}, **table}
-    return ConfigTable(
-        keys=keys,
-        **{
-            "values": {"activation": ACTIVATIONS},
-            **table,
-            "allowed": {**_ALLOWED, **table.get("allowed", {})},
-            "ignored": _IGNORED | {*ignored},
-        },
-    )
+    usual = {
+        "defaults": ENCODER_DEFAULTS,
+        "training": {"attention_probs_dropout_prob": "dropout"},
+        "values": {"activation": ACTIVATIONS},
+    }
+    allowed = {**_ALLOWED, **table.get("allowed", {})}
+    return ConfigTable(keys=keys, **{**usual, **table, "allowed": allowed, "ignored": _IGNORED | {*ignored}})
 
 
 def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:

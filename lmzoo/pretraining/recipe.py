@@ -90,7 +90,8 @@ class Recipe:
     """How a model is pre-trained.
 
     Attributes:
-        family: "bert", "roberta", "albert", "elmo", "distilbert", "gpt2", or the name of another registered family.
+        family: "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", or the name of another
+            registered family.
         size: "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256". The width is a multiple
             of 64, the size of a head. For ELMo, one of the names.
         tokens: int, number of tokens to train on, counting repetitions.
@@ -106,9 +107,10 @@ class Recipe:
             decay of `lmzoo.training.LateDecay`): such a run can be made longer by more `tokens`. Not for ELMo.
         objective: "nsp", "sop", "none", or "auto" for that of the family, or of the heads in `init`; pairs are for BERT
             and ALBERT.
-        dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo and GPT-2.
-        mask_probability: float, share of the tokens to predict. Not for ELMo and GPT-2.
-        whole_word: whether all tokens of a word are masked together; ALBERT always does that. Not for ELMo and GPT-2.
+        dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo and causal families.
+        mask_probability: float, share of the tokens to predict. Not for ELMo and causal families.
+        whole_word: whether all tokens of a word are masked together; ALBERT always does that. Not for ELMo and causal
+            families.
         dtype: a dtype policy, such as "mixed_bfloat16".
         seed: int, seed of all randomness.
         accumulate: int, number of batches whose gradients are accumulated for one step. Not for ELMo.

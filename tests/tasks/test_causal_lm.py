@@ -168,7 +168,7 @@ def test_documents_without_borders():
     packed = pack_continuously(TEXTS, Preprocessor(tokenizer, GPT.packing, 4))
     rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
     assert [*rows[0], *(token for row in rows[1:] for token in row[1:])] == [i for row in ids for i in row]
-    features, following, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
+    features, _, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
     assert weights.sum() == features["padding_mask"].sum() == sum(map(len, ids)) - 1
     assert [len(scores) for scores in model.score([*TEXTS, ""])] == [*(len(row) - 1 for row in ids), 0]
     with pytest.raises(ValueError, match=r"`prompts\[1\]` is empty, and the family has no start token"):
