@@ -107,7 +107,8 @@ class Recipe:
             decay of `lmzoo.training.LateDecay`): such a run can be made longer by more `tokens`. Not for ELMo.
         objective: "nsp", "sop", "none", or "auto" for that of the family, or of the heads in `init`; pairs are for BERT
             and ALBERT.
-        dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo and causal families.
+        dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo and
+            causal families.
         mask_probability: float, share of the tokens to predict. Not for ELMo and causal families.
         whole_word: whether all tokens of a word are masked together; ALBERT always does that. Not for ELMo and causal
             families.
