@@ -67,3 +67,12 @@ def test_recipes_for_wide_models_read_the_last_token():
     model = tiny_task(CausalLM, FAMILY)
     object.__setattr__(model.backbone.config, "hidden_dim", 768)
     assert recipes_by_size(model)["classification"].pooling == "first"
+
+
+def test_gpt(text, tmp_path):
+    """Whose documents have no borders."""
+    scores = pretrain(text, tmp_path / "it", Recipe(**{**GPT2, "family": "gpt", "vocabulary_size": 90}), verbose=False)
+    assert math.isfinite(scores["perplexity"])
+    model = CausalLM.from_preset(tmp_path / "it")
+    assert model.preprocessor.tokenizer.tokenize(["The SHIP"]) == model.preprocessor.tokenizer.tokenize(["the ship"])
+    assert model.generate(["The ship"], max_new_tokens=4)[0].startswith(" ")

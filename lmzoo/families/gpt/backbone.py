@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 
-from lmzoo.families.encoder_config import EncoderConfig
+from lmzoo.families.encoder_config import DecoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 
 
 @dataclass(frozen=True, kw_only=True)
-class GptConfig(EncoderConfig):
-    """The arguments of `GptBackbone`: those of `EncoderConfig`, with the defaults of the released model."""
-
-    intermediate_dim: Any = None  # an int; None stands for four times `hidden_dim`
-    num_segments: int = 0
-    activation: str = "gelu_tanh"
-    layer_norm_epsilon: float = 1e-5
-
-    has_segments = False
-
-    def __post_init__(self) -> None:
-        """Sets the default of `intermediate_dim`, and checks every field."""
-        if self.intermediate_dim is None and isinstance(self.hidden_dim, int):
-            object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
-        super().__post_init__()
+class GptConfig(DecoderConfig):
+    """The arguments of `GptBackbone`: those of `DecoderConfig`."""
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 
-from lmzoo.families.encoder_config import EncoderConfig
+from lmzoo.families.encoder_config import DecoderConfig, EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import TransformerBlock
 from lmzoo.layers.initializers import TruncatedNormal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpt2Config(EncoderConfig):
-    """The arguments of `Gpt2Backbone`: those of `EncoderConfig`, with the defaults of the released models."""
+class Gpt2Config(DecoderConfig):
+    """The arguments of `Gpt2Backbone`: those of `DecoderConfig`, with more positions."""
 
-    intermediate_dim: Any = None  # an int; None stands for four times `hidden_dim`
     max_sequence_length: int = 1024
-    num_segments: int = 0
-    activation: str = "gelu_tanh"
-    layer_norm_epsilon: float = 1e-5
-
-    has_segments = False
-
-    def __post_init__(self) -> None:
-        """Sets the default of `intermediate_dim`, and checks every field."""
-        if self.intermediate_dim is None and isinstance(self.hidden_dim, int):
-            object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
-        super().__post_init__()
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
