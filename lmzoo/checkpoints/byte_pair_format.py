@@ -92,7 +92,7 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
     tokenizer = CharacterPairTokenizer
     files = (("vocab.json", "merges.txt"),)
     written: ClassVar = {"vocabulary.json": "vocab.json"}
-    model_type = f"BPE{END_OF_WORD}"
+    model_type = "BPE"
     tokens: ClassVar = {
         "bos_token": "start_token", "eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token",
     }  # fmt: skip
@@ -116,7 +116,10 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
         }
         require(file, "normalizer.", pipeline.get("normalizer"), cleaning)
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
-        require(file, "model.", pipeline["model"], {**_MERGING, "fuse_unk": (False,)})
+        model = {**_MERGING, "end_of_word_suffix": (END_OF_WORD,), "fuse_unk": (False,)}
+        if "end_of_word_suffix" not in pipeline["model"]:
+            raise PresetError(f"{file}: `model.end_of_word_suffix` is missing: no token ends a word.")
+        require(file, "model.", pipeline["model"], model)
         return {"unk_token": pipeline["model"].get("unk_token")}
 
     def pipeline(self, tokenizer: CharacterPairTokenizer) -> tokenizers.Tokenizer:

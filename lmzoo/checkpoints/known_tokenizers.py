@@ -35,8 +35,8 @@ def format_of(cls: type[Tokenizer]) -> TokenizerFormat:
     return _FORMATS[cls]
 
 
-def format_in(pipeline: JsonObject, directory: Path) -> TokenizerFormat:
-    """The format that the content of `tokenizer.json` asks for.
+def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat) -> TokenizerFormat:
+    """The format that the content of `tokenizer.json` asks for; the `wanted` one if that may be it.
 
     Raises:
         PresetError: if there is none.
@@ -46,9 +46,9 @@ def format_in(pipeline: JsonObject, directory: Path) -> TokenizerFormat:
         raise PresetError(f'{file} must hold an object "model" with a "vocab".')
     guess = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"  # for old files
     name = model.get("type") or guess
-    if name == "BPE":
-        name += model.get("end_of_word_suffix") or ""
-    known = {format.model_type: format for format in _FORMATS.values()}
+    if wanted.model_type == name:
+        return wanted
+    known = {format.model_type: format for format in reversed(_FORMATS.values())}  # of several, the first one
     if name not in known:
-        raise PresetError(f"{file} holds a {name!r} model; supported are {', '.join(known)}.")
+        raise PresetError(f"{file} holds a {name!r} model; supported are {', '.join(reversed(known))}.")
     return known[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, TextClassifier
+from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.text import Preprocessor
 from lmzoo.text.probabilities import log_softmax
@@ -187,6 +189,16 @@ def test_gpt_through_the_files_of_transformers(tmp_path):
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     texts = [*TEXTS, "The é  FILM<unk>!"]
     assert peer(texts)["input_ids"] == again.preprocessor.tokenizer.tokenize(texts)
+    file = tmp_path / "theirs/tokenizer.json"
+    pipeline = json.loads(file.read_text("utf-8"))
+    for part, key, value in (("model", "end_of_word_suffix", ""), ("normalizer", "lowercase", False)):
+        file.write_text(json.dumps({**pipeline, part: {**pipeline[part], key: value}}), "utf-8")
+        with pytest.raises(PresetError, match=f"`{part}.{key}` is {value!r}"):
+            CausalLM.from_preset(tmp_path / "theirs")
+    del pipeline["model"]["end_of_word_suffix"]
+    file.write_text(json.dumps(pipeline), "utf-8")
+    with pytest.raises(PresetError, match=r"`model\.end_of_word_suffix` is missing"):
+        CausalLM.from_preset(tmp_path / "theirs")
 
 
 # === Files ===
