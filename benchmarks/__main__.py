@@ -22,6 +22,7 @@ QUICK = {
     "scale_out": "--files 2 6 --characters 300000 --sentences 500 --rounds 1",
     "pretrain_speed": "--size tiny --paragraphs 300 --steps 5 --rounds 2",
     "task_speed": "--size tiny --sentences 64 --questions 16 --rounds 2",
+    "generation": "--size tiny --new 8 --rounds 2",
     "serving_latency": "--sizes tiny --dtypes float32 --rounds 2",
     "artifacts": "--epochs 1 --rounds 2",
 }

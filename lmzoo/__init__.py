@@ -1,4 +1,4 @@
-"""lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT and DistilBERT."""
+"""lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT, DistilBERT, GPT and GPT-2."""
 
 from lmzoo import tensorflow_logs  # noqa: F401 - before what imports TensorFlow
 

@@ -6,11 +6,14 @@ from lmzoo.families import (
     BertBackbone,
     DistilBertBackbone,
     ElmoBackbone,
+    Gpt2Backbone,
+    GptBackbone,
     RobertaBackbone,
 )
 from lmzoo.ngrams import NgramLM
 from lmzoo.tasks import (
     BidirectionalLM,
+    CausalLM,
     MaskedLM,
     MultipleChoice,
     Pretrainer,
@@ -27,8 +30,11 @@ __all__ = [
     "Backbone",
     "BertBackbone",
     "BidirectionalLM",
+    "CausalLM",
     "DistilBertBackbone",
     "ElmoBackbone",
+    "Gpt2Backbone",
+    "GptBackbone",
     "MaskedLM",
     "MultipleChoice",
     "NgramLM",

@@ -262,7 +262,12 @@ def test_what_is_imported_is_declared() -> None:
         *extras["torch"],
     ]
     declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in wanted}
-    modules = {"protobuf": "google", "scikit_learn": "sklearn", "tensorflow_serving_api": "tensorflow_serving"}
+    modules = {
+        "keras_nlp": "keras_hub",
+        "protobuf": "google",
+        "scikit_learn": "sklearn",
+        "tensorflow_serving_api": "tensorflow_serving",
+    }
     declared = {modules.get(name, name) for name in declared}
     imported: set[str] = set()
     for path in SOURCES:

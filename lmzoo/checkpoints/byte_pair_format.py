@@ -1,4 +1,4 @@
-"""Byte-level BPE in the files of other libraries."""
+"""Byte-pair encoding, of bytes and of characters, in the files of other libraries."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerForma
 from lmzoo.checkpoints.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
-from lmzoo.text import BytePairTokenizer, Tokenizer
+from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Tokenizer
+from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
 from lmzoo.text.tokenizers.token_lists import in_order
 
 if TYPE_CHECKING:
     import tokenizers
+
+
+_MERGING = {
+    "dropout": (None, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "byte_fallback": (False,),
+    "ignore_merges": (False,),
+}
 
 
 class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
@@ -46,14 +55,7 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         require(file, "", pipeline, {"normalizer": (None,)})
         splitting = {"type": ("ByteLevel",), "add_prefix_space": (False,), "use_regex": (True,)}
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), splitting)
-        merging = {
-            "dropout": (None, 0.0),
-            "continuing_subword_prefix": (None, ""),
-            "end_of_word_suffix": (None, ""),
-            "byte_fallback": (False,),
-            "ignore_merges": (False,),
-        }
-        require(file, "model.", pipeline["model"], merging)
+        require(file, "model.", pipeline["model"], {**_MERGING, "end_of_word_suffix": (None, "")})
         return {}
 
     def pipeline(self, tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
@@ -62,7 +64,8 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
         backend.decoder = decoders.ByteLevel()
-        if (start := tokenizer.start_token) and (end := tokenizer.end_token):
+        start, end = tokenizer.start_token, tokenizer.end_token
+        if start and end and start != end:  # GPT-2, whose documents end where others begin, adds nothing to a text
             after, before = ((token, tokenizer.token_to_id(token)) for token in (end, start))
             backend.post_processor = processors.RobertaProcessing(
                 after, before, trim_offsets=True, add_prefix_space=False
@@ -70,8 +73,7 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         return backend
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in vocabulary["merges"]]
-        return {**super().lists(vocabulary), "merges": merges}
+        return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
 
     def takes_space(self, tokenizer: BytePairTokenizer, token: str, flags: JsonObject, file: Path) -> bool:
         is_mask = token == tokenizer.mask_token
@@ -82,6 +84,58 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
     def to_keras_hub(self, tokenizer: BytePairTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         config, _ = super().to_keras_hub(tokenizer, name)
         return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, tokenizer
+
+
+class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
+    """A vocabulary and merges; their tokens of whole words end in `</w>`."""
+
+    tokenizer = CharacterPairTokenizer
+    files = (("vocab.json", "merges.txt"),)
+    written: ClassVar = {"vocabulary.json": "vocab.json"}
+    model_type = "BPE"
+    tokens: ClassVar = {
+        "bos_token": "start_token", "eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token",
+    }  # fmt: skip
+    allowed: ClassVar = {"do_lower_case": (True,)}
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        merges = read_lines(files[1])
+        ids = read_json(files[0].parent, files[0].name)
+        return {"vocabulary": in_order(ids), "merges": merges[merges[0].startswith("#version:") :]}
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        return {"vocabulary": in_order(pipeline["model"]["vocab"]), "merges": pipeline["model"]["merges"]}
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        cleaning = {
+            "type": ("BertNormalizer",),
+            "clean_text": (True,),
+            "handle_chinese_chars": (True,),
+            "strip_accents": (None, True),
+            "lowercase": (True,),
+        }
+        require(file, "normalizer.", pipeline.get("normalizer"), cleaning)
+        require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
+        model = {**_MERGING, "end_of_word_suffix": (END_OF_WORD,), "fuse_unk": (False,)}
+        if "end_of_word_suffix" not in pipeline["model"]:
+            raise PresetError(f"{file}: `model.end_of_word_suffix` is missing: no token ends a word.")
+        require(file, "model.", pipeline["model"], model)
+        return {"unk_token": pipeline["model"].get("unk_token")}
+
+    def pipeline(self, tokenizer: CharacterPairTokenizer) -> tokenizers.Tokenizer:
+        import tokenizers
+        from tokenizers import decoders
+
+        backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+        backend.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
+        return backend
+
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
+        return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
+
+
+def _joined(merges: Sequence[str | Sequence[str]]) -> list[str]:
+    return [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
 
 
 def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:

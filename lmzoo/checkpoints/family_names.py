@@ -11,6 +11,7 @@ from lmzoo.text import Tokenizer
 # Kind of head -> what follows "For" in the name of its class in transformers. One class has two kinds: `problem_type`
 # or the number of classes tells them apart.
 ARCHITECTURES = {
+    "causal_lm": "CausalLM",
     "classification": "SequenceClassification",
     "masked_lm": "MaskedLM",
     "multiple_choice": "MultipleChoice",
@@ -72,7 +73,9 @@ def keras_hub_prefix(family: Family) -> str:
 
 def transformers_tokenizers(cls: type[Tokenizer]) -> list[str]:
     """The names in transformers of the tokenizers of families that use one of our classes."""
-    names = [names_in_transformers(family).tokenizer for family in families_with("hf") if family.tokenizer is cls]
+    users = [family for family in families_with("hf") if family.tokenizer is cls]
+    users.sort(key=lambda family: bool(family.special_tokens))  # those with the special tokens of the class first
+    names = [names_in_transformers(family).tokenizer for family in users]
     return list(dict.fromkeys(names))
 
 

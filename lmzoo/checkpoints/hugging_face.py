@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
@@ -91,10 +91,11 @@ class HuggingFaceLayout(Layout):
 
     Attributes:
         names: names of the family's classes, if they are not as here.
+        parts: names of the backbone's modules.
     """
 
     names: Names | None = None
-    parts: ClassVar = ("embeddings", "encoder", "transformer", "pooler")  # modules of the backbone
+    parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
 
     def with_base(self, name: str, base: str) -> str:
         """Turns a tensor's name in a backbone into its name in a model with a head."""
@@ -103,12 +104,13 @@ class HuggingFaceLayout(Layout):
 
 def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...] = (), **table: Any) -> ConfigTable:
     """The table of a family's `config.json`: its own keys, and those of all families."""
-    table = {"defaults": ENCODER_DEFAULTS, "training": {"attention_probs_dropout_prob": "dropout"}, **table}
-    return ConfigTable(
-        keys=keys,
-        values={"activation": ACTIVATIONS},
-        **{**table, "allowed": {**_ALLOWED, **table.get("allowed", {})}, "ignored": _IGNORED | {*ignored}},
-    )
+    usual = {
+        "defaults": ENCODER_DEFAULTS,
+        "training": {"attention_probs_dropout_prob": "dropout"},
+        "values": {"activation": ACTIVATIONS},
+    }
+    allowed = {**_ALLOWED, **table.get("allowed", {})}
+    return ConfigTable(keys=keys, **{**usual, **table, "allowed": allowed, "ignored": _IGNORED | {*ignored}})
 
 
 def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:

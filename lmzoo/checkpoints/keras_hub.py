@@ -1,4 +1,4 @@
-"""Presets of KerasHub's own BERT, RoBERTa, ALBERT and DistilBERT: read without KerasHub; backbones are also written."""
+"""Presets of KerasHub's own models: read without KerasHub; backbones are also written."""
 
 from __future__ import annotations
 
@@ -71,6 +71,8 @@ def keras_hub_layout(
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
     head_activation: str = KerasHubLayout.head_activation,
+    stored_block: str = "transformer_encoder",
+    prefix: str = "",
     **constants: object,
 ) -> KerasHubLayout:
     """The layout of a family.
@@ -84,9 +86,11 @@ def keras_hub_layout(
         transforms: path of a weight with another layout in the file -> the transform.
         dense_in_head: whether the classification head has a dense layer before its last one.
         head_activation: see `KerasHubLayout`.
+        stored_block: the name of their blocks, without numbers.
+        prefix: see `KerasHubLayout`.
         **constants: our arguments that KerasHub's classes fix.
     """
-    places = {**layers, **{f"{block}/{ours}": f"transformer_encoder_{{i}}/{theirs}" for ours, theirs in _BLOCK.items()}}
+    places = {**layers, **{f"{block}/{ours}": f"{stored_block}_{{i}}/{theirs}" for ours, theirs in _BLOCK.items()}}
     kinds = {"kernel": 0, "bias": 1, "gamma": 0, "beta": 1, "embeddings": 0}
     rows = {
         f"{layer}/{kind}": Row(f"layers/{place}/vars/{number}")
@@ -96,6 +100,7 @@ def keras_hub_layout(
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(
         name="KerasHub",
+        prefix=prefix,
         head_activation=head_activation,
         config=ConfigTable(
             keys={key: key for key in (*_KEYS, *keys)},
@@ -108,7 +113,7 @@ def keras_hub_layout(
         heads=head_tables(dense_in_head),
         ignored=HEAD_IGNORED,
         # The first of several layers of one class has no number.
-        aliases={r"^layers/transformer_encoder/": "layers/transformer_encoder_0/"},
+        aliases={rf"^layers/{stored_block}/": f"layers/{stored_block}_0/"},
     )
 
 
@@ -122,7 +127,7 @@ def _heads_axis(name: str) -> int | None:
 def with_heads(tensors: Iterable[tuple[str, np.ndarray]], num_heads: int) -> Iterator[tuple[str, np.ndarray]]:
     """Turns tensors into those that KerasHub writes: the inverse of what reading does."""
     for name, array in split_heads(tensors, num_heads, _heads_axis):
-        yield name.replace("transformer_encoder_0/", "transformer_encoder/"), array
+        yield re.sub(r"(transformer_(encoder|decoder))_0/", r"\1/", name), array
 
 
 def find_keras_hub(directory: Path) -> Checkpoint | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lmzoo.checkpoints.byte_pair_format import BytePairFormat
+from lmzoo.checkpoints.byte_pair_format import BytePairFormat, CharacterPairFormat
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
@@ -20,7 +20,7 @@ def register_tokenizer_format(format: TokenizerFormat) -> None:
     _FORMATS[format.tokenizer] = format
 
 
-for _format in (WordPieceFormat(), BytePairFormat(), SentencePieceFormat()):
+for _format in (WordPieceFormat(), BytePairFormat(), CharacterPairFormat(), SentencePieceFormat()):
     register_tokenizer_format(_format)
 
 
@@ -35,8 +35,8 @@ def format_of(cls: type[Tokenizer]) -> TokenizerFormat:
     return _FORMATS[cls]
 
 
-def format_in(pipeline: JsonObject, directory: Path) -> TokenizerFormat:
-    """The format that the content of `tokenizer.json` asks for.
+def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat) -> TokenizerFormat:
+    """The format that the content of `tokenizer.json` asks for; the `wanted` one if that may be it.
 
     Raises:
         PresetError: if there is none.
@@ -46,7 +46,9 @@ def format_in(pipeline: JsonObject, directory: Path) -> TokenizerFormat:
         raise PresetError(f'{file} must hold an object "model" with a "vocab".')
     guess = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"  # for old files
     name = model.get("type") or guess
-    known = {format.model_type: format for format in _FORMATS.values()}
+    if wanted.model_type == name:
+        return wanted
+    known = {format.model_type: format for format in reversed(_FORMATS.values())}  # of several, the first one
     if name not in known:
-        raise PresetError(f"{file} holds a {name!r} model; supported are {', '.join(known)}.")
+        raise PresetError(f"{file} holds a {name!r} model; supported are {', '.join(reversed(known))}.")
     return known[name]

@@ -139,7 +139,7 @@ def _find_vocabulary(
     """
     family = formats[0]
     if pipeline is not None:
-        formats = [format_in(pipeline, directory)]
+        formats = [format_in(pipeline, directory, family)]
     sets = [(format, names) for format in formats for names in format.files]
     found = [(format, names) for format, names in sets if all(has_file(directory, name) for name in names)]
     if not found and pipeline is None:

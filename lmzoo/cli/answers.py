@@ -158,7 +158,9 @@ def _flat(answer: Any) -> Iterator[Any]:
 
 
 def _fields(answer: Any) -> dict[str, Any]:
-    """The fields of one answer: a dict, a number or a vector."""
+    """The fields of one answer: a dict, a text, a number or a vector."""
     if isinstance(answer, Mapping):
         return dict(answer)
+    if isinstance(answer, str):
+        return {"answer": answer}
     return {"vector" if getattr(answer, "ndim", 0) else "score": answer}

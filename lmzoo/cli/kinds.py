@@ -83,6 +83,7 @@ KINDS = (
     ),
     Kind("choice", "multiple_choice", "lmzoo>MultipleChoice", read_prompts, inputs=("prompt",)),
     Kind("masked-lm", "masked_lm", "lmzoo>MaskedLM", read_texts_alone),
+    Kind("causal-lm", "causal_lm", "lmzoo>CausalLM", read_texts_alone, inputs=("prompt",)),
     Kind("embedder", "embedding", "lmzoo>TextEmbedder", read_pairs, arguments=_objective),
     Kind(
         "multi-label",

@@ -1,6 +1,7 @@
 """The `lmzoo` command with all of its commands."""
 
 from lmzoo.cli import (  # noqa: F401 - add their commands
+    generate_command,
     prepare_command,
     preset_commands,
     pretrain_command,

@@ -37,6 +37,10 @@ def export(
     dtype: Annotated[
         ExportDtype | None, typer.Option("--dtype", help="Dtype of the backbone's weights. Default: as they are.")
     ] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option("--max-new-tokens", min=1, help="How many tokens a language model adds. Default: the model's."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or for ONNX Runtime or LiteRT."""
@@ -52,6 +56,10 @@ def export(
         if not is_file and not target.name.isdecimal():
             target = target / str(max(versions_in(target), default=0) + 1)
         _, task = load_task(found)
+        if max_new_tokens is not None:
+            if not hasattr(task, "max_new_tokens"):
+                raise ValueError(f"A {type(task).__name__} generates no text: leave out --max-new-tokens.")
+            task.max_new_tokens = max_new_tokens
         with announced(f"Building the graphs and writing {target}"):
             if dtype is not None:
                 task = _converted(task, dtype)

@@ -5,6 +5,8 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.bert import BertBackbone
 from lmzoo.families.distilbert import DistilBertBackbone
 from lmzoo.families.elmo import ElmoBackbone
+from lmzoo.families.gpt import GptBackbone
+from lmzoo.families.gpt2 import Gpt2Backbone
 from lmzoo.families.roberta import RobertaBackbone
 
 DEFAULT_FAMILY = "bert"  # the family that is pre-trained if none is named
@@ -16,5 +18,7 @@ __all__ = [
     "BertBackbone",
     "DistilBertBackbone",
     "ElmoBackbone",
+    "Gpt2Backbone",
+    "GptBackbone",
     "RobertaBackbone",
 ]

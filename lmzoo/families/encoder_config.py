@@ -1,10 +1,10 @@
-"""The part of a configuration that every Transformer shares."""
+"""The parts of a configuration that all Transformers, and all decoders, share."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lmzoo.arguments import is_integer, is_number, require, require_share
 from lmzoo.layers.activations import get_activation
@@ -55,6 +55,24 @@ class EncoderConfig:
         valid = is_number(deviation, 0) and deviation < math.inf
         require(valid, "initializer_range", "a finite number of at least 0", deviation)
         get_activation(self.activation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(EncoderConfig):
+    """The same with the defaults of OpenAI's decoders, which have no segments."""
+
+    intermediate_dim: Any = None  # an int; None stands for four times `hidden_dim`
+    num_segments: int = 0
+    activation: str = "gelu_tanh"
+    layer_norm_epsilon: float = 1e-5
+
+    has_segments = False
+
+    def __post_init__(self) -> None:
+        """Sets the default of `intermediate_dim`, and checks every field."""
+        if self.intermediate_dim is None and isinstance(self.hidden_dim, int):
+            object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
+        super().__post_init__()
 
 
 def require_positive(config: object, *names: str) -> None:

@@ -10,6 +10,7 @@ from keras import ops
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.layers import FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
+from lmzoo.layers.attention import Cache
 from lmzoo.tensor_types import Features, Tensor
 
 
@@ -122,6 +123,34 @@ class TransformerBackbone(Backbone):
         hidden_states = self(inputs)["hidden_states"]
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         return [block.attention_scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
+
+    def empty_cache(self, batch: int, length: int) -> list[Cache]:
+        """A cache for `call_with_cache`: of each block, keys and values for `length` positions of `batch` sequences."""
+        return [block.attention.empty_cache(batch, length) for block in self.blocks]
+
+    def call_with_cache(self, token_ids: Tensor, cache: list[Cache], index: int | Tensor) -> tuple[Tensor, list[Cache]]:
+        """The last hidden states of new tokens of a causal model, which see what the cache holds before them.
+
+        Args:
+            token_ids: int (B, S), the new tokens.
+            cache: see `empty_cache`; tensors have the batch as their first axis.
+            index: int or int tensor (), the position of the first new token.
+
+        Returns:
+            Float (B, S, H), the `sequence_output` at the new tokens, and the cache with them.
+
+        Raises:
+            ValueError: if the model is not causal.
+        """
+        if not self.causal:
+            raise ValueError(f"A {type(self).__name__} is not causal: what a token means depends on later ones.")
+        x = self.embeddings(token_ids, index=index)  # (B, S, H)
+        mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, T): causality hides what is not there yet
+        after = []
+        for block, before in zip(self.blocks, cache, strict=True):
+            x, held = block(x, mask, cache=before, index=index)  # (B, S, H)
+            after.append(held)
+        return self.final_norm(x) if self.norm == "pre" else x, after
 
     def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
         """See `Backbone.vectors_at`. Compiled code computes the last block only for these positions.

@@ -119,6 +119,15 @@ def _transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return tf.bitcast(tf.transpose(tf.bitcast(x, f"int{8 * x.dtype.size}"), axes), x.dtype)
 
 
+def _put(cache: Tensor, new: Tensor, index: int | Tensor | None) -> Tensor:
+    """A cache (B, N, T, D) with the new positions (B, N, S, D) from `index` on."""
+    if _JOINED.get() is None:
+        return ops.slice_update(cache, (0, 0, index, 0), new)
+    # In exported graphs without the op of XLA, which servers do not have.
+    after = cache[:, :, index + ops.shape(new)[2] :]
+    return ops.concatenate([cache[:, :, :index], new, after], axis=2)
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention with an output projection (Vaswani et al., 2017).
@@ -247,7 +256,7 @@ class SelfAttention(ConfiguredLayer):
         context = None
         if cache is not None:
             new = zip(cache, (key, value), strict=True)
-            cache = key, value = tuple(ops.slice_update(old, (0, 0, index, 0), x) for old, x in new)  # (B, N, T, D)
+            cache = key, value = tuple(_put(old, x, index) for old, x in new)  # (B, N, T, D)
         elif not (training and self.dropout.rate):
             context = _flash_attention(query, key, value, padding_mask, self.mask == "causal")
         if context is None:

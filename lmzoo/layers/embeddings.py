@@ -31,7 +31,8 @@ class TransformerEmbedding(ConfiguredLayer):
         normalize: bool, whether LayerNorm is applied to the sum. (GPT does without: Radford et al., 2018.)
 
     Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
-    (B, T) if `first_position` is not 0. Returns float (B, T, H).
+    (B, T) if `first_position` is not 0. With `index`, an int or int tensor (), the tokens are those of the sequences
+    from that position on, none of them padding. Returns float (B, T, H).
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class TransformerEmbedding(ConfiguredLayer):
         token_ids: Tensor,
         segment_ids: Tensor | None = None,
         padding_mask: Tensor | None = None,
+        index: int | Tensor | None = None,
         training: bool = False,
     ) -> Tensor:
         """Embeds `token_ids`.
@@ -108,7 +110,7 @@ class TransformerEmbedding(ConfiguredLayer):
                 f"The sequences are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )
         x = self.token_embedding(token_ids)  # (B, T, H)
-        x = x + self.position_embedding(self._positions(length, padding_mask))  # + (T, H) or (B, T, H)
+        x = x + self.position_embedding(self._positions(length, padding_mask, index))  # + (T, H) or (B, T, H)
         if self.segment_embedding is not None:
             segments = ops.zeros((1,), "int32") if self.num_segments == 1 else segment_ids
             x = x + self.segment_embedding(segments)  # + (1, H) or (B, T, H)
@@ -116,7 +118,9 @@ class TransformerEmbedding(ConfiguredLayer):
             x = self.layer_norm(x)
         return self.dropout(x, training=training)
 
-    def _positions(self, length: int | Tensor, padding_mask: Tensor | None) -> Tensor:
+    def _positions(self, length: int | Tensor, padding_mask: Tensor | None, index: int | Tensor | None) -> Tensor:
+        if index is not None:
+            return ops.arange(length, dtype="int32") + index + self.first_position  # (T,)
         if not self.first_position:
             return ops.arange(length, dtype="int32")  # (T,)
         mask = ops.cast(padding_mask, "int32")  # (B, T)

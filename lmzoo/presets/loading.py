@@ -96,7 +96,8 @@ def load_task(
     # Without arguments of the caller, it is the files that are wrong.
     with naming(source.directory) if has_head and not task_kwargs else contextlib.nullcontext():
         task = cls(backbone, preprocessor, **{**config, **task_kwargs})
-    if warning:  # after the constructor has accepted the arguments
+    # After the constructor has accepted the arguments. A head without weights of its own does not start from scratch.
+    if warning and len(task.weights) > len(backbone.weights):
         warnings.warn(warning, stacklevel=3)
     if load_weights:
         source.load(task if has_head else backbone)

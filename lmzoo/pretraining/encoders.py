@@ -1,4 +1,4 @@
-"""Pre-training Transformers on masked tokens, with or without pairs of segments."""
+"""Pre-training Transformers: encoders on masked tokens, with or without pairs of segments, decoders on next tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.segment_pairing import segment_pairs
-from lmzoo.data.corpora.sequences import pack_sentences
+from lmzoo.data.corpora.sequences import pack_continuously, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_tokenizer
 from lmzoo.families.backbone import Backbone
@@ -27,7 +27,7 @@ from lmzoo.pretraining.recipe import OPTIMIZERS, WSD_WARMUP, Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
 from lmzoo.processes import first_process_first
-from lmzoo.tasks import MaskedLM, Pretrainer, Task
+from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Task
 from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, Tokenizer
 from lmzoo.training import LateDecay, WarmUp
@@ -60,7 +60,7 @@ def train_encoder(
             _corpora(run, kind, texts, tokenizer) for kind, texts in (("held_out", held), ("train", train))
         ]
     run.say("building the model and the sequences")
-    model, full = _build(recipe, tokenizer), recipe.positions
+    model, full, causal = _build(recipe, tokenizer), recipe.positions, recipe.method.causal
     sequence_length, batch_size, _ = recipe.batch_settings
     short = min(sequence_length, full)
     parts = []
@@ -90,13 +90,18 @@ def train_encoder(
             of_text = f" of {text.name}" if text.name else ""
             run.say(f"evaluating on {len(tested):,} sequences{of_text} of up to {part.length} tokens")
             measured = model.evaluate(tested, batch_size=part.size, verbose=0, return_dict=True)
+            measured |= {"perplexity": math.exp(measured["loss"])} if causal else {}
             of_length = "" if part.length == short else f"_at_{part.length}"
             scores |= {f"{name}{of_length}": float(value) for name, value in measured.items()}
         found.append(scores)
     others = sum(map(len, held_out))
+    scores = {name: sum(t.share * s[name] for t, s in zip(held, found, strict=True)) for name in found[0]}
+    for name in scores if causal else ():
+        if name.startswith("perplexity"):  # the mean of perplexities is that of their logarithms
+            scores[name] = math.exp(scores[name.replace("perplexity", "loss")])
     read = f"{sum(map(len, corpora)):,} documents, {sum(corpus.num_tokens for corpus in corpora):,} tokens"
     return model, {
-        "scores": {name: sum(t.share * s[name] for t, s in zip(held, found, strict=True)) for name in found[0]},
+        "scores": scores,
         "of_texts": {text.name: scores for text, scores in zip(held, found, strict=True)} if len(held) > 1 else {},
         "text": read + describe_shares(train),
         "held_out": f"up to {_TESTED:,} sequences of {short} tokens"
@@ -104,7 +109,10 @@ def train_encoder(
         "tokens": total / rate,
         "steps": steps,
         "seconds": seconds,
-        "fixed": {"vocabulary_size": f"{tokenizer.vocabulary_size:,}", "objective": model.objective or "none"},
+        "fixed": {
+            "vocabulary_size": f"{tokenizer.vocabulary_size:,}",
+            **({} if causal else {"objective": getattr(model, "objective", None) or "none"}),
+        },
     }
 
 
@@ -130,7 +138,7 @@ def _corpora(run: Run, kind: str, texts: Sequence[TrainingDocuments], tokenizer:
 
 def _batches(
     run: Run,
-    model: Pretrainer,
+    model: Task,
     texts: Sequence[TrainingDocuments],
     corpora: Sequence[TokenCorpus],
     length: int,
@@ -228,19 +236,23 @@ def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     )
 
 
-def _continue(preset: str, recipe: Recipe) -> Pretrainer:
+def _continue(preset: str, recipe: Recipe) -> Task:
     """The model of a preset with its heads; one that is not stored has random weights.
 
     The objective is that of the recipe or, if this is "auto", of the stored heads.
     """
     stored: str | None = (open_source(preset).head_of(Pretrainer) or {}).get("objective")
     objective = {"auto": stored, "none": None}.get(recipe.objective, recipe.objective)
-    kind = Pretrainer if stored and stored == objective else MaskedLM
     settings: dict[str, Any] = {"dropout": 0.0, "dtype": recipe.dtype, "sequence_length": recipe.positions}
-    base = kind.from_preset(preset, masking=recipe.masking, **settings)
+    base: Task
+    if recipe.method.causal:
+        base = CausalLM.from_preset(preset, **settings)
+    else:
+        kind = Pretrainer if stored and stored == objective else MaskedLM
+        base = kind.from_preset(preset, masking=recipe.masking, **settings)
     if recipe.remat:
         base = base.copy_with(remat=True)
-    if isinstance(base, Pretrainer):
+    if not isinstance(base, MaskedLM):
         return base
     arguments = (base.masking, None, base.activation, base.layer_norm_epsilon)
     model = Pretrainer(base.backbone, base.preprocessor, objective, *arguments)
@@ -248,7 +260,7 @@ def _continue(preset: str, recipe: Recipe) -> Pretrainer:
     return model
 
 
-def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
+def _build(recipe: Recipe, tokenizer: Tokenizer) -> Task:
     if recipe.init is not None:
         return _continue(recipe.init, recipe)
     family, backbone = recipe.family_record, encoder_backbone(recipe, tokenizer.vocabulary_size)
@@ -257,6 +269,8 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Pretrainer:
     table.assign(sinusoids(rows, size, backbone.config.initializer_range))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
+    if recipe.method.causal:
+        return CausalLM(backbone, preprocessor)
     return Pretrainer(backbone, preprocessor, objective, recipe.masking)
 
 
@@ -272,13 +286,16 @@ def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
     return np.sqrt(2) * deviation * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
-def _sequences(model: Pretrainer, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:
+def _sequences(model: Task, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:
     """Sequences of up to `length` tokens; pairs are drawn in so many passes."""
     preprocessor = Preprocessor(corpus.tokenizer, run.recipe.family_record.packing, length)
-    if model.objective is None:
+    if isinstance(model, CausalLM):
+        return pack_continuously(corpus, preprocessor)
+    objective = getattr(model, "objective", None)
+    if objective is None:
         return pack_sentences(corpus, preprocessor)
     with run.warnings_said():
-        return segment_pairs(corpus, preprocessor, model.objective, np.random.default_rng(run.recipe.seed), passes)
+        return segment_pairs(corpus, preprocessor, objective, np.random.default_rng(run.recipe.seed), passes)
 
 
 def sample_sequences(sequences: EncodedTexts, count: int) -> EncodedTexts:

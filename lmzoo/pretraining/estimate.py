@@ -33,7 +33,7 @@ def training_seconds(recipe: Recipe) -> float:
     words = recipe.method.words
     length = length if words else min(length, recipe.positions)
     backbone = language_model_backbone(recipe) if words else encoder_backbone(recipe, recipe.vocabulary_size)
-    predicted = length if words else recipe.masking.slots(length)
+    predicted = length if words or recipe.method.causal else recipe.masking.slots(length)
     classes = max(2, sampled_words(recipe.vocabulary_size)) if words else recipe.vocabulary_size
     tokens = backbone.output["sequence_output"][:, :predicted]  # (B, P, H)
     model = keras.Model(backbone.input, keras.layers.Dense(classes, dtype=backbone.dtype_policy)(tokens))

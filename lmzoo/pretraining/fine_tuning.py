@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lmzoo.tasks import (
+    CausalLM,
     MaskedLM,
     MultipleChoice,
     QuestionAnswerer,
@@ -15,7 +16,7 @@ from lmzoo.tasks import (
 from lmzoo.training import FineTuningRecipe
 
 _POOLED = (TextClassifier, TextRegressor, MultipleChoice)
-_OTHERS = (TokenClassifier, QuestionAnswerer, TextEmbedder, MaskedLM)
+_OTHERS = (TokenClassifier, QuestionAnswerer, TextEmbedder, MaskedLM, CausalLM)
 _NARROW = 512  # below this width models are trained like the shipped presets, from it on as usual
 
 
@@ -24,7 +25,8 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
 
     The peak rate is the search's for the shipped presets at a width of 128, 1e-3, and that of Devlin et al. (2019) at a
     width of 768, 5e-5; between and beyond them it is a power of the width. Classifiers read the mean over the tokens,
-    which was better in that search; in wider models the first token's vector, if an objective has trained it.
+    which was better in that search; in wider models the first token's vector, if an objective has trained it, and in
+    causal ones the last token's.
 
     Args:
         task: the pre-trained model.
@@ -33,7 +35,8 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     narrow = width < _NARROW
     rate = float(f"{5e-5 * (768 / width) ** (5 / 3):.1g}")
     epochs = 6 if narrow else 3
-    pooling = "first" if objective and not narrow else "mean"
+    trained = objective or task.family.backbone.causal
+    pooling = "first" if trained and not narrow else "mean"
     recipe = FineTuningRecipe(rate, epochs)
     recipes = {cls.head_kind: recipe for cls in _OTHERS if cls.supports(task.family)}
     pooled = FineTuningRecipe(rate, epochs, pooling=pooling)

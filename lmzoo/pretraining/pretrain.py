@@ -26,7 +26,7 @@ from lmzoo.processes import check_same, first_process_first, process_index, seve
 from lmzoo.tasks import Task
 
 # By the kind of the family's pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
-_TRAINERS = {"bidirectional_lm": train_language_model, "pretraining": train_encoder}
+_TRAINERS = {"bidirectional_lm": train_language_model, "causal_lm": train_encoder, "pretraining": train_encoder}
 WEIGHTS_DTYPES = ("float16", "float32")
 
 

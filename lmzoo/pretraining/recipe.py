@@ -40,6 +40,7 @@ class Method:
         batch_size: default of the recipe's field.
         learning_rate: default of the recipe's field; None if it depends on the model's width.
         words: whether it predicts words, in texts of any length, instead of tokens in packed sequences.
+        causal: whether it predicts the next tokens of full sequences, instead of masked ones.
         unused: fields of a recipe that it does not use.
         reason: why it does not use them.
     """
@@ -48,6 +49,7 @@ class Method:
     batch_size: int
     learning_rate: float | None = None
     words: bool = False
+    causal: bool = False
     unused: tuple[str, ...] = ()
     reason: str = ""
 
@@ -72,6 +74,13 @@ METHODS = {
         ),
         reason="it learns to predict words, with Adagrad, in texts of any length",
     ),
+    "causal_lm": Method(
+        sequence_length=128,
+        batch_size=32,
+        causal=True,
+        unused=("objective", "dynamic", "mask_probability", "whole_word"),
+        reason="it learns to predict the next token, and masks none",
+    ),
     "pretraining": Method(sequence_length=128, batch_size=32),
 }
 
@@ -81,7 +90,8 @@ class Recipe:
     """How a model is pre-trained.
 
     Attributes:
-        family: "bert", "roberta", "albert", "elmo", "distilbert", or the name of another registered family.
+        family: "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", or the name of another
+            registered family.
         size: "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256". The width is a multiple
             of 64, the size of a head. For ELMo, one of the names.
         tokens: int, number of tokens to train on, counting repetitions.
@@ -97,9 +107,11 @@ class Recipe:
             decay of `lmzoo.training.LateDecay`): such a run can be made longer by more `tokens`. Not for ELMo.
         objective: "nsp", "sop", "none", or "auto" for that of the family, or of the heads in `init`; pairs are for BERT
             and ALBERT.
-        dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo.
-        mask_probability: float, share of the tokens to predict. Not for ELMo.
-        whole_word: whether all tokens of a word are masked together; ALBERT always does that. Not for ELMo.
+        dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo and
+            causal families.
+        mask_probability: float, share of the tokens to predict. Not for ELMo and causal families.
+        whole_word: whether all tokens of a word are masked together; ALBERT always does that. Not for ELMo and causal
+            families.
         dtype: a dtype policy, such as "mixed_bfloat16".
         seed: int, seed of all randomness.
         accumulate: int, number of batches whose gradients are accumulated for one step. Not for ELMo.

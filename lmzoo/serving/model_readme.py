@@ -37,7 +37,7 @@ It needs TensorFlow Serving 2.20 or newer. In Python, `tf.saved_model.load` afte
 `?` is any number; the first axis is that of the examples.
 {signatures}"""
 
-_CUT = "They are cut after {} tokens; `truncated` says which ones were."
+_CUT = "They are cut to {} tokens; `truncated` says which ones were."
 _WINDOWS = (
     "Contexts are read in windows of {} tokens; `truncated` says which questions were cut to leave room for them."
 )
@@ -54,7 +54,7 @@ def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
         parameters=task.count_params(),
         version=__version__,
         outputs=", ".join(f"`{name}`" for name in task.served_outputs),
-        limit=(_WINDOWS if "question" in first else _CUT).format(task.preprocessor.sequence_length),
+        limit=(_WINDOWS if "question" in first else _CUT).format(task.served_length),
         request=json.dumps({"instances": [{name: v if isinstance(v, str) else v.tolist() for name, v in row.items()}]}),
         signatures="".join(f"\n### {name}\n\n" + "\n".join(_table(s)) + "\n" for name, s in signatures.items()),
     )

@@ -44,6 +44,10 @@ class ServedModel(Protocol):
         """Names of the classes, if there are any."""
 
     @property
+    def served_length(self) -> int:
+        """The most tokens of an input that the exported model reads."""
+
+    @property
     def family(self) -> Family:
         """The record of the backbone's family."""
 

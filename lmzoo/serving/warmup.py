@@ -39,7 +39,7 @@ def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dic
         An array of strings for each input, in the order of their names.
     """
     short = _SHORT.format(task.preprocessor.tokenizer.mask_token if "mask_positions" in task.input else "film")
-    long = short + " film" * task.preprocessor.sequence_length  # a word is a token or more
+    long = short + " film" * task.served_length  # a word is a token or more
     for texts in ([short], [long], [short, long, short, short]):
         request = {}
         for name, info in sorted(signature.inputs.items()):

@@ -2,6 +2,7 @@
 
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.bidirectional_lm import BidirectionalLM
+from lmzoo.tasks.causal_lm import CausalLM
 from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.multiple_choice import MultipleChoice
 from lmzoo.tasks.pretrainer import Pretrainer
@@ -13,6 +14,7 @@ from lmzoo.tasks.token_classifier import TokenClassifier
 
 __all__ = [
     "BidirectionalLM",
+    "CausalLM",
     "MaskedLM",
     "MultipleChoice",
     "Pretrainer",

@@ -117,6 +117,21 @@ def check_batches(family: Family) -> None:
         _close(alone, expected, "a sequence alone and in a batch")
 
 
+def check_causality(family: Family) -> None:
+    """In a causal model another token changes nothing before it, and all real tokens from it on see it."""
+    if not family.backbone.causal:
+        return
+    backbone, (features, real), position = tiny_backbone(family), _features(family), 3
+    changed = {**features, "token_ids": features["token_ids"].copy()}
+    changed["token_ids"][:, position] = (changed["token_ids"][:, position] + 1) % family.tiny.vocabulary_size
+    old, new = (_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed))
+    for before, after in zip(old, new, strict=True):
+        _close(after[:, :position], before[:, :position], "a token changes earlier ones", tolerance=0)
+    moved = np.abs(new[-1] - old[-1]).max(axis=-1)  # (B, T)
+    assert real[:, position].any()
+    assert (moved[:, position:][real[:, position:]] > 1e-5).all(), "a token does not see an earlier one"
+
+
 def check_training(family: Family, eager: bool | None = None) -> None:
     """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`.
 

@@ -55,6 +55,8 @@ def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
         arguments = {"vocabulary": [*WordTokenizer.special_tokens, *WORDS[:-3]], **arguments}
     if "max_question_length" in inspect.signature(task_class).parameters:  # sequences are short: contexts need room
         arguments = {"max_question_length": 31, **arguments}
+    if "max_new_tokens" in inspect.signature(task_class).parameters:  # prompts need room, too
+        arguments = {"max_new_tokens": 7, **arguments}
     return task_class(tiny_backbone(family), tiny_preprocessor(family), **arguments)
 
 

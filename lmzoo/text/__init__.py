@@ -7,6 +7,7 @@ from lmzoo.text.packing import Encoded, EncodedTexts, EncodedWords, Packing
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.sentences import split_sentences
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
+from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
 from lmzoo.text.tokenizers.characters import CharacterTokenizer, batch_to_ids
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
@@ -17,6 +18,7 @@ from lmzoo.text.windows import EncodedWindows
 
 __all__ = [
     "BytePairTokenizer",
+    "CharacterPairTokenizer",
     "CharacterTokenizer",
     "Encoded",
     "EncodedChoices",

@@ -25,6 +25,8 @@ COMMON = {
 ALBERT = {**COMMON, "embedding_size": 13, "num_hidden_layers": 4}
 SHARED = {name: COMMON[name] for name in ("vocab_size", "max_position_embeddings", "id2label")}
 DISTILBERT = {**SHARED, "dim": 35, "n_layers": 3, "n_heads": 5, "hidden_dim": 53}
+GPT2 = {**SHARED, "n_embd": 35, "n_layer": 3, "n_head": 5, "n_inner": 53, "n_positions": 67}
+del GPT2["max_position_embeddings"]
 CONFIGS = {
     "bert": ("Bert", COMMON),
     "bert tanh": ("Bert", {**COMMON, "hidden_act": "gelu_new", "layer_norm_eps": 1e-7}),
@@ -33,6 +35,8 @@ CONFIGS = {
     "albert 2x2 relu": ("Albert", {**ALBERT, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"}),
     "albert E = H": ("Albert", {**ALBERT, "embedding_size": 35}),
     "distilbert": ("DistilBert", DISTILBERT),
+    "gpt2": ("GPT2", GPT2),
+    "gpt": ("OpenAIGPT", {name: value for name, value in GPT2.items() if name != "n_inner"}),
 }
 # Heads with outputs of their own number, which labels would change.
 UNLABELLED = ("ForQuestionAnswering", "ForMultipleChoice", "ForPreTraining")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.engine import TRANSPOSED
+from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.conversion import save_checkpoint
 from lmzoo.family import families
 from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, RobertaBackbone, TextClassifier
@@ -173,13 +174,13 @@ def test_tensorflow_2(output, backbone_of, tmp_path):
         Backbone.from_preset(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "distilbert"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "distilbert", "gpt2"])
 def test_keras_hub(name, tmp_path):
     """What KerasHub wrote computes here what it computes there, and the other way round."""
     keras_hub = pytest.importorskip("keras_hub")
     sizes = {"num_layers": 3, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "max_sequence_length": 67}
     sizes |= {"embedding_dim": 13} if name == "albert" else {}
-    cls = getattr(keras_hub.models, families()[name].backbone.__name__)
+    cls = getattr(keras_hub.models, f"{keras_hub_prefix(families()[name])}Backbone")
     theirs = cls(vocabulary_size=131, **sizes)
     randomise(theirs)
     theirs.save_to_preset(str(tmp_path / "theirs"))

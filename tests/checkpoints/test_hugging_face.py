@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.conversion import save_checkpoint
-from lmzoo.models import Backbone, MaskedLM, QuestionAnswerer, TextClassifier
+from lmzoo.models import Backbone, CausalLM, GptBackbone, MaskedLM, QuestionAnswerer, TextClassifier
 from lmzoo.presets import PresetError
 from tests.checkpoints.model_files import (
     CONFIGS,
@@ -67,7 +67,7 @@ def pair(tmp_path_factory):
     @functools.cache
     def make(case, head):
         directory = tmp_path_factory.mktemp("theirs")
-        return peer(case, head, directory), directory, load(directory, HEADS[head])
+        return peer(case, head, directory), directory, load(directory, HEADS.get(head))
 
     return make
 
@@ -102,6 +102,42 @@ def test_question_answerer(case, pair):
     real, expected = batch["padding_mask"] > 0, answer(theirs, batch)
     for column, logits in enumerate((expected.start_logits, expected.end_logits)):
         assert difference(np.asarray(run(task, batch))[..., column][real], logits.numpy()[real]) <= TOLERANCE
+
+
+def test_gpt2_round_trip(pair, tmp_path):
+    """Its file holds query, key and value in one tensor. Old files lack the prefix, and hold the masks of attention."""
+    theirs, directory, ours = pair("gpt2", "LMHeadModel")
+    check_hidden(theirs, ours)
+    save_checkpoint(ours, tmp_path / "ours", to="hf")
+    read_there(transformers.GPT2Model, tmp_path / "ours")
+    rewrite(
+        directory,
+        lambda state: {
+            **{name.removeprefix("transformer."): tensor for name, tensor in state.items()},
+            "h.0.attn.bias": torch.ones(1, 1, 67, 67),
+            "lm_head.weight": state["transformer.wte.weight"].clone(),
+        },
+    )
+    check_hidden(theirs, load(directory))
+    assert load(directory).intermediate_dim == 53
+    configure(directory, scale_attn_by_inverse_layer_idx=True)
+    with pytest.raises(PresetError, match="`scale_attn_by_inverse_layer_idx` must be False, got True"):
+        load(directory)
+
+
+def test_gpt_round_trip(pair, tmp_path):
+    """Every hidden state and logit, and back; its feed-forward layers always have four times the width."""
+    theirs, directory, ours = pair("gpt", "LMHeadModel")
+    check_hidden(theirs, ours)
+    task = load(directory, CausalLM)
+    batch = batch_for(task.backbone)
+    real = batch["padding_mask"] > 0
+    assert difference(run(task, batch)[real], answer(theirs, batch).logits.numpy()[real]) <= TOLERANCE
+    save_checkpoint(ours, tmp_path / "ours", to="hf")
+    read_there(transformers.OpenAIGPTModel, tmp_path / "ours")
+    other = GptBackbone(vocabulary_size=131, num_layers=1, num_heads=2, hidden_dim=6, intermediate_dim=7)
+    with pytest.raises(PresetError, match="intermediate_dim"):
+        save_checkpoint(other, tmp_path / "other", to="hf")
 
 
 def test_names_without_meaning_are_left_out(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.conversion import convert, save_checkpoint
 from lmzoo.family import families
@@ -28,17 +29,19 @@ CLEANING = [(True, False), (False, False), (True, True), (False, True)]  # lower
 CASES = [
     *[(name, *option) for name in ("bert", "distilbert") for option in CASING],
     ("roberta",),
+    ("gpt2",),
     *[("albert", *option) for option in CLEANING],
 ]
 # Each setting once; the others before a release.
 SOME = [("bert", True, None), ("bert", False, True), ("distilbert", True, False), ("roberta",)]
-SOME += [("albert", True, False), ("albert", False, True)]
+SOME += [("albert", True, False), ("albert", False, True), ("gpt2",)]
 EVERYWHERE = ["", "  The Café\tin\nÅland, naïve; ISBN 1999: $7!", "東京 is Tokyo", "“IT’S” — a (very) GOOD film!"]
 # What one of them does that others do not: special tokens in a text, two quotes of two marks.
 ALONE = {
     "bert": ["a [MASK] film[SEP]", "[UNK] [CLS]"],
     "distilbert": ["a [MASK] film[SEP]", "[UNK] [CLS]"],
     "roberta": ["</s>a<unk>", "<mask> film<s>"],
+    "gpt2": ["the end<|endoftext|>A film", "<s>a"],
     "albert": ["``Well'' it is ﬁne Ⅷ"],
 }
 
@@ -62,8 +65,15 @@ def tokenizers(root: Path, texts: list[str]) -> dict[str, Any]:
         "bert": pieces,
         "distilbert": pieces,
         "roberta": (BytePairTokenizer, pairs.get_vocab(), merges),
+        "gpt2": (BytePairTokenizer, gpt2_tokens(pairs.get_vocab()), merges),
         "albert": (SentencePieceTokenizer, train_albert(root)),
     }
+
+
+def gpt2_tokens(ids: dict[str, int]) -> list[str]:
+    """The tokens of a RoBERTa, with GPT-2's special token, which is the last, instead of its own."""
+    tokens = sorted(ids, key=ids.__getitem__)
+    return [token for token in tokens if token not in BytePairTokenizer.special_tokens] + ["<|endoftext|>"]
 
 
 def save(family: str, tokenizer: Any, directory: Path) -> None:
@@ -85,9 +95,9 @@ def ids_of(peer: Any, texts: list[str]) -> list[list[int]]:
 def test_keras_hub_gives_our_ids(case, tokenizers, texts, tmp_path, keras_hub):
     family, *settings = case
     cls, *vocabulary = tokenizers[family]
-    tokenizer = cls(*vocabulary, *settings)
+    tokenizer = cls(*vocabulary, *settings, **families()[family].special_tokens)
     save(family, tokenizer, tmp_path)
-    name = families()[family].backbone.__name__.replace("Backbone", "Tokenizer")
+    name = f"{keras_hub_prefix(families()[family])}Tokenizer"
     peer = getattr(keras_hub, name).from_preset(str(tmp_path))
     texts = [*texts, *ALONE[family]]
     if family == "albert":  # where a piece ends in a digit and a comma, ours splits it

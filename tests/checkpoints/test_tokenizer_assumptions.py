@@ -205,8 +205,8 @@ def test_keras_hubs_files(directory: Path, tmp_path: Path) -> None:
         PresetError, match="assets/tokenizer is of a WordPieceTokenizer, but the model needs a BytePair"
     ):
         read_tokenizer(directory, PAIR)
-    edit_json(directory / PIPELINE, put(class_name="GPT2Tokenizer"))
-    with pytest.raises(PresetError, match="holds a 'GPT2Tokenizer' of KerasHub; supported are AlbertTokenizer, "):
+    edit_json(directory / PIPELINE, put(class_name="BloomTokenizer"))
+    with pytest.raises(PresetError, match="holds a 'BloomTokenizer' of KerasHub; supported are AlbertTokenizer, "):
         read_tokenizer(directory, WORD)
     edit_json(directory / PIPELINE, put(class_name="BertTokenizer"))
     file = directory / "assets/tokenizer/vocabulary.txt"

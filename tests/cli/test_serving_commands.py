@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from lmzoo import models
 from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
+from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.testing.tiny import tiny_task
 
 
@@ -55,3 +56,13 @@ def test_the_dtype_stays_as_it_is(call):
     assert result.exit_code == 0, result.output
     assert keras.backend.standardize_dtype(found.backbone.compute_dtype) == "float32"
     assert call("--dtype", "float8")[-1].exit_code == 2
+
+
+def test_new_tokens(call, tmp_path):
+    tiny_task(models.CausalLM, GPT2).save(tmp_path / "writer.keras")
+    _, found, _, result = call("--max-new-tokens", "5", model="writer.keras")
+    assert result.exit_code == 0, result.output
+    assert found.max_new_tokens == 5
+    result = call("--max-new-tokens", "73", model="writer.keras")[-1]
+    assert "must be a positive integer below the model's 73 positions, got 73" in result.stderr.replace("\n", " ")
+    assert "A TextClassifier generates no text: leave out --max-new-tokens." in call("--max-new-tokens", "5")[-1].stderr

@@ -32,6 +32,7 @@ from lmzoo.cli.kinds import KINDS, kind_called
 from lmzoo.cli.main import app
 from lmzoo.cli.output import output_to
 from lmzoo.families.bert import FAMILY
+from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.head_kinds import task_name
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 
@@ -131,6 +132,7 @@ CASES = {
     ),
     "choice": Case("swag.csv", SWAG, [], {"index", "choice", "score"}, LOSS | {"accuracy"}),
     "masked-lm": Case("texts.txt", "\n".join(TEXTS), [], {"token", "score", "text"}, LOSS | {"accuracy", "perplexity"}),
+    "causal-lm": Case("prompts.txt", "\n".join(TEXTS), [], set(), LOSS | {"accuracy", "perplexity"}),
     "embedder": Case(
         "pairs.tsv",
         "one\ttwo\tscore\n" + _csv(TEXTS, TEXTS[::-1], [len(text) % 6 for text in TEXTS]).replace(",", "\t"),
@@ -156,6 +158,7 @@ def folder(tmp_path_factory):
     for case in CASES.values():
         (folder / case.name).write_text(case.text, "utf-8")
     tiny_task(models.MaskedLM, FAMILY).save_to_preset(folder / "preset")
+    tiny_task(models.CausalLM, GPT2).save_to_preset(folder / "causal")
     return folder
 
 
@@ -167,7 +170,8 @@ def fitted(folder):
     def fit(kind):
         if kind not in done:
             case, output = CASES[kind], folder / f"{kind}.keras"
-            arguments = [folder / case.name, "--preset", folder / "preset", "--output", output, *case.options]
+            preset = folder / ("causal" if kind == "causal-lm" else "preset")
+            arguments = [folder / case.name, "--preset", preset, "--output", output, *case.options]
             result = run("fit", *arguments, "--task", kind, "--epochs", 1, "--validation-split", 0.3, "--seed", 5)
             done[kind] = (output, result)
         return done[kind]
@@ -244,6 +248,9 @@ def test_predict(folder, fitted, kind):
             assert first.keys() == case.answer
             assert {k: v for k, v in first.items() if k != "score"} == {k: v for k, v in second.items() if k != "score"}
             first, second = first["score"], second["score"]
+        if kind.name == "causal-lm":
+            assert first == second
+            continue
         np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
     assert result.stderr == ""
 
@@ -252,7 +259,7 @@ def _answer(kind, line):
     """What the task's method returned, without what it belongs to."""
     fields = {name: value for name, value in line.items() if name not in (*kind.inputs, "actual")}
     assert len(line) > len(fields)
-    return next(iter(fields.values())) if fields.keys() in ({"answers"}, {"score"}, {"vector"}) else fields
+    return next(iter(fields.values())) if fields.keys() in ({"answer"}, {"answers"}, {"score"}, {"vector"}) else fields
 
 
 def _columns(options):

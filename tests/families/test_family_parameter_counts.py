@@ -7,7 +7,7 @@ import math
 import pytest
 
 from lmzoo.layers import MaskedLMHead
-from lmzoo.models import AlbertBackbone, DistilBertBackbone, ElmoBackbone, RobertaBackbone
+from lmzoo.models import AlbertBackbone, DistilBertBackbone, ElmoBackbone, Gpt2Backbone, RobertaBackbone
 from tests.families.test_parameter_counts import BASE, CHINESE, LARGE
 
 pytestmark = pytest.mark.usefixtures("unallocated")
@@ -99,6 +99,19 @@ def test_albert_of_the_paper_s_ablation(width, shared, apart):
 
 def test_distilbert():
     assert sizes(DistilBertBackbone, 6, BASE[1:], 30522)[0] == 66_362_880
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "heads", "expected"),
+    [
+        (12, 768, 12, 124_439_808),
+        (24, 1024, 16, 354_823_168),
+        (36, 1280, 20, 774_030_080),
+        (48, 1600, 25, 1_557_611_200),
+    ],
+)
+def test_gpt2(layers, width, heads, expected):
+    assert sizes(Gpt2Backbone, layers, (width, None, heads), 50257)[0] == expected
 
 
 # memory, width, highways; parameters. The row of no token (16) and the mix (2 + 1 scalars, gamma) are not counted in

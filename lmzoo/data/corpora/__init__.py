@@ -5,9 +5,15 @@ from lmzoo.data.corpora.documents import read_documents, split_documents
 from lmzoo.data.corpora.lm_batches import DocumentStreams
 from lmzoo.data.corpora.prepare import Preparation, prepare_corpus
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, segment_pairs
-from lmzoo.data.corpora.sequences import pack_documents, pack_sentences
+from lmzoo.data.corpora.sequences import pack_continuously, pack_documents, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
-from lmzoo.data.corpora.train_tokenizers import train_byte_pairs, train_sentencepiece, train_tokenizer, train_wordpiece
+from lmzoo.data.corpora.train_tokenizers import (
+    train_byte_pairs,
+    train_character_pairs,
+    train_sentencepiece,
+    train_tokenizer,
+    train_wordpiece,
+)
 from lmzoo.data.corpora.word_vocabulary import train_words
 
 __all__ = [
@@ -15,6 +21,7 @@ __all__ = [
     "Preparation",
     "SegmentPairs",
     "TokenCorpus",
+    "pack_continuously",
     "pack_documents",
     "pack_sentences",
     "prepare_corpus",
@@ -22,6 +29,7 @@ __all__ = [
     "segment_pairs",
     "split_documents",
     "train_byte_pairs",
+    "train_character_pairs",
     "train_sentencepiece",
     "train_tokenizer",
     "train_wordpiece",

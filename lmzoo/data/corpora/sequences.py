@@ -11,11 +11,13 @@ from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import (
     DocumentReader,
     TokenizedDocuments,
+    check_documents,
     groups_of,
     splits_of,
     tokenize_documents,
 )
 from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.text.preprocessor import check_is_preprocessor
 
 _BATCH = 256  # documents tokenized at once
 
@@ -57,6 +59,77 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
             yield rows.reshape(-1), np.full(count, length)
 
     return _joined(blocks(), documents)
+
+
+def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
+    """Packs running text into full sequences for language models that predict the next token.
+
+    Each document is `start`, its tokens, and `end`, if the tokenizer has such tokens. They are joined, and the result
+    is cut into sequences of one more token than the model reads, each of which begins with the last token of the one
+    before it: so that each token but the very first one is predicted once. The last sequence may be shorter.
+
+    Args:
+        documents: strings, lists of sentences, which are joined by spaces, or a `TokenCorpus`, whose sequences are
+            stored in a file. Documents without tokens are left out, with one warning.
+        preprocessor: determines how long a sequence is.
+
+    Returns:
+        Sequences of `preprocessor.sequence_length + 1` tokens.
+
+    Raises:
+        TypeError: for a document that is not text, naming its position.
+        ValueError: if the corpus is of another tokenizer.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import pack_continuously
+    from lmzoo.families.gpt2 import FAMILY
+    from lmzoo.text import BytePairTokenizer, Preprocessor
+
+    tokenizer = BytePairTokenizer.of_words(["good", "film"], size=270, **FAMILY.special_tokens)
+    packed = pack_continuously(["A good film", "A film"], Preprocessor(tokenizer, FAMILY.packing, sequence_length=4))
+    packed.lengths  # [5, 5]: <|endoftext|> A Ġgood Ġfilm <|endoftext|>, then the last token again and the second text
+    ```
+    """
+    check_is_preprocessor(preprocessor)
+    tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
+    end = None if tokenizer.end_token is None else tokenizer.token_to_id(tokenizer.end_token)
+    start = None if tokenizer.start_token is None else tokenizer.token_to_id(tokenizer.start_token)
+    if not isinstance(documents, TokenCorpus):
+        documents = _WithSpaces(documents)
+
+    def blocks() -> _Blocks:
+        left = np.zeros(0, "int32")
+        for part in _parts(documents, preprocessor):
+            bounds = part.sentence_splits[part.document_splits]
+            stream = part.token_ids
+            if end is not None:
+                stream = np.insert(stream, bounds[1:], end)
+            if start is not None:
+                stream = np.insert(stream, bounds[:-1] + (np.arange(len(part)) if end is not None else 0), start)
+            stream = np.concatenate([left, stream])
+            count = max(0, len(stream) - 1) // length
+            places = length * np.arange(count)[:, None] + np.arange(length + 1)  # (count, length + 1)
+            left = stream[count * length :]
+            yield stream[places].reshape(-1), np.full(count, length + 1)
+        if len(left) > 1:
+            yield left, np.array([len(left)])
+
+    return _joined(blocks(), documents)
+
+
+class _WithSpaces:
+    """Documents as texts: their sentences joined by spaces."""
+
+    def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
+        check_documents(documents)
+        self.documents = documents
+
+    def __iter__(self) -> Iterator[str | Sequence[str]]:
+        for document in self.documents:
+            listed = isinstance(document, (list, tuple)) and all(isinstance(sentence, str) for sentence in document)
+            yield " ".join(document) if listed else document  # anything else is for the reader to refuse
 
 
 def pack_sentences(

@@ -13,8 +13,15 @@ from typing import Any, TextIO, TypeVar, Unpack
 from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
 from lmzoo.progress import progress_over
-from lmzoo.text import BytePairTokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from lmzoo.text import (
+    BytePairTokenizer,
+    CharacterPairTokenizer,
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+)
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
+from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 from lmzoo.text.validate_text import clean_texts, is_column, warn
@@ -207,6 +214,60 @@ def train_byte_pairs(
     return BytePairTokenizer([*sorted(vocabulary, key=vocabulary.__getitem__), last], merges, **special)
 
 
+def train_character_pairs(
+    texts: Iterable[str],
+    vocabulary_size: int,
+    min_frequency: int = 2,
+    verbose: bool = True,
+    **special: Unpack[SpecialTokens],
+) -> CharacterPairTokenizer:
+    """Trains byte-pair encoding of characters, GPT's tokenizer, with Hugging Face's trainer.
+
+    Args:
+        texts: lines or documents.
+        vocabulary_size: int, number of tokens, including special tokens and the characters.
+        min_frequency: int, rarer pairs are not merged.
+        verbose: whether to show progress.
+        **special: special tokens that differ from GPT's.
+
+    Returns:
+        The tokenizer. Its special tokens come first, followed by the 1,000 most frequent characters. Which of equally
+        frequent pairs are joined can differ from run to run.
+
+    Raises:
+        ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import train_character_pairs
+
+    tokenizer = train_character_pairs(["a fine film, a fine day"], vocabulary_size=40, verbose=False)
+    ```
+    """
+    from tokenizers import Tokenizer, models, trainers
+
+    tokens = CharacterPairTokenizer(**special).special_tokens
+    _check_size(vocabulary_size, len(tokens) + 1, "special tokens")
+    blank = CharacterPairTokenizer(tokens, [], **special).backend
+    learner = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
+    learner.normalizer, learner.pre_tokenizer = blank.normalizer, blank.pre_tokenizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=min_frequency,
+        special_tokens=list(tokens),
+        limit_alphabet=_CHARACTERS,
+        end_of_word_suffix=END_OF_WORD,
+        show_progress=False,
+    )
+    with _learning(texts, vocabulary_size, verbose) as checked:
+        learner.train_from_iterator(checked, trainer)
+    vocabulary = learner.get_vocab()
+    _check_size(vocabulary_size, len(vocabulary), "characters")
+    merges = json.loads(learner.to_str())["model"]["merges"]
+    return CharacterPairTokenizer(sorted(vocabulary, key=vocabulary.__getitem__), merges, **special)
+
+
 def train_sentencepiece(
     texts: Iterable[str],
     vocabulary_size: int,
@@ -288,6 +349,7 @@ def train_sentencepiece(
 _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     WordPieceTokenizer: train_wordpiece,
     BytePairTokenizer: train_byte_pairs,
+    CharacterPairTokenizer: train_character_pairs,
     SentencePieceTokenizer: train_sentencepiece,
 }
 

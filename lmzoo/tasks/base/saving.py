@@ -38,6 +38,11 @@ class SavedTask(ReportsNotFinite):
     served_outputs: ClassVar[tuple[str, ...]] = ()
     output_name: ClassVar[str] = "logits"  # of the outputs of `predict`, in files for other runtimes
 
+    @property
+    def served_length(self) -> int:
+        """The most tokens of an input that the exported model reads."""
+        return self.preprocessor.sequence_length if self.preprocessor else 0
+
     def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
         """Writes a `.keras` file with weights, vocabulary, labels and optimizer state; see `keras.Model.save`.
 

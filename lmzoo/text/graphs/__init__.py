@@ -1,7 +1,14 @@
 """`lmzoo.text` as TensorFlow ops. In `lmzoo.text` only these modules import TensorFlow at the top."""
 
-from lmzoo.text.graphs import bpe, sentencepiece, wordpiece, words_and_characters  # noqa: F401 - they register themselves
+from lmzoo.text.graphs import (  # noqa: F401 - they register themselves
+    bpe,
+    character_pairs,
+    sentencepiece,
+    wordpiece,
+    words_and_characters,
+)
+from lmzoo.text.graphs.detokenization import graph_detokenizer
 from lmzoo.text.graphs.preprocessor import graph_packer
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 
-__all__ = ["graph_packer", "graph_tokenizer"]
+__all__ = ["graph_detokenizer", "graph_packer", "graph_tokenizer"]

@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from lmzoo.text.graphs.merges import MergesGraph, table
 from lmzoo.text.graphs.token_ops import EDGE, SpecialTokenGraph, decode_with_edges, ends_in_bytes, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
@@ -14,7 +15,6 @@ from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
 
 # Kinds of characters. OUTSIDE is in no word, like the edges of texts and the whitespace that a mask absorbs.
 OUTSIDE, SPECIAL, WHITESPACE, OTHER, LETTER, NUMBER = range(6)
-_NEVER = np.iinfo("int32").max  # the rank of a pair that does not merge
 
 
 @functools.lru_cache(maxsize=1)
@@ -67,16 +67,10 @@ class BytePairGraph(tf.Module):
         special = tokenizer.special_tokens
         self._mask = special.index(tokenizer.mask_token) if tokenizer.mask_token else -2  # no token has this index
         self._special = SpecialTokenGraph(special)
-        self._special_ids = _table({token: ids[token] for token in special}, tf.string, -1)
+        self._special_ids = table({token: ids[token] for token in special}, tf.string, -1)
         self._starts, self._kinds = character_kinds()
 
-        merges = [merge.split(" ") for merge in tokenizer.merges]
-        parts = np.array([[ids[token] for token in merge] for merge in merges], "int64").reshape(-1, 2)  # (merges, 2)
-        self._size = len(ids)
-        ranks = {a * self._size + b: rank for rank, (a, b) in enumerate(parts.tolist())}
-        self._ranks = _table(ranks or {-1: _NEVER}, tf.int64, _NEVER)  # tables must not be empty
-        self._merged = np.array([ids["".join(merge)] for merge in merges], "int32")  # (merges,)
-        self._alone = _may_be_overtaken(parts, self._merged)  # (merges,)
+        self._merges = MergesGraph(ids, tokenizer.merges)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
         data = [token.encode() if token in special else as_bytes(token) for token in tokenizer.vocabulary]
         spaces = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in data]
@@ -152,62 +146,8 @@ class BytePairGraph(tf.Module):
         word = tf.repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
         special = tf.gather(special, word)  # (s,)
         ids = tf.where(special < 0, tf.gather(self._byte_ids, tf.cast(data, tf.int32)), special)
-        ids, word, _ = tf.while_loop(
-            lambda ids, word, ranks: tf.reduce_min(ranks) < _NEVER,
-            self._merge,
-            [ids, word, self._ranks_at(tf.range(tf.size(ids)), ids, word)],
-            shape_invariants=[tf.TensorShape([None])] * 3,
-        )
+        ids, word = self._merges(ids, word)
         return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
-
-    def _merge(self, ids: tf.Tensor, word: tf.Tensor, ranks: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Merges the pair of the lowest rank in every word, everywhere it occurs.
-
-        All arguments are int32 (s,): symbols of all words, the index of each symbol's word, rising, and the rank of
-        each symbol's pair with the next one.
-        """
-        best = tf.gather(tf.math.segment_min(ranks, word), word)  # (s,)
-        left = tf.where((ranks == best) & (ranks < _NEVER))[:, 0]  # (h,)
-        # In "aaaa" the pairs overlap: every second one of adjacent pairs merges.
-        opens = tf.concat([[True], left[1:] != left[:-1] + 1], axis=0)[: tf.size(left)]  # (h,)
-        run = tf.cumsum(tf.cast(opens, tf.int32)) - 1
-        chosen = (left - tf.gather(tf.boolean_mask(left, opens), run)) % 2 == 0
-        if self._alone.any():
-            owner = tf.gather(word, left)
-            leads = tf.concat([[True], owner[1:] != owner[:-1]], axis=0)[: tf.size(left)]
-            chosen &= leads | ~tf.gather(self._alone, tf.gather(ranks, left))
-        left = tf.boolean_mask(left, chosen)  # (m,)
-        ids = tf.tensor_scatter_nd_update(ids, left[:, None], tf.gather(self._merged, tf.gather(ranks, left)))
-        keep = tf.tensor_scatter_nd_update(tf.ones_like(ids, tf.bool), left[:, None] + 1, tf.zeros_like(left, tf.bool))
-        ids, word, ranks = (tf.boolean_mask(values, keep) for values in (ids, word, ranks))
-        left = tf.cast(left, tf.int32) - tf.range(tf.size(left))  # where they are now
-        changed = tf.concat([left, tf.maximum(left - 1, 0)], axis=0)
-        ranks = tf.tensor_scatter_nd_update(ranks, changed[:, None], self._ranks_at(changed, ids, word))
-        return ids, word, ranks
-
-    def _ranks_at(self, places: tf.Tensor, ids: tf.Tensor, word: tf.Tensor) -> tf.Tensor:
-        """The rank of the pair that begins at each of `places`, int32 (p,); see `_merge`."""
-        second = tf.minimum(places + 1, tf.size(ids) - 1)
-        pairs = tf.cast(tf.gather(ids, places), tf.int64) * self._size + tf.cast(tf.gather(ids, second), tf.int64)
-        same = (tf.gather(word, places) == tf.gather(word, second)) & (second > places)
-        return tf.where(same, self._ranks.lookup(pairs), _NEVER)
-
-
-def _table(entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int) -> tf.lookup.StaticHashTable:
-    """A lookup table with int32 values."""
-    keys, values = tf.constant(list(entries), key_type), tf.constant(list(entries.values()), tf.int32)
-    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default)
-
-
-def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:
-    """Bool (merges,): whether a merge may produce a symbol whose own merge comes earlier in the list.
-
-    Then only the first of equal pairs merges before the ranks are looked up again. Trainers do not write such lists.
-    """
-    ranks = np.arange(len(merged))
-    first_use = np.full(max(parts.max(initial=0), merged.max(initial=0)) + 1, len(merged))
-    np.minimum.at(first_use, parts, ranks[:, None])
-    return first_use[merged] < ranks
 
 
 def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:

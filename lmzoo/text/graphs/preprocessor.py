@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
@@ -89,6 +91,34 @@ class PackerGraph(PackingGraph):
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Features of texts, or of texts and pairs, each `tf.string` (n,)."""
         return self.pack(self._tokenizer(texts), None if pairs is None else self._tokenizer(pairs))
+
+
+class PromptGraph(PackingGraph):
+    """The beginnings of texts, for a model to continue: without special tokens at their end.
+
+    Args:
+        preprocessor: of the model.
+        length: the most tokens of a prompt; of a longer one the last tokens remain.
+        empty: ids that stand for the empty prompt, if nothing else does.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, length: int, empty: Sequence[int]) -> None:
+        super().__init__(preprocessor)
+        self._length, self._empty = length, list(empty)
+
+    def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Features of prompts, `tf.string` (n,), and `truncated`, as of `PackerGraph`."""
+        tokens = self._tokenizer(texts)  # (n, None)
+        length = tokens.row_lengths()  # (n,)
+        start = self._special(length)[0]  # (n, k)
+        kept = tf.minimum(length, self._length - start.shape[1])
+        places = tf.ragged.range(tokens.row_limits() - kept, tokens.row_limits())
+        prompts = tf.concat([start, tf.gather(tokens.values, places)], axis=1)
+        if self._empty and not start.shape[1]:
+            lacking = tf.cast(length == 0, tf.int64) * len(self._empty)  # (n,)
+            ids = tf.gather(self._empty, tf.ragged.range(lacking))  # (n, None)
+            prompts = tf.concat([ids, prompts], axis=1)
+        return {**self._features(prompts), "truncated": kept < length}
 
 
 class WordPackerGraph(PackingGraph):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -15,31 +16,31 @@ from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 _SPACE = 0x20
 
 
-class WordPieceGraph(tf.Module):
-    """See `lmzoo.text.graphs.graph_tokenizer`."""
+class CleanWordsGraph(tf.Module):
+    """Texts cleaned and split into words as by BERT.
 
-    def __init__(self, tokenizer: WordPieceTokenizer) -> None:
+    Args:
+        special_tokens: tokens that are words by themselves.
+        unknown: the one that stands for words that are too long.
+        longest: the most characters of a word; None for no limit.
+        lowercase: whether to lower-case text.
+        strip_accents: whether to strip accents; None does what `lowercase` says.
+    """
+
+    def __init__(
+        self,
+        special_tokens: Sequence[str],
+        unknown: str,
+        longest: int | None = None,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+    ) -> None:
         super().__init__()
         # A special token is represented by a control character. Those that texts contain are replaced.
-        self._signs = {token: chr(1 + index) for index, token in enumerate(tokenizer.special_tokens)}
-        self._map = character_map(tokenizer.lowercase, tokenizer.strip_accents, isolated=len(self._signs))
-        self._unknown = self._signs[tokenizer.unk_token]
-        self._longest = tokenizer.max_characters_per_word
-        ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
-        ids |= {sign: ids[token] for token, sign in self._signs.items()}
-        entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
-        self._table = tf.lookup.StaticHashTable(entries, default_value=ids[self._unknown])
-        self._pieces = tf_text.WordpieceTokenizer(
-            self._table,
-            suffix_indicator=tokenizer.continuation_prefix,
-            max_bytes_per_word=4 * self._longest,  # never reached: `words` counts characters
-            token_out_type=tf.int32,
-            unknown_token=self._unknown,
-        )
-
-    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
-        return self._pieces.tokenize(self.words(texts)).merge_dims(1, 2)
+        self._signs = {token: chr(1 + index) for index, token in enumerate(special_tokens)}
+        self._map = character_map(lowercase, strip_accents, isolated=len(self._signs))
+        self._unknown = self._signs[unknown]
+        self._longest = 2**31 - 1 if longest is None else longest
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
@@ -47,24 +48,6 @@ class WordPieceGraph(tf.Module):
         They are normalised; special tokens and words that are too long are control characters.
         """
         return self._words(texts)[0]
-
-    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
-        words, letters, places = self._words(texts)
-        pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
-        # A word that is too long has become one character, whose token covers the whole word.
-        long = tf.repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
-        after = ends_in_bytes(letters.values)  # (l,)
-        before = tf.concat([[0], after], axis=0)  # (l + 1,)
-        first, last = (  # of each piece's word, (p,)
-            tf.repeat(at, pieces.row_lengths()) for at in (letters.row_starts(), letters.row_limits() - 1)
-        )
-        from_byte, to_byte = (tf.gather(before, first) + tf.cast(x.values, tf.int64) for x in (start, end))
-        first = tf.where(long, first, tf.searchsorted(after, from_byte, side="right", out_type=tf.int64))
-        last = tf.where(long, last, tf.searchsorted(after, to_byte - 1, side="right", out_type=tf.int64))
-        span = tf.stack([tf.gather(places[:, 0], first), tf.gather(places[:, 1], last)], axis=1)  # (p, 2)
-        ids = words.with_values(pieces).merge_dims(1, 2)
-        return ids, ids.with_values(span)
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
         """See `words`; also their letters, int32 (m, None), and the characters that these came from, int32 (l, 2)."""
@@ -116,6 +99,47 @@ class WordPieceGraph(tf.Module):
         words = tf.where(letters.row_lengths() > self._longest, self._unknown, words)
         splits = _count(begins, codes.row_splits)
         return tf.RaggedTensor.from_row_splits(words, splits, validate=False), letters, inside
+
+
+class WordPieceGraph(CleanWordsGraph):
+    """See `lmzoo.text.graphs.graph_tokenizer`."""
+
+    def __init__(self, tokenizer: WordPieceTokenizer) -> None:
+        settings = tokenizer.max_characters_per_word, tokenizer.lowercase, tokenizer.strip_accents
+        super().__init__(tokenizer.special_tokens, tokenizer.unk_token, *settings)
+        ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
+        ids |= {sign: ids[token] for token, sign in self._signs.items()}
+        entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
+        self._table = tf.lookup.StaticHashTable(entries, default_value=ids[self._unknown])
+        self._pieces = tf_text.WordpieceTokenizer(
+            self._table,
+            suffix_indicator=tokenizer.continuation_prefix,
+            max_bytes_per_word=4 * self._longest,  # never reached: `words` counts characters
+            token_out_type=tf.int32,
+            unknown_token=self._unknown,
+        )
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        return self._pieces.tokenize(self.words(texts)).merge_dims(1, 2)
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+        words, letters, places = self._words(texts)
+        pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
+        # A word that is too long has become one character, whose token covers the whole word.
+        long = tf.repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
+        after = ends_in_bytes(letters.values)  # (l,)
+        before = tf.concat([[0], after], axis=0)  # (l + 1,)
+        first, last = (  # of each piece's word, (p,)
+            tf.repeat(at, pieces.row_lengths()) for at in (letters.row_starts(), letters.row_limits() - 1)
+        )
+        from_byte, to_byte = (tf.gather(before, first) + tf.cast(x.values, tf.int64) for x in (start, end))
+        first = tf.where(long, first, tf.searchsorted(after, from_byte, side="right", out_type=tf.int64))
+        last = tf.where(long, last, tf.searchsorted(after, to_byte - 1, side="right", out_type=tf.int64))
+        span = tf.stack([tf.gather(places[:, 0], first), tf.gather(places[:, 1], last)], axis=1)  # (p, 2)
+        ids = words.with_values(pieces).merge_dims(1, 2)
+        return ids, ids.with_values(span)
 
 
 def _count(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self, Unpack
 
@@ -85,7 +85,7 @@ class BytePairTokenizer(RustTokenizer):
         missing = [token for token in BYTE_TOKENS if token not in self._ids]
         if missing:
             raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
-        self._pairs = [self._pair(merge, line) for line, merge in enumerate(merges, first_line)]
+        self._pairs = read_merges(merges, self._ids, first_line)
         self._backend = Tokenizer(models.BPE(self._ids, self._pairs))
         self._backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         # It only trims offsets.
@@ -93,15 +93,6 @@ class BytePairTokenizer(RustTokenizer):
         self._backend.add_special_tokens(
             [AddedToken(token, lstrip=token == self.mask_token) for token in self.special_tokens]
         )
-
-    def _pair(self, merge: str | Sequence[str], line: int) -> tuple[str, str]:
-        parts = merge.split(" ") if isinstance(merge, str) else list(merge)
-        if len(parts) != 2 or not all(part and not {" ", "\n", "\r"} & {*part} for part in parts):
-            raise ValueError(f"Line {line} of the merges, {merge!r}, is not two tokens with one space between them.")
-        for token in (*parts, "".join(parts)):
-            if token not in self._ids:
-                raise ValueError(f"Line {line} of the merges, {merge!r}, needs {token!r}, which the vocabulary lacks.")
-        return parts[0], parts[1]
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
@@ -156,16 +147,44 @@ class BytePairTokenizer(RustTokenizer):
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
         self._require_vocabulary()
-        vocabulary = json.dumps(self._ids, ensure_ascii=False)
-        (Path(directory) / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8", newline="\n")
-        write_lines(Path(directory) / MERGES_FILE, (_HEADER, *self.merges))
+        write_merges(Path(directory), self._ids, self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
         """Reads what `save_assets` wrote, or published files with these names, with or without the `#version` line."""
         vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
-        lines = read_lines(Path(directory) / MERGES_FILE)
-        header = len(lines) > 0 and lines[0].startswith("#version:")
-        self._set_vocabulary(vocabulary, lines[header:], first_line=1 + header)
+        self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
+
+
+def read_merges(merges: Iterable[str | Sequence[str]], ids: Collection[str], first_line: int) -> list[tuple[str, str]]:
+    """Pairs of tokens, checked.
+
+    Raises:
+        ValueError: naming the line of a merge that is malformed, or needs a token that `ids` lacks.
+    """
+    pairs = []
+    for line, merge in enumerate(merges, first_line):
+        parts = merge.split(" ") if isinstance(merge, str) else list(merge)
+        if len(parts) != 2 or not all(part and not {" ", "\n", "\r"} & {*part} for part in parts):
+            raise ValueError(f"Line {line} of the merges, {merge!r}, is not two tokens with one space between them.")
+        for token in (*parts, "".join(parts)):
+            if token not in ids:
+                raise ValueError(f"Line {line} of the merges, {merge!r}, needs {token!r}, which the vocabulary lacks.")
+        pairs.append((parts[0], parts[1]))
+    return pairs
+
+
+def write_merges(directory: Path, ids: Mapping[str, int], merges: Iterable[str]) -> None:
+    """Writes `vocabulary.json` and `merges.txt`."""
+    vocabulary = json.dumps(ids, ensure_ascii=False)
+    (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8", newline="\n")
+    write_lines(directory / MERGES_FILE, (_HEADER, *merges))
+
+
+def lines_of_merges(file: Path) -> tuple[list[str], int]:
+    """The lines of a `merges.txt` without that of the version, and the number of the first of them."""
+    lines = read_lines(file)
+    header = len(lines) > 0 and lines[0].startswith("#version:")
+    return lines[header:], 1 + header
 
 
 def as_bytes(token: str) -> bytes:

@@ -1,0 +1,60 @@
+"""`lmzoo generate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from lmzoo.cli.app import app, messages
+from lmzoo.cli.options import MODEL
+from lmzoo.cli.output import announced
+from lmzoo.cli.stored_models import find_model, load_task
+
+
+@app.command(rich_help_panel="Tasks")
+def generate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PROMPT]...", help="Texts to continue. Default: lines from standard input."),
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option("--max-new-tokens", min=1, help="The most tokens that are added to a prompt. Default: 64."),
+    ] = None,
+    sampler: Annotated[
+        str, typer.Option("--sampler", help="greedy, random, top_k, top_p, beam or contrastive.")
+    ] = "greedy",
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="Below 1, likely tokens become more likely.")
+    ] = 1.0,
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", help="A text ends before this string. May be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Makes samples repeatable.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print lines of JSON, with the new text by itself.")] = False,
+) -> None:
+    """Continue texts with a language model; the text is printed as it comes."""
+    with messages():
+        found = prompts or [line.rstrip("\r\n") for line in sys.stdin]
+        kind, task = load_task(find_model(model))
+        if kind.name != "causal-lm":
+            name = type(task).__name__
+            raise ValueError(f"{model} holds a {name}, which does not generate text: use `lmzoo predict`.")
+        settings = {"sampler": sampler, "temperature": temperature, "stop": stop or (), "seed": seed}
+        if as_json:
+            with announced("Compiling and generating"):
+                texts = task.generate(found, max_new_tokens, **settings)
+            for prompt, text in zip(found, texts, strict=True):
+                typer.echo(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False))
+            return
+        for prompt in found:
+            pieces = task.generate([prompt], max_new_tokens, stream=True, **settings)
+            typer.echo(prompt, nl=False)
+            for (piece,) in pieces:
+                typer.echo(piece, nl=False)
+                sys.stdout.flush()
+            typer.echo()

@@ -1,0 +1,32 @@
+"""The GPT-2 family."""
+
+from lmzoo.families.gpt2.backbone import Gpt2Backbone, Gpt2Config
+from lmzoo.families.gpt2.checkpoints import HUGGING_FACE, KERAS_HUB
+from lmzoo.family import Family, register_family
+from lmzoo.text.packing import Packing
+from lmzoo.text.tokenizers.bpe import BytePairTokenizer
+
+END = "<|endoftext|>"
+
+FAMILY = register_family(
+    Family(
+        name="gpt2",
+        backbone=Gpt2Backbone,
+        tokenizer=BytePairTokenizer,
+        packing=Packing(start="", end=END, between=(END,), segments=False),
+        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
+        pretrained_head="causal_lm",
+        special_tokens={
+            "start_token": END,
+            "end_token": END,
+            "unk_token": END,
+            "pad_token": None,
+            "mask_token": None,
+        },
+        tiny=Gpt2Config(
+            vocabulary_size=317, num_layers=3, num_heads=5, hidden_dim=65, intermediate_dim=41, max_sequence_length=73
+        ),
+    )
+)
+
+__all__ = ["FAMILY", "Gpt2Backbone", "Gpt2Config"]

@@ -1,0 +1,82 @@
+"""GPT-2 (Radford et al., 2019)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import keras
+
+from lmzoo.families.encoder_config import DecoderConfig, EncoderConfig
+from lmzoo.families.transformer import TransformerBackbone
+from lmzoo.layers import TransformerBlock
+from lmzoo.layers.initializers import TruncatedNormal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpt2Config(DecoderConfig):
+    """The arguments of `Gpt2Backbone`: those of `DecoderConfig`, with more positions."""
+
+    max_sequence_length: int = 1024
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Gpt2Backbone(TransformerBackbone):
+    """GPT-2's decoder: each position sees only itself and earlier ones, and LayerNorm precedes the sublayers.
+
+    https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of the last real token, and
+    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output, the last one
+    the result of the final LayerNorm.
+
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, 4·H by default.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: rows of the position table: the longest input in tokens.
+        num_segments: 0, since GPT-2 has no segments.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser; that of the kernels whose outputs
+            are added to the residual stream is divided by the square root of their number, 2·L.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.Gpt2Backbone(vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12)
+    ids = np.array([[17, 23, 5, 0]], "int32")
+    backbone({"token_ids": ids, "padding_mask": ids > 0})["pooled_output"].shape  # (1, 12)
+    ```
+    """
+
+    config_class = Gpt2Config
+    causal = True
+    norm = "pre"
+    embedding_norm = False
+    has_pooler = False
+
+    @classmethod
+    def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:
+        """A block whose outputs are small at first (Radford et al., 2019, section 2.3)."""
+        block = super().make_block(config, dtype, name)
+        deviation = config.initializer_range / math.sqrt(2 * config.num_layers)
+        for dense in (block.attention.output_dense, block.output_dense):
+            dense.kernel_initializer = TruncatedNormal(stddev=deviation)
+        return block

@@ -1,0 +1,168 @@
+"""Beam search as in transformers, as a sampler in KerasHub's interface.
+
+Letters in shape comments: B prompts, K beams, C = 2·K candidates, L positions, V tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.tensor_types import Tensor, Tensors
+
+_NEVER = -1e9
+
+
+class BeamSampler:
+    """Beam search with a length penalty, equal to that of transformers with `early_stopping=False`.
+
+    `keras_hub.samplers.BeamSampler` differs: it has no length penalty, and keeps a text that has ended among its beams,
+    where it continues and takes the place of others; and while it passes over the tokens of a prompt that is longer
+    than others, it adds the scores of tokens that it then discards, so that results depend on the other prompts.
+
+    Args:
+        num_beams: int, texts that are continued at the same time.
+        length_penalty: float; the log-probability of a text is divided by its number of tokens to this power.
+
+    It is called as a sampler of KerasHub. In addition, `stop_token_ids` may be a tensor, int (S,), and there is
+    `limits`.
+
+    Raises:
+        ValueError: for `num_beams` below 1, or a `length_penalty` that is not a number.
+
+    Example:
+
+    ```python
+    from lmzoo.tasks.beam_search import BeamSampler
+
+    sampler = BeamSampler(num_beams=8)  # model.generate(prompts, sampler=sampler)
+    ```
+    """
+
+    def __init__(self, num_beams: int = 4, length_penalty: float = 1.0) -> None:
+        require(is_integer(num_beams, 1), "num_beams", "a positive integer", num_beams)
+        require(is_number(length_penalty), "length_penalty", "a number", length_penalty)
+        self.num_beams, self.length_penalty = int(num_beams), float(length_penalty)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
+
+    def __call__(
+        self,
+        next: Callable[[Tensor, Tensors, Tensor], tuple[Tensor, Tensor, Tensors]],
+        prompt: Tensor,
+        cache: Tensors = None,
+        index: int | Tensor = 0,
+        mask: Tensor | None = None,
+        stop_token_ids: Any = None,
+        hidden_states: Tensor | None = None,
+        model: keras.Model | None = None,
+        limits: Tensor | None = None,
+    ) -> Tensor:
+        """The best continuation of each prompt.
+
+        Args:
+            next: from tokens int (B·K, L), a cache and a position to the logits there, float (B·K, V), hidden states,
+                which are not used, and the new cache.
+            prompt: int (B, L), prompts, padded.
+            cache: tensors whose first axis is that of the prompts.
+            index: int or int tensor (), the first position at which a token is chosen.
+            mask: bool (B, L), where tokens are those of the prompt, at its beginning; nowhere by default.
+            stop_token_ids: tokens that end a text.
+            hidden_states: not used.
+            model: not used.
+            limits: int (B,), the number of tokens that each prompt and its continuation may have; L by default.
+
+        Returns:
+            int (B, L), the prompts and their best continuations.
+        """
+        beams, width = self.num_beams, prompt.shape[1]
+        mask = ops.zeros_like(prompt, "bool") if mask is None else mask
+        stop_token_ids = [-1] if stop_token_ids is None else stop_token_ids
+        stops = ops.cast(ops.convert_to_tensor(stop_token_ids), prompt.dtype)  # (S,)
+        length = ops.sum(ops.cast(mask, "int32"), axis=1)  # (B,)
+        limits = ops.full_like(length, width) if limits is None else limits  # (B,)
+        index = ops.cast(index, "int32")
+        rows = ops.shape(prompt)[0]
+        running = ops.repeat(ops.expand_dims(prompt, 1), beams, axis=1)  # (B, K, L)
+        first = ops.cast(ops.arange(beams) == 0, "float32")  # (K,): all beams are equal at first
+        scores = ops.zeros((rows, 1)) + (1 - first) * _NEVER  # (B, K)
+        cache = keras.tree.map_structure(lambda x: ops.repeat(x, beams, axis=0), cache)
+        ended_scores = ops.full((rows, beams), _NEVER)
+        has_ended = ops.zeros((rows, beams), "bool")
+        open_rows = ops.ones((rows,), "bool")
+
+        def body(
+            index: Tensor,
+            running: Tensor,
+            scores: Tensor,
+            cache: Tensors,
+            ended: Tensor,
+            ended_scores: Tensor,
+            has_ended: Tensor,
+            open_rows: Tensor,
+        ) -> tuple[Tensors, ...]:
+            logits, _, cache = next(ops.reshape(running, (-1, width)), cache, index)
+            size = logits.shape[-1]
+            log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, beams, size))  # (B, K, V)
+            log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
+            totals, found = ops.top_k(ops.reshape(log_probabilities, (-1, beams * size)), 2 * beams)  # (B, C)
+            origin, token = found // size, ops.cast(found % size, prompt.dtype)  # (B, C)
+            candidates = _put(_take(running, origin), token, index)  # (B, C, L)
+            full = index + 1 >= limits  # (B,)
+            stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(full, 1)  # (B, C)
+
+            # The beams of the next step are the best candidates that go on.
+            going = totals + ops.where(stopping, _NEVER, 0.0)  # (B, C)
+            next_scores, best = ops.top_k(going, beams)  # (B, K)
+            next_running = _take(candidates, best)  # (B, K, L)
+            next_origin = _take(origin, best)  # (B, K)
+
+            # Texts have ended that are among the best K candidates, as long as a better one could still be found.
+            made = ops.cast(ops.maximum(index + 1 - length, 1), "float32")  # (B,), tokens of the candidates
+            count = ops.expand_dims(made**self.length_penalty, 1)  # (B, 1)
+            enter = stopping & (ops.arange(2 * beams) < beams) & ops.expand_dims(open_rows, 1)  # (B, C)
+            entering = totals / count + ops.where(enter, 0.0, _NEVER)  # (B, C)
+            all_scores = ops.concatenate([ended_scores, entering], axis=1)  # (B, K + C)
+            next_ended_scores, kept = ops.top_k(all_scores, beams)  # (B, K)
+            next_ended = _take(ops.concatenate([ended, candidates], axis=1), kept)  # (B, K, L)
+            next_has_ended = _take(ops.concatenate([has_ended, enter], axis=1), kept)  # (B, K)
+            worst = ops.where(next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
+            improvable = ops.any(next_scores[:, :1] / count > worst, axis=1)  # (B,)
+
+            # Rows whose prompt is not over yet stay as they are; all their beams, and so their caches, are equal.
+            inside = ops.take(mask, index, axis=1)  # (B,)
+            cache = keras.tree.map_structure(
+                lambda x: ops.reshape(_take(ops.reshape(x, (-1, beams, *x.shape[1:])), next_origin), ops.shape(x)),
+                cache,
+            )
+            pairs = [(running, next_running), (scores, next_scores), (ended, next_ended)]
+            pairs += [(ended_scores, next_ended_scores), (has_ended, next_has_ended)]
+            pairs += [(open_rows, open_rows & improvable & ~full)]
+            running, scores, ended, ended_scores, has_ended, open_rows = (
+                ops.where(ops.reshape(inside, (-1, *[1] * (len(old.shape) - 1))), old, updated)  # (B, ...)
+                for old, updated in pairs
+            )
+            return index + 1, running, scores, cache, ended, ended_scores, has_ended, open_rows
+
+        state = (index, running, scores, cache, running, ended_scores, has_ended, open_rows)
+        state = ops.while_loop(
+            lambda *state: (state[0] < width) & ops.any(state[-1]), body, state, maximum_iterations=width
+        )
+        _, running, scores, _, ended, _, has_ended, _ = state
+        return ops.where(has_ended[:, :1], ended[:, 0], running[:, 0])
+
+
+def _take(x: Tensor, indices: Tensor) -> Tensor:
+    """Entries of the second axis of a tensor (B, N, ...), by int (B, M): (B, M, ...)."""
+    return ops.take_along_axis(x, ops.reshape(indices, (*indices.shape, *[1] * (len(x.shape) - 2))), axis=1)
+
+
+def _put(rows: Tensor, tokens: Tensor, index: Tensor) -> Tensor:
+    """Tokens (B, C) at one position of (B, C, L)."""
+    return ops.slice_update(rows, (0, 0, index), ops.expand_dims(tokens, 2))

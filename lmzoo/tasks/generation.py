@@ -1,0 +1,266 @@
+"""Generating tokens in a compiled loop around a sampler, with a cache of keys and values.
+
+Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.tasks.base.compilation import expected_retracing
+from lmzoo.tasks.beam_search import BeamSampler
+from lmzoo.tensor_types import Tensor
+
+if TYPE_CHECKING:
+    from lmzoo.tasks.base.task import Task
+
+# A sampler of `keras_hub.samplers`, or anything that is called like one.
+Sampler: TypeAlias = Any
+
+SAMPLERS = ("beam", "contrastive", "greedy", "random", "top_k", "top_p")
+_SHARES = (1 / 64, 1 / 16, 1 / 4, 1)  # of a model's positions: the widths to which prompts are padded
+_CHUNK = 8  # tokens generated at once while streaming
+_KEPT = 8  # compiled loops
+_NEVER = -1e9  # the logit of a token that must not come
+
+
+def sampler_called(sampler: str | Sampler) -> Sampler:
+    """The sampler with a name, KerasHub's or, for "beam", ours; a sampler is returned as it is.
+
+    Raises:
+        TypeError: for anything else.
+        ValueError: for an unknown name, suggesting a similar one.
+    """
+    if not isinstance(sampler, str):
+        if callable(sampler) and not isinstance(sampler, type):
+            return sampler
+        raise TypeError(f"`sampler` must be a name or a sampler of `keras_hub.samplers`, got {sampler!r:.60}.")
+    if sampler not in SAMPLERS:
+        near = difflib.get_close_matches(sampler, SAMPLERS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"There is no sampler {sampler!r}.{hint} Choose one of {', '.join(SAMPLERS)}, or pass a sampler of "
+            "`keras_hub.samplers`."
+        )
+    if sampler == "beam":
+        return BeamSampler()
+    import keras_hub
+
+    return keras_hub.samplers.get(sampler)
+
+
+def prompt_width(length: int, limit: int) -> int:
+    """The width to which a prompt is padded: one of four, so that prompts of any length share compiled code."""
+    return next(width for share in _SHARES if (width := max(1, round(limit * share))) >= length)
+
+
+class TokenGenerator:
+    """Generates tokens with a causal model; keeps the compiled loops of its samplers for later calls.
+
+    Beyond the tokenizer's V tokens there is one more, which follows the last token of a text: it keeps sequences
+    waiting for the others of their batch, and ends the loop early.
+
+    Args:
+        task: a task on a causal backbone.
+        vocabulary_size: V.
+    """
+
+    def __init__(self, task: Task, vocabulary_size: int) -> None:
+        self.task, self.vocabulary_size = task, vocabulary_size
+        self._named: dict[str, Sampler] = {}
+        self._compiled: dict[int, tuple[Sampler, Callable[..., np.ndarray]]] = {}
+
+    def sampler(self, sampler: str | Sampler, seed: int | None) -> Sampler:
+        """The sampler to use, its random numbers determined by a seed; None for others in each call."""
+        if isinstance(sampler, str):
+            if sampler not in self._named:
+                self._named[sampler] = sampler_called(sampler)
+            sampler = self._named[sampler]
+        elif seed is None:
+            return sampler  # with its own random numbers
+        for number, variable in enumerate(getattr(sampler, "variables", ())):
+            state = keras.random.SeedGenerator(None if seed is None else seed + number).state
+            variable.assign(ops.convert_to_numpy(state.value))
+        return sampler
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        new: int,
+        sampler: Sampler,
+        stop_ids: Sequence[int],
+        temperature: float,
+        stream: bool,
+        rows: int,
+    ) -> Iterator[list[list[int]]]:
+        """Iterates over the new tokens of a batch of prompts, those that end a text included.
+
+        Args:
+            prompts: token ids of n prompts, each at least one.
+            new: the most tokens that are added to a prompt.
+            sampler: see `sampler`.
+            stop_ids: tokens that end a text.
+            temperature: what logits are divided by.
+            stream: whether to return tokens a few at a time; otherwise all at once.
+            rows: sequences of the compiled loop, at least n.
+        """
+        given = [len(prompt) for prompt in prompts]
+        start, last, most = min(given), max(given) + new, self.task.backbone.config.max_sequence_length
+        length = np.array([*given, *[start] * (rows - len(given))], "int32")  # (B,)
+        read = prompt_width(max(given), most)
+        width = min(read + new, most)
+        ids = np.zeros((rows, width), "int32")
+        for row, prompt in zip(ids, prompts, strict=False):
+            row[: len(prompt)] = prompt
+        run, stops, ending = self._loop(sampler), self._padded(stop_ids), {*stop_ids, self.vocabulary_size}
+        done = np.arange(rows) >= len(prompts)
+        chunk = _CHUNK if stream and not isinstance(sampler, BeamSampler) else width
+        while start < last and not done.all():
+            end = min(start + chunk, last)
+            made = run(
+                prompt=ids,
+                read=ids if stream else ids[:, :read],
+                length=length,
+                limit=np.where(done, 0, length + new).astype("int32"),
+                start=np.int32(start),
+                end=np.int32(end),
+                stops=stops,
+                temperature=np.float32(temperature),
+            )
+            found: list[list[int]] = []
+            for k, count in enumerate(given):
+                first, after = max(count, start), min(count + new, end)
+                tokens = [] if done[k] else made[k, first:after].tolist()
+                ended = next((i for i, token in enumerate(tokens) if token in ending), None)
+                tokens = tokens if ended is None else tokens[: ended + 1]
+                done[k] |= ended is not None or end >= count + new
+                ids[k, first : first + len(tokens)] = tokens
+                found.append([token for token in tokens if token < self.vocabulary_size])
+            yield found
+            start = end
+
+    def _padded(self, stop_ids: Sequence[int]) -> np.ndarray:
+        """The ids that end a text, int32 (S,), padded to a power of two, so that few shapes are compiled."""
+        stops = np.full(max(4, 1 << len(stop_ids).bit_length()), self.vocabulary_size, "int32")
+        stops[: len(stop_ids)] = stop_ids
+        return stops
+
+    def _loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
+        """The compiled loop of a sampler."""
+        if id(sampler) not in self._compiled:
+            self._compiled[id(sampler)] = sampler, self._compile(sampler)
+            for oldest in [*self._compiled][:-_KEPT]:
+                del self._compiled[oldest]
+        return self._compiled[id(sampler)][1]
+
+    def _compile(self, sampler: Sampler) -> Callable[..., np.ndarray]:
+        backend = keras.backend.backend()
+        if backend == "tensorflow":
+            import tensorflow as tf
+
+            compiled = tf.function(
+                lambda data: self.generate_in_graph(sampler, **data), jit_compile=self.task.jit_compile, autograph=False
+            )
+
+            def run(**data: np.ndarray) -> np.ndarray:
+                with expected_retracing():
+                    return compiled({name: tf.constant(values) for name, values in data.items()}).numpy()
+
+            return run
+        if backend == "jax":
+            return self._compile_for_jax(sampler)
+        return lambda **data: ops.convert_to_numpy(
+            self.generate_in_graph(sampler, **{name: ops.convert_to_tensor(values) for name, values in data.items()})
+        )
+
+    def _compile_for_jax(self, sampler: Sampler) -> Callable[..., np.ndarray]:
+        import jax
+
+        weights, states = self.task.backbone.variables, list(getattr(sampler, "variables", ()))
+
+        @jax.jit
+        def compiled(weight_values: Any, state_values: Any, data: Any) -> tuple[Tensor, list[Tensor]]:
+            mapping = [*zip(weights, weight_values, strict=True), *zip(states, state_values, strict=True)]
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                tokens = self.generate_in_graph(sampler, **data)
+            return tokens, [scope.get_current_value(variable) for variable in states]
+
+        def run(**data: np.ndarray) -> np.ndarray:
+            tokens, after = compiled([v.value for v in weights], [v.value for v in states], data)
+            for variable, value in zip(states, after, strict=True):
+                variable.assign(value)
+            return np.asarray(tokens)
+
+        return run
+
+    def generate_in_graph(
+        self,
+        sampler: Sampler,
+        prompt: Tensor,
+        read: Tensor,
+        length: Tensor,
+        limit: Tensor,
+        start: Tensor,
+        end: Tensor,
+        stops: Tensor,
+        temperature: Tensor,
+    ) -> Tensor:
+        """Generates the tokens from `start` up to `end`.
+
+        Args:
+            sampler: the sampler.
+            prompt: int32 (B, L), prompts, padded.
+            read: int32 (B, W), their first columns, `start` or more of them, which are read at once.
+            length: int32 (B,), tokens of each prompt.
+            limit: int32 (B,), tokens of each prompt with its new tokens.
+            start: int32 (), the first position at which a token is generated.
+            end: int32 (), the position after the last.
+            stops: int32 (S,), the tokens that end a text.
+            temperature: float32 () or (B, 1), what logits are divided by.
+
+        Returns:
+            int32 (B, L), the prompts and the new tokens. What comes after the end of a text has no meaning.
+        """
+        backbone, size = self.task.backbone, self.vocabulary_size
+        rows, width = ops.shape(prompt)
+        hidden, cache = backbone.call_with_cache(read, backbone.empty_cache(rows, width), 0)  # (B, W, H)
+        hidden = ops.pad(hidden, ((0, 0), (0, width - ops.shape(read)[1]), (0, 0)))  # (B, L, H)
+
+        # Some samplers have several sequences for each prompt, and choose among them: whatever belongs to a sequence
+        # is part of the cache.
+        def next(prompt: Tensor, cache: dict[str, Any], index: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
+            last = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
+            hidden, blocks = backbone.call_with_cache(ops.minimum(last, size - 1), cache["blocks"], index - 1)
+            logits = backbone.embeddings.token_embedding(hidden, reverse=True)[:, 0, :size]  # (B, V)
+            logits = ops.cast(logits, "float32") / temperature
+            length, limit = cache["length"], cache["limit"]  # (B,)
+            ended = ops.any(last == stops, axis=1) & (index > length)  # (B,)
+            limit = ops.where(ended, ops.minimum(limit, index), limit)
+            done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
+            logits = ops.concatenate(
+                [ops.where(done, _NEVER, logits), ops.where(done, 0.0, _NEVER)], axis=1
+            )  # (B, V + 1)
+            # Where nothing is left to choose, contrastive search must not find one token better than another.
+            waits = ops.expand_dims(index > ops.minimum(limit, end), 1)  # (B, 1)
+            hidden = ops.where(waits, ops.ones_like(hidden[:, 0]), hidden[:, 0])  # (B, H)
+            return logits, hidden, {"blocks": blocks, "length": length, "limit": limit}
+
+        places = ops.arange(width, dtype="int32")
+        beams = isinstance(sampler, BeamSampler)
+        return sampler(
+            next=next,
+            prompt=prompt,
+            cache={"blocks": cache, "length": length, "limit": limit},
+            index=start,
+            mask=(places < ops.expand_dims(length, 1)) & (places < end),  # (B, L)
+            stop_token_ids=stops if beams else [size],
+            hidden_states=hidden,
+            model=backbone,
+            **({"limits": limit} if beams else {}),
+        )

@@ -1,0 +1,69 @@
+"""Log-probabilities of the tokens of texts, however long, in overlapping windows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.families.backbone import Backbone
+from lmzoo.tasks.base.encoding import EncodingTask
+from lmzoo.tasks.base.prediction import predict_encoded
+from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text import EncodedTexts
+from lmzoo.text.packing import ranges
+from lmzoo.training.several_devices import SeveralDevicesModel
+
+
+def next_token_logits(backbone: Backbone, vectors: Tensor) -> Tensor:
+    """Logits of the tokens that follow those with these vectors, float (B, T, H): float32 (B, T, V)."""
+    return ops.cast(backbone.embeddings.token_embedding(vectors, reverse=True), "float32")
+
+
+def scoring_model(backbone: Backbone) -> keras.Model:
+    """From a backbone's inputs to the log-probability of each token after those before it, float32 (B, T).
+
+    That of the first token is 0.
+    """
+    inputs: Features = backbone.input
+    vectors, following = backbone(inputs)["sequence_output"][:, :-1], inputs["token_ids"][:, 1:]  # (B, T - 1, H)
+    logits = next_token_logits(backbone, vectors)  # (B, T - 1, V)
+    chosen = ops.take_along_axis(logits, ops.expand_dims(following, 2), axis=2)[:, :, 0]  # (B, T - 1)
+    return SeveralDevicesModel(inputs, ops.pad(chosen - ops.logsumexp(logits, axis=2), ((0, 0), (1, 0))))
+
+
+def score_sequences(
+    task: EncodingTask, model: keras.Model, sequences: Sequence[Sequence[int]], length: int, batch_size: int
+) -> list[np.ndarray]:
+    """Log-probabilities of the tokens of sequences, float32 (n,) each, where that of the first token is 0.
+
+    A sequence of more than `length` tokens is read in windows of that length that overlap by half, so that each token
+    has at least half a window before it, unless the text begins there.
+
+    Args:
+        task: encodes the windows.
+        model: see `scoring_model`.
+        sequences: token ids.
+        length: what the model reads at once.
+        batch_size: windows of a batch.
+    """
+    sizes = np.array([len(sequence) for sequence in sequences], "int64")  # (s,)
+    step = max(1, length // 2)
+    counts = 1 + np.maximum(0, -(-(sizes - length) // step))  # (s,), windows of each
+    of = np.repeat(np.arange(len(sizes)), counts)  # (w,)
+    begins = ranges(np.zeros_like(counts), counts) * step  # (w,)
+    ends = np.minimum(begins + length, sizes[of])
+    flat = np.fromiter(itertools.chain.from_iterable(sequences), "int32", int(sizes.sum()))
+    places = np.cumsum(sizes) - sizes
+    splits = np.concatenate([[0], np.cumsum(ends - begins)])
+    tokens = flat[ranges(places[of] + begins, ends - begins)]
+    encoded = EncodedTexts(tokens, splits, np.diff(splits).astype("int32"))
+    found = predict_encoded(task, model.predict, encoded, batch_size, per_token=True, verbose=0) if len(of) else []
+    results = [np.zeros(size, "float32") for size in sizes]
+    for k, begin, end, row in zip(of.tolist(), begins.tolist(), ends.tolist(), found, strict=True):
+        seen = 1 if begin == 0 else begin + length - step  # tokens that have been scored
+        results[k][seen:end] = row[seen - begin : end - begin]
+    return results

@@ -1,0 +1,53 @@
+"""Byte-pair encoding of characters as TensorFlow ops."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from lmzoo.text.graphs.merges import MergesGraph, table
+from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
+from lmzoo.text.graphs.wordpiece import CleanWordsGraph
+from lmzoo.text.tokenizers.character_pairs import END_OF_WORD, CharacterPairTokenizer
+
+
+class CharacterPairGraph(CleanWordsGraph):
+    """See `lmzoo.text.graphs.graph_tokenizer`."""
+
+    def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
+        super().__init__(tokenizer.special_tokens, str(tokenizer.unk_token))
+        ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
+        self._merges = MergesGraph(ids, tokenizer.merges)
+        special = {sign + END_OF_WORD: ids[token] for token, sign in self._signs.items()}
+        self._symbols = table(ids | special, tf.string, ids[str(tokenizer.unk_token)])
+        lengths = [len(token.removesuffix(END_OF_WORD)) for token in tokenizer.vocabulary]
+        for token in tokenizer.special_tokens:  # which stand for one letter, a sign or one that is unknown
+            lengths[ids[token]] = 1
+        self._lengths = lengths  # (V,), letters of each token
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        words, letters, _ = self._words(texts)
+        return self._tokens(words, letters)
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+        words, letters, places = self._words(texts)
+        ids = self._tokens(words, letters)
+        length = tf.gather(self._lengths, ids.values)  # (p,), in letters
+        after = tf.cumsum(length)
+        span = tf.stack([tf.gather(places[:, 0], after - length), tf.gather(places[:, 1], after - 1)], axis=1)  # (p, 2)
+        return ids, ids.with_values(span)
+
+    def _tokens(self, words: tf.RaggedTensor, letters: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Ids, int32 (n, None), of words, `tf.string` (n, None), with their letters, int32 (m, None)."""
+        last = tf.scatter_nd(
+            (letters.row_limits() - 1)[:, None], tf.ones_like(letters.row_limits()), tf.shape(letters.values, tf.int64)
+        )  # (l,), 1 at the last letter of each word
+        symbols = tf.strings.unicode_encode(letters.values[:, None], "UTF-8")  # (l,)
+        symbols = tf.strings.join([symbols, tf.where(last > 0, END_OF_WORD, "")])
+        ids, word = self._merges(self._symbols.lookup(symbols), letters.value_rowids())
+        tokens = tf.RaggedTensor.from_value_rowids(ids, word, nrows=letters.nrows(), validate=False)  # (m, None)
+        return words.with_values(tokens).merge_dims(1, 2)
+
+
+graph_tokenizer.register(CharacterPairTokenizer, CharacterPairGraph)

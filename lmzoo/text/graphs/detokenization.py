@@ -1,0 +1,86 @@
+"""From tokens to text in a TensorFlow graph, as in Python."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from lmzoo.text.tokenizers.bpe import BytePairTokenizer, as_bytes
+from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer, spaced
+from lmzoo.text.tokenizers.tokenizer import Tokenizer
+from lmzoo.text.tokenizers.word_level import WordTokenizer
+
+
+@functools.singledispatch
+def graph_detokenizer(tokenizer: Tokenizer) -> tf.Module:
+    """`tokenizer.detokenize` as TensorFlow ops.
+
+    Returns:
+        A module: call it on a `tf.RaggedTensor` of int32 ids, (n, None), for texts, `tf.string` (n,).
+
+    Raises:
+        TypeError: for a tokenizer that has no such module. They are registered by
+            `graph_detokenizer.register(tokenizer_class, graph_class)`.
+
+    Example:
+
+    ```python
+    import tensorflow as tf
+    from lmzoo.text import BytePairTokenizer
+    from lmzoo.text.graphs import graph_detokenizer
+
+    tokenizer = BytePairTokenizer.of_words(["film"], size=270)
+    ids = tf.ragged.constant(tokenizer.tokenize(["É, a film!", ""]), dtype="int32")
+    graph_detokenizer(tokenizer)(ids)[0]  # "É, a film!", as UTF-8
+    ```
+    """
+    raise TypeError(
+        f"The tokens of a {type(tokenizer).__name__} cannot be turned into text in a graph. Register a module with "
+        "`graph_detokenizer.register(tokenizer_class, graph_class)`."
+    )
+
+
+class BytePairText(tf.Module):
+    """The bytes of tokens, one after the other; what is not UTF-8 becomes U+FFFD."""
+
+    def __init__(self, tokenizer: BytePairTokenizer) -> None:
+        super().__init__()
+        self._bytes = [as_bytes(token) for token in tokenizer.vocabulary]  # (V,)
+
+    def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._bytes, ids.values)), axis=1)  # (n,)
+        return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
+
+
+class CharacterPairText(tf.Module):
+    """The characters of tokens, with a space after each word but the last."""
+
+    def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
+        super().__init__()
+        self._texts = [spaced(token).encode() for token in tokenizer.vocabulary]  # (V,)
+
+    def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
+        return tf.strings.regex_replace(joined, "^ +| +$", "")
+
+
+class WordText(tf.Module):
+    """Words with spaces between them, without padding."""
+
+    def __init__(self, tokenizer: WordTokenizer) -> None:
+        super().__init__()
+        self._pad = tokenizer.pad_id
+        self._words = [tokenizer.id_to_token(i).encode() for i in range(tokenizer.vocabulary_size)]  # (V,)
+
+    def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        ids = tf.ragged.boolean_mask(ids, ids != self._pad)
+        return tf.strings.reduce_join(ids.with_values(tf.gather(self._words, ids.values)), axis=1, separator=" ")
+
+
+graph_detokenizer.register(BytePairTokenizer, BytePairText)
+graph_detokenizer.register(CharacterPairTokenizer, CharacterPairText)
+graph_detokenizer.register(WordTokenizer, WordText)

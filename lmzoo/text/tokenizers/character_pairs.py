@@ -1,0 +1,136 @@
+"""Byte-pair encoding of characters, the tokenizer of OpenAI's first GPT."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self, Unpack
+
+import keras
+import numpy as np
+
+from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, lines_of_merges, read_merges, write_merges
+from lmzoo.text.tokenizers.token_lists import in_order
+from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens
+
+END_OF_WORD = "</w>"
+_FILLER = "\u00a4"  # a character that toy vocabularies do not need
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class CharacterPairTokenizer(RustTokenizer):
+    """Byte-pair encoding of the characters of words (Sennrich et al., 2016; Radford et al., 2018).
+
+    The ids are those of Hugging Face's `OpenAIGPTTokenizer`: text is cleaned, lower-cased and split as by BERT, without
+    accents. The last token of a word ends in `</w>`. A character that the vocabulary lacks is the unknown token.
+
+    Args:
+        vocabulary: token -> id, or tokens in order of their ids; None to read them with `load_assets`.
+        merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
+        **special: special tokens that differ from GPT's, which has only `<unk>`: see `lmzoo.text.SpecialTokens`.
+
+    Raises:
+        ValueError: if the vocabulary lacks a special token, repeats a token or omits an id, or if a merge is malformed
+            or names a token that the vocabulary lacks.
+
+    Example:
+
+    ```python
+    from lmzoo.text import CharacterPairTokenizer
+
+    tokenizer = CharacterPairTokenizer(["<unk>", "a", "f", "a</w>", "f</w>", "fa</w>"], ["f a</w>"])
+    tokenizer.tokenize(["FA fáf !"])  # [[5, 2, 1, 4, 0]]
+    ```
+    """
+
+    unk_token = "<unk>"
+    roles = ("pad_token", "unk_token", "start_token", "end_token")
+    needs_unknown = True
+
+    _pairs: Sequence[tuple[str, str]] = ()
+
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int] | Sequence[str] | None = None,
+        merges: Iterable[str | Sequence[str]] | None = None,
+        **special: Unpack[SpecialTokens],
+    ) -> None:
+        self._set_special_tokens(special)
+        if vocabulary is not None and merges is not None:
+            self._set_vocabulary(vocabulary, merges)
+        elif vocabulary is not None or merges is not None:
+            raise ValueError("Pass both `vocabulary` and `merges`, or neither and call `load_assets`.")
+
+    def _set_vocabulary(
+        self, vocabulary: Mapping[str, int] | Sequence[str], merges: Iterable[str | Sequence[str]], first_line: int = 1
+    ) -> None:
+        # Imported here so that `import lmzoo` stays as light as Keras.
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+        self._set_tokens(in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
+        self._pairs = read_merges(merges, self._ids, first_line)
+        self._backend = Tokenizer(
+            models.BPE(self._ids, self._pairs, unk_token=self.unk_token, end_of_word_suffix=END_OF_WORD)
+        )
+        self._backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+        self._backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self._backend.add_special_tokens(list(self.special_tokens))
+
+    @classmethod
+    def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
+        """See `Tokenizer.of_words`.
+
+        Raises:
+            ValueError: if `size` leaves no room for the words.
+        """
+        letters = sorted({letter for word in words for letter in word})
+        tokens = [*cls(**special).special_tokens, *letters, *(letter + END_OF_WORD for letter in letters)]
+        merges: dict[str, tuple[str, str]] = {}
+        for word in words:  # every merge adds one letter in front
+            for begin in range(len(word) - 2, -1, -1):
+                rest = word[begin + 1 :] + END_OF_WORD
+                merges[word[begin] + rest] = (word[begin], rest)
+        needed = len(tokens) + len(merges)
+        if size < needed:
+            raise ValueError(f"`size` is {size}, but the words and their letters need {needed}.")
+        return cls([*tokens, *merges, *itertools.islice(_fillers(), size - needed)], merges.values(), **special)
+
+    @property
+    def merges(self) -> list[str]:
+        """Pairs of tokens to join, "a b", most important first."""
+        self._require_vocabulary()
+        return [" ".join(pair) for pair in self._pairs]
+
+    def text_of(self, token: str) -> str:
+        """See `Tokenizer.text_of`; the tokens say where words end, not where they begin."""
+        return token.removesuffix(END_OF_WORD)
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        """The text of a sequence of ids, with a space after each word but the last."""
+        return "".join(spaced(self._tokens[i]) for i in ids).strip(" ")
+
+    def word_starts(self) -> np.ndarray:
+        """See `Tokenizer.word_starts`: true for every token, since they do not say."""
+        return np.ones(self.vocabulary_size, bool)
+
+    def save_assets(self, directory: str | Path) -> None:
+        """Writes `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
+        self._require_vocabulary()
+        write_merges(Path(directory), self._ids, self.merges)
+
+    def load_assets(self, directory: str | Path) -> None:
+        """Reads what `save_assets` wrote."""
+        vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
+        self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
+
+
+def spaced(token: str) -> str:
+    """The text of a token, with a space after it if a word ends."""
+    return token.removesuffix(END_OF_WORD) + " " * token.endswith(END_OF_WORD)
+
+
+def _fillers() -> Iterator[str]:
+    """Tokens that no merge makes."""
+    return (_FILLER * count for count in itertools.count(2))

@@ -1,0 +1,223 @@
+"""A language model from left to right: what it learns from, what counts in its loss, and how it scores texts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.conversion import convert
+from lmzoo.data.corpora import TokenCorpus, pack_continuously, write_corpus
+from lmzoo.families.bert import FAMILY as BERT
+from lmzoo.families.gpt import FAMILY as GPT
+from lmzoo.families.gpt2 import FAMILY
+from lmzoo.models import CausalLM, TextClassifier
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
+from lmzoo.text import Preprocessor
+from lmzoo.text.probabilities import log_softmax
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+TEXTS = ["the film", "a", "the plot was never dull ."]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """To look at, not to change."""
+    return tiny_task(CausalLM, FAMILY)
+
+
+def preprocessor_of(length: int) -> Preprocessor:
+    return Preprocessor(tiny_preprocessor(FAMILY).tokenizer, FAMILY.packing, length)
+
+
+# === Packing, and what counts ===
+
+
+def test_documents_are_packed_without_gaps(tmp_path):
+    preprocessor = preprocessor_of(7)
+    tokenizer = preprocessor.tokenizer
+    end = tokenizer.token_to_id(tokenizer.end_token)
+    stream = [i for ids in tokenizer.tokenize(TEXTS) for i in [end, *ids, end]]
+    packed = pack_continuously(TEXTS, preprocessor)
+    rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
+    assert [len(row) for row in rows[:-1]] == [8] * (len(rows) - 1)
+    assert [*rows[0], *(token for row in rows[1:] for token in row[1:])] == stream  # each once, but the borders
+    assert all(row[0] == before[-1] for before, row in itertools.pairwise(rows))
+    # Sentences are joined by spaces; a corpus in files gives the same.
+    documents = [text.split() for text in TEXTS]
+    write_corpus(TEXTS, tokenizer, tmp_path, verbose=False)
+    for other in (documents, TokenCorpus(tmp_path)):
+        np.testing.assert_array_equal(pack_continuously(other, preprocessor).token_ids, packed.token_ids)
+
+
+def test_padding_and_borders_do_not_count(model):
+    examples = model.encode_examples(TEXTS)
+    features, following, weights = model.make_batch(examples, np.array([0]), 74, np.random.default_rng(0))
+    tokenizer = model.preprocessor.tokenizer
+    end = tokenizer.token_to_id(tokenizer.end_token)
+    expected = [(token, 1) for ids in tokenizer.tokenize(TEXTS) for token in [*ids, end]]
+    counted = [(token, int(w)) for token, w in zip(following[0], weights[0], strict=True) if w]
+    assert counted == expected  # ends are predicted, beginnings of documents are not
+    ids, mask = features["token_ids"][0], features["padding_mask"][0]
+    assert ids.shape == (73,)
+    assert mask.sum() == len(expected) + 2  # the two borders
+    assert not weights[0][mask == 0].any()
+    assert [token for token, before in zip(following[0], ids, strict=True) if before == end == token] == [end, end]
+
+
+def test_the_loss_is_that_of_what_counts(model):
+    """By hand, from the logits."""
+    features, following, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
+    logits = log_softmax(model.predict_on_batch(features).astype("float64"))
+    chosen = np.take_along_axis(logits, following[:, :, None], axis=2)[..., 0]
+    measured = model.evaluate(TEXTS, verbose=0, return_dict=True)
+    assert measured["loss"] == pytest.approx(-(chosen * weights).sum() / weights.sum(), rel=1e-5)
+    assert model.report(TEXTS, verbose=0).scores["perplexity"] == pytest.approx(np.exp(measured["loss"]), rel=1e-4)
+
+
+def test_it_learns():
+    model = tiny_task(CausalLM, FAMILY)
+    model.compile(keras.optimizers.Adam(0.01))
+    before = model.perplexity(["the film was good"])
+    model.fit(["the film was good", ["the film", "was good"]] * 8, epochs=12, batch_size=2, verbose=0)
+    assert model.perplexity(["the film was good"]) < before / 5
+
+
+def test_validation_and_features(model):
+    model = tiny_task(CausalLM, FAMILY)
+    history = model.fit(TEXTS * 20, validation_data=TEXTS, verbose=0).history
+    assert {"val_loss", "val_accuracy"} <= history.keys()
+    features, following, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
+    model.fit(features, following, sample_weight=weights, verbose=0)
+
+
+# === Scores ===
+
+
+def by_hand(model, ids):
+    """The log-probabilities of all tokens of a sequence after the first."""
+    features = {"token_ids": np.array([ids], "int32"), "padding_mask": np.ones((1, len(ids)), "int32")}
+    logits = log_softmax(model.predict_on_batch(features)[0])
+    return logits[np.arange(len(ids) - 1), ids[1:]]
+
+
+def test_scores(model):
+    tokenizer = model.preprocessor.tokenizer
+    end = tokenizer.token_to_id(tokenizer.end_token)
+    texts = [*TEXTS, "", "the é  film"]
+    scores = model.score(texts)
+    for text, found, spans in zip(texts, scores, tokenizer.tokenize_with_offsets(texts), strict=True):
+        assert [(s["token"], s["start"], s["end"]) for s in found] == [tuple(span[1:]) for span in spans]
+        expected = by_hand(model, [end, *(span.id for span in spans)])
+        np.testing.assert_allclose([s["log_probability"] for s in found], expected, rtol=1e-5, atol=1e-5)
+        assert all(text[s["start"] : s["end"]].strip() == text[s["start"] : s["end"]] for s in found)
+    flat = [s["log_probability"] for found in scores for s in found]
+    assert model.perplexity(texts) == pytest.approx(np.exp(-np.mean(flat)), rel=1e-5)
+    np.testing.assert_allclose(flat, [s["log_probability"] for f in model.score(texts, 1) for s in f], atol=1e-5)
+
+
+def test_long_texts_are_read_in_windows():
+    """Each token after at least half a window, or the whole text before it."""
+    model = CausalLM(tiny_backbone(FAMILY), preprocessor_of(11))
+    tokenizer = model.preprocessor.tokenizer
+    text = " ".join(tiny_texts(11))
+    ids = [tokenizer.token_to_id(tokenizer.end_token), *tokenizer.tokenize([text])[0]]
+    assert len(ids) > 40
+    expected = [by_hand(model, ids[:11])]
+    for begin in range(5, len(ids), 5):
+        expected.append(by_hand(model, ids[begin : begin + 11])[5:])
+        if begin + 11 >= len(ids):
+            break
+    found = [s["log_probability"] for s in model.score([text])[0]]
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-5, atol=1e-5)
+
+
+# === Errors ===
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: m.score(["a", None]), TypeError, r"`texts\[1\]` must be a string, got None"),
+        (lambda m: m.perplexity([""]), ValueError, "`texts` hold no tokens to predict"),
+        (lambda m: m.fit(TEXTS, [0, 1, 2]), ValueError, "learns from texts alone: it takes no labels"),
+        (lambda m: m.fit(TEXTS, sample_weight=[1, 1, 1]), ValueError, "A text has no weight"),
+        (lambda m: m.fit(["a", None], verbose=0), TypeError, r"documents\[1\]"),
+        (lambda m: m.fit("the film", verbose=0), TypeError, "list of documents"),
+        (lambda m: CausalLM(tiny_backbone(BERT)), ValueError, "A BertBackbone cannot predict next tokens"),
+        (lambda m: CausalLM(m.backbone).generate(["a"]), ValueError, "This CausalLM has no preprocessor"),
+        (lambda m: tiny_backbone(BERT).call_with_cache(None, [], 0), ValueError, "A BertBackbone is not causal"),
+    ],
+)
+def test_errors(model, call, error, message):
+    with pytest.raises(error, match=message):
+        call(model)
+
+
+# === GPT, without start and end tokens ===
+
+
+def test_documents_without_borders():
+    """Each token but the first is predicted, and a text's first token has no score."""
+    model = tiny_task(CausalLM, GPT)
+    tokenizer = model.preprocessor.tokenizer
+    ids = tokenizer.tokenize(TEXTS)
+    packed = pack_continuously(TEXTS, Preprocessor(tokenizer, GPT.packing, 4))
+    rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
+    assert [*rows[0], *(token for row in rows[1:] for token in row[1:])] == [i for row in ids for i in row]
+    features, _, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
+    assert weights.sum() == features["padding_mask"].sum() == sum(map(len, ids)) - 1
+    assert [len(scores) for scores in model.score([*TEXTS, ""])] == [*(len(row) - 1 for row in ids), 0]
+    with pytest.raises(ValueError, match=r"`prompts\[1\]` is empty, and the family has no start token"):
+        model.generate(["a", ""])
+    (text,) = model.generate(["the film"], 5)
+    assert len(tokenizer.tokenize([text])[0]) >= 1
+
+
+def test_gpt_through_the_files_of_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = tiny_task(CausalLM, GPT)
+    model.save_to_preset(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
+    again = CausalLM.from_preset(tmp_path / "theirs")
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    texts = [*TEXTS, "The é  FILM<unk>!"]
+    assert peer(texts)["input_ids"] == again.preprocessor.tokenizer.tokenize(texts)
+    file = tmp_path / "theirs/tokenizer.json"
+    pipeline = json.loads(file.read_text("utf-8"))
+    for part, key, value in (("model", "end_of_word_suffix", ""), ("normalizer", "lowercase", False)):
+        file.write_text(json.dumps({**pipeline, part: {**pipeline[part], key: value}}), "utf-8")
+        with pytest.raises(PresetError, match=f"`{part}.{key}` is {value!r}"):
+            CausalLM.from_preset(tmp_path / "theirs")
+    del pipeline["model"]["end_of_word_suffix"]
+    file.write_text(json.dumps(pipeline), "utf-8")
+    with pytest.raises(PresetError, match=r"`model\.end_of_word_suffix` is missing"):
+        CausalLM.from_preset(tmp_path / "theirs")
+
+
+# === Files ===
+
+
+def test_through_the_files_of_transformers(model, tmp_path, recwarn):
+    """Weights, tokenizer and texts survive, and transformers' tokenizer gives the same ids."""
+    transformers = pytest.importorskip("transformers")
+    model.save_to_preset(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
+    again = CausalLM.from_preset(tmp_path / "theirs")
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0))
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    texts = [*TEXTS, "the é<|endoftext|>  a film"]
+    assert peer(texts)["input_ids"] == model.preprocessor.tokenizer.tokenize(texts)
+    assert (peer.bos_token, peer.eos_token, peer.unk_token, peer.pad_token) == (*["<|endoftext|>"] * 3, None)
+    # Its head has no weights: nothing starts from scratch, neither here nor in another task.
+    model.backbone.save_to_preset(tmp_path / "backbone")
+    recwarn.clear()
+    CausalLM.from_preset(tmp_path / "backbone", preprocessor=model.preprocessor)
+    TextClassifier.from_preset(tmp_path / "ours", num_classes=2)
+    assert not [str(w.message) for w in recwarn if "scratch" in str(w.message)]
