@@ -6,7 +6,9 @@ from lmzoo.families import (
     BertBackbone,
     DistilBertBackbone,
     ElmoBackbone,
+    FfnnLmBackbone,
     Gpt2Backbone,
+    LstmLmBackbone,
     RobertaBackbone,
 )
 from lmzoo.ngrams import NgramLM
@@ -32,7 +34,9 @@ __all__ = [
     "CausalLM",
     "DistilBertBackbone",
     "ElmoBackbone",
+    "FfnnLmBackbone",
     "Gpt2Backbone",
+    "LstmLmBackbone",
     "MaskedLM",
     "MultipleChoice",
     "NgramLM",
