@@ -37,9 +37,9 @@ class FfnnLmBackbone(LeftToRightBackbone):
     https://www.jmlr.org/papers/v3/bengio03a.html
 
     With the embeddings C of the last words, joined into a vector x, the paper's scores of the next word are
-    b + W x + U tanh(d + H x), where W, the direct connections, is optional. Here `CausalLM` scores a word by the product
-    of its embedding and a vector of the same width, v = W' x + U' tanh(d + H x) + e: so U = C U', W = C W' and b = C e.
-    Words before the beginning of a sequence are vectors of zeros.
+    b + W x + U tanh(d + H x), where W, the direct connections, is optional. Here `CausalLM` scores a word by the
+    product of its embedding and a vector of the same width, v = W' x + U' tanh(d + H x) + e: so U = C U', W = C W' and
+    b = C e. Words before the beginning of a sequence are vectors of zeros.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
 
