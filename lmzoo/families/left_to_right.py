@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import keras
@@ -30,12 +30,15 @@ class LeftToRightConfig:
     initializer_range: float = 0.1
 
     def __post_init__(self) -> None:
-        """Checks every field.
+        """Checks the fields; integers are sizes, which must be positive.
 
         Raises:
             ValueError: naming the field, its value and what is allowed.
         """
-        require_positive(self, "vocabulary_size", "hidden_dim", "max_sequence_length")
+        types = {field.name: field.type for field in fields(self)}
+        require_positive(self, *(name for name, type in types.items() if type == "int"))
+        for name in (name for name, type in types.items() if type == "bool"):
+            require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
         require_share("dropout", self.dropout)
         deviation = self.initializer_range
         valid = is_number(deviation, 0) and deviation < math.inf

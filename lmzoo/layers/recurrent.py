@@ -90,6 +90,7 @@ class RecurrentLayer(ConfiguredLayer):
         # What does not depend on the previous step is computed for all steps at once.
         z = ops.matmul(as_rows(x), kernel) + bias  # (T * B, G * H)
         z = ops.reshape(z, (steps, batch, bias.shape[0]))  # (T, B, G * H)
+        states: Tensors
         if self.cell == "lstm":
             outputs, memories = lstm_recurrence(1)(z, recurrent, *state)
             states = memories, outputs
@@ -123,7 +124,7 @@ def _gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -> Te
     return scan(step, start, z)[1]
 
 
-def _remembering(shape: Shape, dtype: str | None = None) -> Tensor:
+def _remembering(shape: tuple[int], dtype: str | None = None) -> Tensor:
     """Zeros, and ones for the forget gate: at first a memory is kept (Jozefowicz et al., 2015)."""
     zeros, ones = (make((shape[0] // 4,), dtype) for make in (ops.zeros, ops.ones))
     return ops.concatenate([zeros, zeros, ones, zeros])

@@ -8,8 +8,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import require
-from lmzoo.families.encoder_config import require_positive
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers.position_cache import positions_from, with_positions
 from lmzoo.tensor_types import Tensor, Tensors
@@ -22,12 +20,6 @@ class FfnnLmConfig(LeftToRightConfig):
     window: int
     intermediate_dim: int
     direct: bool = False
-
-    def __post_init__(self) -> None:
-        """Checks every field."""
-        super().__post_init__()
-        require_positive(self, "window", "intermediate_dim")
-        require(isinstance(self.direct, bool), "direct", "True or False", self.direct)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -9,7 +9,6 @@ import keras
 from keras import ops
 
 from lmzoo.arguments import require
-from lmzoo.families.encoder_config import require_positive
 from lmzoo.families.input_checks import check_like
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dropout, GatherPositions, RecurrentLayer
@@ -28,7 +27,6 @@ class LstmLmConfig(LeftToRightConfig):
     def __post_init__(self) -> None:
         """Checks every field."""
         super().__post_init__()
-        require_positive(self, "num_layers")
         require(self.cell in CELLS, "cell", " or ".join(map(repr, CELLS)), self.cell)
 
 
