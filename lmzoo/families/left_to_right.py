@@ -52,8 +52,8 @@ class LeftToRightBackbone(Backbone):
     """
 
     causal = True
-    # These are trained from scratch; see "Which settings" in docs/guides/language_models.md.
-    usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"causal_lm": FineTuningRecipe(3e-3)}
+    # They are trained from scratch: see "Which settings" in docs/guides/language_models.md.
+    usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"causal_lm": FineTuningRecipe(1e-2)}
 
     @property
     def id_counts(self) -> dict[str, int]:
