@@ -89,6 +89,16 @@ def test_a_sequence_without_tokens_keeps_its_state():
         assert np.abs(now[0] - before[0]).max() > 1e-3
 
 
+def test_memories_are_not_rounded():
+    backbone = tiny_backbone(LSTM, dtype="mixed_bfloat16")
+    _, state = backbone.call_with_state(inputs_of())
+    cache = backbone.call_with_cache(inputs_of()["token_ids"], backbone.empty_cache(B, T), 0)[1]
+    for memory, output in (*state, *cache):
+        assert [keras.backend.standardize_dtype(x.dtype) for x in (memory, output)] == ["float32", "bfloat16"]
+    exact = ops.cast(state[0][0], "bfloat16")
+    assert np.abs(ops.convert_to_numpy(state[0][0]) - ops.convert_to_numpy(ops.cast(exact, "float32"))).max() > 0
+
+
 def test_a_state_of_another_model():
     backbone = tiny_backbone(LSTM)
     _, state = tiny_backbone(LSTM, cell="gru").call_with_state(inputs_of())

@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.arguments import require
 from lmzoo.families.input_checks import check_like
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
-from lmzoo.layers import Dropout, GatherPositions, RecurrentLayer
+from lmzoo.layers import Dropout, RecurrentLayer
 from lmzoo.layers.position_cache import positions_from, with_positions
 from lmzoo.layers.recurrent import CELLS
 from lmzoo.tensor_types import Features, Tensor, Tensors
@@ -135,20 +135,23 @@ class LstmLmBackbone(LeftToRightBackbone):
         check_like("state", state, self.state_spec(token_ids.shape[0]))
         embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
         steps = _states(self.recurrent, self.dropouts, embedded, state, training)
-        gather = GatherPositions(dtype=self.dtype_policy, name="last_token")
         lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
-        last = ops.maximum(lengths - 1, 0)
+        last = ops.expand_dims(ops.maximum(lengths - 1, 0), 2)  # (B, 1, 1)
+
+        def last_of(x: Tensor) -> Tensor:  # not by a layer, which would round the memories
+            return ops.take_along_axis(x, last, axis=1)[:, 0]  # (B, H)
+
         after = tuple(
             tuple(
-                ops.stop_gradient(ops.where(lengths > 0, gather(new, last)[:, 0], ops.cast(old, new.dtype)))
+                ops.stop_gradient(ops.where(lengths > 0, last_of(new), ops.cast(old, new.dtype)))  # (B, H)
                 for old, new in zip(*pair, strict=True)
             )
             for pair in zip(state, steps, strict=True)
         )
         hidden_states = embedded, *(states[-1] for states in steps)
         sequence = self.output_dropout(hidden_states[-1], training=training)
-        pooled = gather(sequence, last)[:, 0]  # (B, H)
-        return {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}, after
+        outputs = {"sequence_output": sequence, "pooled_output": last_of(sequence), "hidden_states": hidden_states}
+        return outputs, after
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
         """The state before each position of `batch` sequences, and after the last: see `call_with_cache`."""
