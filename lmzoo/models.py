@@ -6,8 +6,10 @@ from lmzoo.families import (
     BertBackbone,
     DistilBertBackbone,
     ElmoBackbone,
+    FfnnLmBackbone,
     Gpt2Backbone,
     GptBackbone,
+    LstmLmBackbone,
     RobertaBackbone,
 )
 from lmzoo.ngrams import NgramLM
@@ -33,8 +35,10 @@ __all__ = [
     "CausalLM",
     "DistilBertBackbone",
     "ElmoBackbone",
+    "FfnnLmBackbone",
     "Gpt2Backbone",
     "GptBackbone",
+    "LstmLmBackbone",
     "MaskedLM",
     "MultipleChoice",
     "NgramLM",

@@ -5,8 +5,10 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.bert import BertBackbone
 from lmzoo.families.distilbert import DistilBertBackbone
 from lmzoo.families.elmo import ElmoBackbone
+from lmzoo.families.ffnn_lm import FfnnLmBackbone
 from lmzoo.families.gpt import GptBackbone
 from lmzoo.families.gpt2 import Gpt2Backbone
+from lmzoo.families.lstm_lm import LstmLmBackbone
 from lmzoo.families.roberta import RobertaBackbone
 
 DEFAULT_FAMILY = "bert"  # the family that is pre-trained if none is named
@@ -18,7 +20,9 @@ __all__ = [
     "BertBackbone",
     "DistilBertBackbone",
     "ElmoBackbone",
+    "FfnnLmBackbone",
     "Gpt2Backbone",
     "GptBackbone",
+    "LstmLmBackbone",
     "RobertaBackbone",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
 from lmzoo.tensor_types import Features, Tensor
-from lmzoo.training.fine_tuning import StoredRecipes, read_recipes, stored_recipes
+from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
 from lmzoo.training.several_devices import SeveralDevicesModel
 
 
@@ -43,6 +44,8 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
 
     config_class: ClassVar[type]
     causal: ClassVar[bool] = False  # whether each position sees only itself and earlier ones
+    # By kind of head, for models that recommend none; for other heads the rate depends on the width.
+    usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {}
     lora_rank: int | None = None
     # Parts that not every backbone has, and that a task may leave untrained.
     pooler: keras.layers.Layer | None = None

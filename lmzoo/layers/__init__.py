@@ -10,6 +10,7 @@ from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, SpanHead
 from lmzoo.layers.normalization import LayerNorm, unit_vectors
 from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MaxPooler, MeanPooler
+from lmzoo.layers.recurrent import RecurrentLayer
 from lmzoo.layers.sampled_softmax import SampledSoftmax
 from lmzoo.layers.scalar_mix import ScalarMix
 from lmzoo.layers.transformer_block import TransformerBlock
@@ -25,6 +26,7 @@ __all__ = [
     "MaxPooler",
     "MeanPooler",
     "MergeChoices",
+    "RecurrentLayer",
     "SampledSoftmax",
     "ScalarMix",
     "SelfAttention",

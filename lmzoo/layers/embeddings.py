@@ -21,7 +21,7 @@ class TransformerEmbedding(ConfiguredLayer):
     Args:
         vocabulary_size: int, V.
         hidden_dim: int, H.
-        max_sequence_length: int, longest sequence in tokens.
+        max_sequence_length: int, longest sequence in tokens; None for a model without positions.
         num_segments: int, rows of the segment table; with 1 every token gets that row, with 0 there is no table.
         dropout: float, rate after the normalisation.
         layer_norm_epsilon: float.
@@ -39,7 +39,7 @@ class TransformerEmbedding(ConfiguredLayer):
         self,
         vocabulary_size: int,
         hidden_dim: int,
-        max_sequence_length: int,
+        max_sequence_length: int | None,
         num_segments: int = 2,
         dropout: float = 0.0,
         layer_norm_epsilon: float = 1e-12,
@@ -59,8 +59,11 @@ class TransformerEmbedding(ConfiguredLayer):
         self.normalize = normalize
         # Reversible: a masked-LM head projects back through the same table.
         self.token_embedding = self._table(keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding")
-        positions = max_sequence_length + first_position
-        self.position_embedding = self._table(keras.layers.Embedding, positions, "position_embedding")
+        self.position_embedding = (
+            self._table(keras.layers.Embedding, max_sequence_length + first_position, "position_embedding")
+            if max_sequence_length
+            else None
+        )
         self.segment_embedding = (
             self._table(keras.layers.Embedding, num_segments, "segment_embedding") if num_segments else None
         )
@@ -105,12 +108,13 @@ class TransformerEmbedding(ConfiguredLayer):
         """
         length = ops.shape(token_ids)[1]
         known = isinstance(length, int) and keras.backend.backend() != "torch"
-        if known and length > self.max_sequence_length:
+        if known and self.max_sequence_length and length > self.max_sequence_length:
             raise ValueError(
                 f"The sequences are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )
         x = self.token_embedding(token_ids)  # (B, T, H)
-        x = x + self.position_embedding(self._positions(length, padding_mask, index))  # + (T, H) or (B, T, H)
+        if self.position_embedding is not None:
+            x = x + self.position_embedding(self._positions(length, padding_mask, index))  # + (T, H) or (B, T, H)
         if self.segment_embedding is not None:
             segments = ops.zeros((1,), "int32") if self.num_segments == 1 else segment_ids
             x = x + self.segment_embedding(segments)  # + (1, H) or (B, T, H)

@@ -81,13 +81,13 @@ class BidirectionalLSTM(ConfiguredLayer):
             gates = ops.matmul(as_rows(inputs), kernel[: self.output_dim]) + bias  # (T * B, 4D)
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
             arguments += [gates, kernel[self.output_dim :], memory, output, *projection]
-        results = tuple(_recurrence(self.cell_clip, self.projection_clip)(*arguments))
+        results = tuple(lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip)(*arguments))
         return results[:2], results[2:]
 
     @property
     def memory_dtype(self) -> str:
-        """The memory's dtype: float32 where the rest has 16 bits, since rounding errors add up over a sentence."""
-        return "float32" if self.compute_dtype in ("float16", "bfloat16") else self.compute_dtype
+        """The memory's dtype."""
+        return memory_dtype(self.compute_dtype)
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
         """Outputs in the compute dtype, memories in `memory_dtype`."""
@@ -96,17 +96,26 @@ class BidirectionalLSTM(ConfiguredLayer):
         return outputs, tuple(keras.KerasTensor(memory, self.memory_dtype) for _ in DIRECTIONS)
 
 
-def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Callable[..., tuple[Tensors, Tensors]]:
-    """The loop over time, as a function.
+def memory_dtype(compute_dtype: str) -> str:
+    """The memory's dtype: float32 where the rest has 16 bits, since rounding errors add up over a sentence."""
+    return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
 
-    Its arguments are, for each direction, the gates' inputs, the recurrent kernel, the memory, the output and, if there
-    is one, the projection. It returns both directions' outputs (T, B, P), then their memories (T, B, D).
+
+def lstm_recurrence(
+    count: int, cell_clip: float | None = None, projection_clip: float | None = None
+) -> Callable[..., tuple[Tensors, Tensors]]:
+    """The loop over time of `count` LSTMs that do not depend on each other, as a function.
+
+    Its arguments are, for each LSTM, the gates' inputs (T, B, 4D), in the order i, j, f, o, the recurrent kernel
+    (P, 4D), the memory (B, D), the output (B, P) and, if there is one, the projection (D, P). It returns their outputs
+    (T, B, P), then their memories (T, B, D), through which no gradient flows.
 
     It has a gradient of its own, since the derived one adds to the large gradients of the kernels at every step.
     """
 
     def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
-        streams = arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]
+        size = len(arguments) // count
+        streams = tuple(arguments[k * size : (k + 1) * size] for k in range(count))
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
             after, results = [], []
@@ -129,7 +138,7 @@ def _recurrence(cell_clip: float | None, projection_clip: float | None) -> Calla
         def gradient(*upstream: Tensor, **_: object) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradients of all results, JAX a tuple of them.
             upstream = upstream[0] if len(upstream) == 1 else upstream
-            found = _recurrence_gradient(streams, results, upstream[:2], cell_clip, projection_clip)
+            found = _recurrence_gradient(streams, results, upstream[:count], cell_clip, projection_clip)
             return tuple(gradient for stream in found for gradient in stream)
 
         return (*outputs, *memories), gradient

@@ -58,7 +58,8 @@ def scan(
     if backend == "tensorflow":
         import tensorflow as tf
 
-        if not tf.executing_eagerly():
+        # A single step, such as that of a token that is generated, needs no loop.
+        if not tf.executing_eagerly() and not (isinstance(length, int) and length == 1):
             return _tf_scan(f, init, xs, length, reverse)
     return _python_scan(f, init, xs, int(length), reverse)
 

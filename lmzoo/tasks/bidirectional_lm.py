@@ -149,8 +149,8 @@ class BidirectionalLM(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the family's backbones can carry a state from text to text."""
-        return hasattr(family.backbone, "call_with_state")
+        """Whether the family's backbones can carry states in both directions from text to text."""
+        return hasattr(family.backbone, "call_with_state") and not family.backbone.causal
 
     @property
     def unused_variables(self) -> list[keras.Variable]:

@@ -109,6 +109,10 @@ CASES = {
         lambda p: BidirectionalLSTM(D, P, 3.0, 3.0, dtype=p),
         lambda: [floats(T, B, P), floats(T, B, P), lstm_state()],
     ),
+    layers.RecurrentLayer: (
+        lambda p: layers.RecurrentLayer("lstm", P, dtype=p),
+        lambda: [floats(B, T, H), (floats(B, P), floats(B, P))],
+    ),
     BiLM: (lambda p: tiny_backbone(ELMO, dtype=p).bilm, lambda: [ids(262, B, T, W), mask(B, T)]),
     StreamedBiLM: (streamed, lambda: [ids(262, B, T, 2, W), ids(2, B)]),
     lmzoo.compat.allennlp.Elmo: (allennlp_elmo, lambda: [ids(262, B, T, 50)]),

@@ -4,25 +4,17 @@ from lmzoo.families.gpt2.backbone import Gpt2Backbone, Gpt2Config
 from lmzoo.families.gpt2.checkpoints import HUGGING_FACE, KERAS_HUB
 from lmzoo.family import Family, register_family
 from lmzoo.text.packing import Packing
-from lmzoo.text.tokenizers.bpe import BytePairTokenizer
-
-END = "<|endoftext|>"
+from lmzoo.text.tokenizers.bpe import END_OF_TEXT, ONLY_END_OF_TEXT, BytePairTokenizer
 
 FAMILY = register_family(
     Family(
         name="gpt2",
         backbone=Gpt2Backbone,
         tokenizer=BytePairTokenizer,
-        packing=Packing(start="", end=END, between=(END,), segments=False),
+        packing=Packing(start="", end=END_OF_TEXT, between=(END_OF_TEXT,), segments=False),
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
         pretrained_head="causal_lm",
-        special_tokens={
-            "start_token": END,
-            "end_token": END,
-            "unk_token": END,
-            "pad_token": None,
-            "mask_token": None,
-        },
+        special_tokens=ONLY_END_OF_TEXT,
         tiny=Gpt2Config(
             vocabulary_size=317, num_layers=3, num_heads=5, hidden_dim=65, intermediate_dim=41, max_sequence_length=73
         ),

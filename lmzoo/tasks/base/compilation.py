@@ -79,7 +79,7 @@ class CompiledTask(SeveralDevicesModel):
     @property
     def recipe(self) -> FineTuningRecipe:
         """The settings for fine-tuning that the backbone recommends for this kind of head, or the usual ones."""
-        found = self.backbone.fine_tuning.get(self.head_kind)
+        found = self.backbone.fine_tuning.get(self.head_kind) or self.backbone.usual_recipes.get(self.head_kind)
         return found or usual_recipe(self.backbone.config.hidden_dim)
 
     def default_loss(self) -> Losses:

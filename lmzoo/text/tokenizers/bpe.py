@@ -23,6 +23,11 @@ BYTE_TOKENS = tuple(chr(byte if byte in _PRINTABLE else 256 + _OTHERS.index(byte
 _BYTES = {token: byte for byte, token in enumerate(BYTE_TOKENS)}
 _SPACE = BYTE_TOKENS[0x20]  # "Ġ"
 _NEVER = BYTE_TOKENS[0xFF]  # a byte that does not occur in UTF-8
+# The only special token of GPT-2, and of the other language models from left to right.
+END_OF_TEXT = "<|endoftext|>"
+ONLY_END_OF_TEXT = SpecialTokens(
+    start_token=END_OF_TEXT, end_token=END_OF_TEXT, unk_token=END_OF_TEXT, pad_token=None, mask_token=None
+)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

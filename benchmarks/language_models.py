@@ -1,0 +1,268 @@
+"""Language models from n-grams to the Transformer: one vocabulary, one text, equally many parameters.
+
+All models read the same tokens, of a byte-level BPE tokenizer that is trained on the training text, and are compared by
+their perplexity on the tokens of the held-out documents; ends of texts do not count. The neural models are made as wide
+as gives about `--parameters` weights; the n-gram model has as many n-grams as the text. The biLM has half of its LSTMs
+for each direction: its perplexity is that of the forward direction. Each model is trained with its default optimizer,
+the Transformer with the rate of `lmzoo.pretraining` for its width.
+
+Rows that are in the results already are not computed again: another run adds what is missing.
+
+    python -m benchmarks.language_models "pretrain_modern/*-train-*" "pretrain_modern/*-dev*" --seeds 1 2 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.table import Table
+
+import benchmarks.common as common
+import lmzoo
+from lmzoo.data.corpora import read_documents, train_byte_pairs
+from lmzoo.families import Backbone
+from lmzoo.family import families, family_of
+from lmzoo.models import BidirectionalLM, CausalLM, NgramLM
+from lmzoo.text import Preprocessor, WordTokenizer
+from lmzoo.training import AdamW
+
+PROMPT, NEW = "The", 30
+HEADS = 4
+
+
+def recurrent(cell: str) -> Callable[[int, int], Backbone]:
+    """Builds a model of two recurrent layers from the size of the vocabulary and the width."""
+    return lambda size, width: lmzoo.models.LstmLmBackbone(
+        vocabulary_size=size, num_layers=2, hidden_dim=width, cell=cell
+    )
+
+
+def feed_forward(size: int, width: int) -> Backbone:
+    """The model of Bengio et al. (2003) with direct connections."""
+    return lmzoo.models.FfnnLmBackbone(
+        vocabulary_size=size, window=5, hidden_dim=width, intermediate_dim=2 * width, direct=True
+    )
+
+
+def transformer(size: int, width: int) -> Backbone:
+    """GPT-2 with four blocks."""
+    return lmzoo.models.Gpt2Backbone(
+        vocabulary_size=size, num_layers=4, num_heads=HEADS, hidden_dim=width, max_sequence_length=512
+    )
+
+
+CAUSAL = {
+    "feed-forward": feed_forward,
+    "RNN": recurrent("rnn"),
+    "GRU": recurrent("gru"),
+    "LSTM": recurrent("lstm"),
+    "Transformer": transformer,
+}
+MODELS = ("n-gram", *CAUSAL, "biLM")
+
+
+class Texts:
+    """The texts of all models, and their vocabulary."""
+
+    def __init__(self, train: str, held_out: str, characters: int, vocabulary_size: int, length: int) -> None:
+        self.train, self.held_out = (_documents(files, n) for files, n in ((train, characters), (held_out, characters)))
+        special = families()["lstm_lm"].special_tokens
+        self.tokenizer = train_byte_pairs(self.train, vocabulary_size, verbose=False, **special)
+        self.length = length
+        self.counts = [sum(map(len, self.tokenizer.tokenize(texts))) for texts in (self.train, self.held_out)]
+
+    def as_words(self, texts: list[str]) -> list[list[list[str]]]:
+        """Documents of one sentence, whose words are the tokens."""
+        names = self.tokenizer.vocabulary
+        return [[[names[token] for token in ids]] for ids in self.tokenizer.tokenize(texts)]
+
+
+def _documents(files: str, characters: int) -> list[str]:
+    """Documents of files, each as a text, spread over all of them, of about so many characters."""
+    texts = [" ".join(document) for document in read_documents(files)]
+    order, found, count = np.random.default_rng(0).permutation(len(texts)), [], 0
+    for i in order.tolist():
+        if count >= characters:
+            break
+        found.append(texts[i])
+        count += len(texts[i])
+    return found
+
+
+def width_for(parameters: int, count: Callable[[int], int]) -> int:
+    """The width, a multiple of the number of heads, whose number of parameters is nearest."""
+    low, high = 1, 2
+    while count(HEADS * high) < parameters:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(HEADS * middle) < parameters else (low, middle)
+    return HEADS * min((low, high), key=lambda w: abs(count(HEADS * w) - parameters))
+
+
+def counted(build: Callable[[int], keras.Model]) -> Callable[[int], int]:
+    """Counts the parameters of the models of any width, without making values for them."""
+
+    @cache
+    def count(width: int) -> int:
+        with keras.StatelessScope(initialize_variables=False):
+            found = int(build(width).count_params())
+        keras.utils.clear_session()
+        return found
+
+    return count
+
+
+def run_ngrams(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """The n-gram model; the seed is that of its sample."""
+    model = NgramLM(options.order, texts.tokenizer)
+    begun = time.perf_counter()
+    model.fit([[text] for text in texts.train], verbose=False)
+    seconds = time.perf_counter() - begun
+    scores = [score["log_probability"] for found in model.score(texts.held_out) for score in found[:-1]]
+    (sample,) = model.generate([PROMPT], NEW, "top_p", seed=seed)
+    return row(-statistics.fmean(scores), sum(model.num_ngrams), seconds, sample)
+
+
+def run_causal(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """A neural model from left to right."""
+    build, size = CAUSAL[name], texts.tokenizer.vocabulary_size
+    width = width_for(options.parameters, counted(lambda width: build(size, width)))
+    keras.utils.set_random_seed(seed)
+    backbone = build(size, width)
+    model = CausalLM(backbone, Preprocessor(texts.tokenizer, family_of(backbone).packing, texts.length))
+    if name == "Transformer":
+        model.compile(AdamW(1e-3 * math.sqrt(128 / width), global_clipnorm=1.0))
+    begun = time.perf_counter()
+    model.fit(texts.train, batch_size=options.batch_size, epochs=options.epochs, verbose=options.verbose)
+    seconds = time.perf_counter() - begun
+    (sample,) = model.generate([PROMPT], NEW, "top_p", seed=seed)
+    return row(math.log(model.perplexity(texts.held_out)), model.count_params(), seconds, sample)
+
+
+def run_bilm(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """ELMo's language model on the same tokens, which it reads as words."""
+    words = WordTokenizer([*WordTokenizer.special_tokens, *texts.tokenizer.vocabulary])
+    packing = families()["elmo"].packing
+
+    def build(width: int) -> BidirectionalLM:
+        backbone = lmzoo.models.ElmoBackbone(
+            lstm_dim=2 * width, projection_dim=width, vocabulary_size=words.vocabulary_size, dropout=0.1
+        )
+        return BidirectionalLM(backbone, Preprocessor(words, packing), words, num_sampled=len(words.vocabulary))
+
+    width = width_for(options.parameters, counted(build))
+    keras.utils.set_random_seed(seed)
+    model, documents = build(width), texts.as_words(texts.train)
+    begun = time.perf_counter()
+    model.fit(documents, batch_size=options.batch_size, epochs=options.epochs, verbose=options.verbose)
+    seconds = time.perf_counter() - begun
+    held_out, total = texts.as_words(texts.held_out), 0.0
+    for document, found in zip(held_out, model.predict(held_out, verbose=0), strict=True):
+        total += float(found[: len(document[0]), 0].sum(dtype="float64"))  # forward, without the end
+    return row(-total / texts.counts[1], model.count_params(), seconds, None)
+
+
+def row(nats: float, parameters: int, seconds: float, sample: str | None) -> dict[str, Any]:
+    """A row of the results."""
+    sample = None if sample is None else PROMPT + sample
+    return {"perplexity": math.exp(nats), "parameters": parameters, "seconds": seconds, "sample": sample}
+
+
+def run(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """Trains a model and evaluates it."""
+    if name in CAUSAL:
+        return run_causal(name, texts, options, seed)
+    return (run_ngrams if name == "n-gram" else run_bilm)(texts, options, seed)
+
+
+def by_model(rows: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each model, in the order of `MODELS`."""
+    return {name: found for name in MODELS if (found := [r for r in rows.values() if r["model"] == name])}
+
+
+def show(rows: dict[str, dict[str, Any]]) -> None:
+    """Prints the table."""
+    table = Table("model", "perplexity", "parameters", "seconds", "sample")
+    for name, found in by_model(rows).items():
+        values = [r["perplexity"] for r in found]
+        spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+        seconds = statistics.median(r["seconds"] for r in found)
+        first = found[0]
+        table.add_row(
+            name,
+            f"{statistics.fmean(values):.1f}{spread}",
+            f"{first['parameters']:,}",
+            f"{seconds:.0f}",
+            first["sample"] or "–",
+        )
+    common.console.print(table)
+
+
+def draw(rows: dict[str, dict[str, Any]], path: Path) -> None:
+    """Draws the perplexities of all seeds, a row for each model."""
+    from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
+
+    models = by_model(rows)
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    axes = figure.subplots()
+    for y, found in enumerate(models.values()):
+        values = [r["perplexity"] for r in found]
+        axes.barh(y, statistics.fmean(values), color="tab:blue", alpha=0.4)
+        axes.plot(values, [y] * len(values), "k.")
+    axes.set_yticks(range(len(models)), [*models])
+    axes.invert_yaxis()
+    axes.set_xlabel("perplexity on held-out text")
+    figure.savefig(path)
+    common.console.print(f"drawn in {path}", highlight=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("train", help="files, or a pattern; relative to the data in LMZOO_SHARED")
+    parser.add_argument("held_out")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--parameters", type=int, default=2_000_000)
+    parser.add_argument("--characters", type=int, default=20_000_000, help="of the training text, and at most held out")
+    parser.add_argument("--vocabulary-size", type=int, default=8000)
+    parser.add_argument("--length", type=int, default=64, help="tokens of a sequence")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--order", type=int, default=5, help="of the n-grams")
+    parser.add_argument("--verbose", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=common.RESULTS)
+    options = parser.parse_args()
+    common.RESULTS = options.results
+    file = options.results / "language_models.json"
+    # What rows have in common; those of another setting cannot stand in the same table.
+    settings = {k: v for k, v in vars(options).items() if k not in ("models", "seeds", "verbose", "results")}
+    stored = json.loads(file.read_text("utf-8")) if file.exists() else {"options": settings, "rows": {}}
+    if stored["options"] != settings:
+        parser.error(f"{file} holds rows with other settings, {stored['options']}: move it, or use another --results")
+    rows, data = stored["rows"], common.SHARED / "data"
+    missing = [(name, seed) for seed in options.seeds for name in options.models if f"{name}, {seed}" not in rows]
+    if missing:
+        patterns = str(data / options.train), str(data / options.held_out)
+        texts = Texts(*patterns, options.characters, options.vocabulary_size, options.length)
+        common.console.print(f"{texts.counts[0]:,} tokens to train on, {texts.counts[1]:,} held out")
+    for name, seed in missing:
+        common.console.rule(f"{name}, seed {seed}")
+        rows[f"{name}, {seed}"] = {"model": name, "seed": seed, **run(name, texts, options, seed)}
+        common.save("language_models", settings, rows=rows)
+    show(rows)
+    draw(rows, options.results / "language_models.svg")
+
+
+if __name__ == "__main__":
+    main()

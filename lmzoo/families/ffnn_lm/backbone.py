@@ -1,0 +1,116 @@
+"""The feed-forward language model of Bengio et al. (2003)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
+from lmzoo.layers.position_cache import positions_from, with_positions
+from lmzoo.tensor_types import Tensor, Tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class FfnnLmConfig(LeftToRightConfig):
+    """The arguments of `FfnnLmBackbone`."""
+
+    window: int
+    intermediate_dim: int
+    direct: bool = False
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class FfnnLmBackbone(LeftToRightBackbone):
+    """The neural probabilistic language model: a word is predicted from a window of the words before it.
+
+    https://www.jmlr.org/papers/v3/bengio03a.html
+
+    With the embeddings C of the last words, joined into a vector x, the paper's scores of the next word are
+    b + W x + U tanh(d + H x), where W, the direct connections, is optional. Here `CausalLM` scores a word by the
+    product of its embedding and a vector of the same width, v = W' x + U' tanh(d + H x) + e: so U = C U', W = C W' and
+    b = C e. Words before the beginning of a sequence are vectors of zeros.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
+
+    Outputs, a dict: `sequence_output` (B, T, H), v after each token; `pooled_output` (B, H), that after the last real
+    token, and `hidden_states`, the embeddings and v.
+
+    Args:
+        vocabulary_size: number of token ids, V.
+        window: number of words that it sees: the paper's n - 1.
+        hidden_dim: width of the embeddings and of v: the paper's m.
+        intermediate_dim: width of the hidden layer: the paper's h.
+        direct: whether there are direct connections.
+        dropout: rate in [0, 1) on the embeddings and on v. (The paper has none.)
+        max_sequence_length: tokens of the longest sequence that tasks make.
+        initializer_range: standard deviation of the embeddings' truncated normal initialiser.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: only False: there are no blocks to compute again in the backward pass.
+        fine_tuning: recommended settings for training, by kind of head: see `Backbone`.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.FfnnLmBackbone(vocabulary_size=101, window=4, hidden_dim=12, intermediate_dim=20)
+    ids = np.array([[17, 23, 5, 0]], "int32")
+    backbone({"token_ids": ids, "padding_mask": ids > 0})["pooled_output"].shape  # (1, 12)
+    ```
+    """
+
+    config_class = FfnnLmConfig
+
+    @classmethod
+    def make_layers(cls, config: FfnnLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        """The hidden layer, what makes a word's vector of it, and the direct connections."""
+
+        def dense(width: int, name: str, **arguments: Any) -> keras.layers.Dense:
+            return keras.layers.Dense(width, dtype=dtype, name=name, **arguments)
+
+        return {
+            "intermediate_dense": dense(config.intermediate_dim, "intermediate_dense", activation="tanh"),
+            "output_dense": dense(config.hidden_dim, "output_dense"),
+            "direct_dense": dense(config.hidden_dim, "direct_dense", use_bias=False) if config.direct else None,
+        }
+
+    @classmethod
+    def hidden_layers(cls, config: FfnnLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
+        """See `LeftToRightBackbone.hidden_layers`."""
+        padded = ops.pad(embedded, ((0, 0), (config.window - 1, 0), (0, 0)))  # (B, T + n - 1, H)
+        return [_predicted(padded, config.window, **layers)]
+
+    def empty_cache(self, batch: int, length: int) -> Tensors:
+        """The embeddings of all positions, and of those before the first that windows see: (B, n - 1 + T, H)."""
+        return ops.zeros((batch, self.config.window - 1 + length, self.config.hidden_dim), self.compute_dtype)
+
+    def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
+        """See `LeftToRightBackbone.call_with_cache`."""
+        before = self.config.window - 1
+        cache = with_positions(cache, self.embeddings(token_ids), index + before)
+        seen = positions_from(cache, index, before + ops.shape(token_ids)[1])  # (B, S + n - 1, H)
+        layers = self.intermediate_dense, self.output_dense, self.direct_dense
+        return _predicted(seen, self.config.window, *layers), cache
+
+
+def _predicted(
+    x: Tensor,
+    window: int,
+    intermediate_dense: keras.layers.Layer,
+    output_dense: keras.layers.Layer,
+    direct_dense: keras.layers.Layer | None,
+    **others: keras.layers.Layer,
+) -> Tensor:
+    """The vectors (B, T, H) that predict the next words, from embeddings (B, T + n - 1, H)."""
+    x = ops.concatenate([x[:, k : k + 1 - window or None] for k in range(window)], axis=2)  # (B, T, n * H)
+    vectors = output_dense(intermediate_dense(x))  # (B, T, H)
+    return vectors if direct_dense is None else vectors + direct_dense(x)

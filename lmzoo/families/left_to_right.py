@@ -1,0 +1,118 @@
+"""What language models without attention share: each reads a text from left to right."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from lmzoo.arguments import is_number, require, require_share
+from lmzoo.families.backbone import Backbone
+from lmzoo.families.encoder_config import require_positive
+from lmzoo.layers import Dropout, GatherPositions, TransformerEmbedding
+from lmzoo.tensor_types import Features, Tensor, Tensors
+from lmzoo.training import FineTuningRecipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftToRightConfig:
+    """What the configurations have in common; the only source of validation, defaults and `get_config`."""
+
+    vocabulary_size: int
+    hidden_dim: int
+    dropout: float = 0.1
+    max_sequence_length: int = 512
+    initializer_range: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Checks the fields; integers are sizes, which must be positive.
+
+        Raises:
+            ValueError: naming the field, its value and what is allowed.
+        """
+        types = {field.name: field.type for field in fields(self)}
+        require_positive(self, *(name for name, type in types.items() if type == "int"))
+        for name in (name for name, type in types.items() if type == "bool"):
+            require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+        require_share("dropout", self.dropout)
+        deviation = self.initializer_range
+        valid = is_number(deviation, 0) and deviation < math.inf
+        require(valid, "initializer_range", "a finite number of at least 0", deviation)
+
+
+class LeftToRightBackbone(Backbone):
+    """Embeddings without positions, and layers that a family defines with `make_layers` and `hidden_layers`.
+
+    `pooled_output` is the vector of the last token. With dropout, `sequence_output` is the last hidden state after it.
+    """
+
+    causal = True
+    # They are trained from scratch: see "Which settings" in docs/guides/language_models.md.
+    usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"causal_lm": FineTuningRecipe(1e-2)}
+
+    @property
+    def id_counts(self) -> dict[str, int]:
+        """See `Backbone.id_counts`."""
+        return {"token_ids": self.config.vocabulary_size, "padding_mask": 2}
+
+    @classmethod
+    @abstractmethod
+    def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        """The family's own layers, by attribute name."""
+
+    @classmethod
+    @abstractmethod
+    def hidden_layers(cls, config: Any, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
+        """The hidden states after the embeddings, float (B, T, H), in training with dropout between the layers."""
+
+    @classmethod
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
+        """Builds the graph."""
+        # === Layers ===
+        layers: dict[str, Any] = {
+            "embeddings": TransformerEmbedding(
+                config.vocabulary_size,
+                config.hidden_dim,
+                max_sequence_length=None,
+                num_segments=0,
+                dropout=config.dropout,
+                initializer_range=config.initializer_range,
+                normalize=False,
+                dtype=dtype,
+                name="embeddings",
+            ),
+            **cls.make_layers(config, dtype),
+            "output_dropout": Dropout(config.dropout, dtype=dtype, name="output_dropout"),
+        }
+
+        # === Functional Model ===
+        inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")}
+        embedded = layers["embeddings"](inputs["token_ids"])  # (B, T, H)
+        hidden_states = embedded, *cls.hidden_layers(config, layers, embedded)
+        sequence = layers["output_dropout"](hidden_states[-1])
+        last = ops.maximum(ops.sum(inputs["padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
+        pooled = GatherPositions(dtype=dtype, name="last_token")(sequence, last)[:, 0]  # (B, H)
+        return layers, inputs, {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}
+
+    @abstractmethod
+    def empty_cache(self, batch: int, length: int) -> Tensors:
+        """A cache for `call_with_cache`, with room for `length` positions of `batch` sequences."""
+
+    @abstractmethod
+    def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
+        """The last hidden states of new tokens, which follow those that the cache holds.
+
+        Args:
+            token_ids: int (B, S), the new tokens.
+            cache: see `empty_cache`; tensors have the batch as their first axis. It holds something of each position,
+                so that a sequence may be continued from any of them.
+            index: int or int tensor (), the position of the first new token.
+
+        Returns:
+            Float (B, S, H), the `sequence_output` at the new tokens, and the cache with them.
+        """

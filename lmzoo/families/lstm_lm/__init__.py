@@ -1,0 +1,20 @@
+"""The family of recurrent language models."""
+
+from lmzoo.families.lstm_lm.backbone import LstmLmBackbone, LstmLmConfig
+from lmzoo.family import Family, register_family
+from lmzoo.text.packing import Packing
+from lmzoo.text.tokenizers.bpe import END_OF_TEXT, ONLY_END_OF_TEXT, BytePairTokenizer
+
+FAMILY = register_family(
+    Family(
+        name="lstm_lm",
+        backbone=LstmLmBackbone,
+        tokenizer=BytePairTokenizer,
+        packing=Packing(start="", end=END_OF_TEXT, between=(END_OF_TEXT,), segments=False),
+        pretrained_head="causal_lm",
+        special_tokens=ONLY_END_OF_TEXT,
+        tiny=LstmLmConfig(vocabulary_size=311, num_layers=3, hidden_dim=37, max_sequence_length=71),
+    )
+)
+
+__all__ = ["FAMILY", "LstmLmBackbone", "LstmLmConfig"]

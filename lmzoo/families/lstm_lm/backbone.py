@@ -1,0 +1,183 @@
+"""Recurrent language models (Mikolov et al., 2010; Zaremba et al., 2014; Merity et al., 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.arguments import require
+from lmzoo.families.input_checks import check_like
+from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
+from lmzoo.layers import Dropout, RecurrentLayer
+from lmzoo.layers.position_cache import positions_from, with_positions
+from lmzoo.layers.recurrent import CELLS
+from lmzoo.tensor_types import Features, Tensor, Tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class LstmLmConfig(LeftToRightConfig):
+    """The arguments of `LstmLmBackbone`."""
+
+    num_layers: int
+    cell: str = "lstm"
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        super().__post_init__()
+        require(self.cell in CELLS, "cell", " or ".join(map(repr, CELLS)), self.cell)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class LstmLmBackbone(LeftToRightBackbone):
+    """Layers of LSTMs, or of other recurrent cells, that read from left to right.
+
+    https://arxiv.org/abs/1409.2329, https://arxiv.org/abs/1708.02182
+
+    All layers have the width of the embeddings, so that `CausalLM` predicts words by the table of embeddings (Press &
+    Wolf, 2017; Inan et al., 2017). Dropout is on the input of every layer and on the output of the last one (Zaremba et
+    al., 2014), and does not touch what is carried from step to step.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of the last real token, and
+    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output. What they hold
+    at padding has no meaning. A call starts from a state of zeros: see `call_with_state`.
+
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of layers, L.
+        hidden_dim: width of the embeddings and of every layer, H.
+        cell: `"lstm"`, `"gru"` or `"rnn"`, see `lmzoo.layers.RecurrentLayer`.
+        dropout: rate in [0, 1).
+        max_sequence_length: tokens of the longest sequence that tasks make. The layers themselves read on and on.
+        initializer_range: standard deviation of the embeddings' truncated normal initialiser.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: only False: there are no blocks to compute again in the backward pass.
+        fine_tuning: recommended settings for training, by kind of head: see `Backbone`.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.LstmLmBackbone(vocabulary_size=101, num_layers=2, hidden_dim=12)
+    ids = np.array([[17, 23, 5, 0]], "int32")
+    backbone({"token_ids": ids, "padding_mask": ids > 0})["pooled_output"].shape  # (1, 12)
+    ```
+    """
+
+    config_class = LstmLmConfig
+
+    @classmethod
+    def make_layers(cls, config: LstmLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        """The recurrent layers, and the dropout between them."""
+        names = [f"{kind}_{i}" for kind in ("recurrent", "dropout") for i in range(config.num_layers)]
+        recurrent, dropout = names[: config.num_layers], names[config.num_layers : -1]
+        return {
+            "recurrent": [RecurrentLayer(config.cell, config.hidden_dim, dtype=dtype, name=name) for name in recurrent],
+            "dropouts": [Dropout(config.dropout, dtype=dtype, name=name) for name in dropout],
+        }
+
+    @classmethod
+    def hidden_layers(cls, config: LstmLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
+        """See `LeftToRightBackbone.hidden_layers`."""
+        return [states[-1] for states in _states(layers["recurrent"], layers["dropouts"], embedded)]
+
+    def state_spec(self, batch: int | None = None) -> Tensors:
+        """Shapes and dtypes of a state of `batch` sequences."""
+        return tuple(layer.state_spec(batch) for layer in self.recurrent)
+
+    def call_with_state(
+        self, inputs: Features, state: Tensors = None, training: bool = False
+    ) -> tuple[Features, Tensors]:
+        """Calls the model with layers that continue from an earlier call.
+
+        Args:
+            inputs: the backbone's inputs.
+            state: the state that the previous call returned, of as many sequences; None for zeros.
+            training: whether to apply dropout.
+
+        Returns:
+            The outputs, a dict, and the state after each sequence's last real token: for each layer a tuple of (B, H),
+            an LSTM's memory and output, or the output of another cell. A sequence without tokens keeps its state. No
+            gradients flow through a state.
+
+        Raises:
+            ValueError: as for a call of the backbone, and for a state of another structure.
+
+        Example:
+
+        ```python
+        import numpy as np
+        import lmzoo
+
+        backbone = lmzoo.models.LstmLmBackbone(vocabulary_size=101, num_layers=2, hidden_dim=12)
+        ids = np.array([[17, 23, 5, 0]], "int32")
+        inputs = {"token_ids": ids, "padding_mask": ids > 0}
+        outputs, state = backbone.call_with_state(inputs)
+        outputs, state = backbone.call_with_state(inputs, state)
+        ```
+        """
+        self.check_inputs(inputs)
+        token_ids = ops.convert_to_tensor(inputs["token_ids"])  # (B, T)
+        if state is None:
+            shape = ops.shape(token_ids)[0], self.config.hidden_dim
+            state = keras.tree.map_structure(lambda x: ops.zeros(shape, x.dtype), self.state_spec())
+        check_like("state", state, self.state_spec(token_ids.shape[0]))
+        embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
+        steps = _states(self.recurrent, self.dropouts, embedded, state, training)
+        lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
+        last = ops.expand_dims(ops.maximum(lengths - 1, 0), 2)  # (B, 1, 1)
+
+        def last_of(x: Tensor) -> Tensor:  # not by a layer, which would round the memories
+            return ops.take_along_axis(x, last, axis=1)[:, 0]  # (B, H)
+
+        after = tuple(
+            tuple(
+                ops.stop_gradient(ops.where(lengths > 0, last_of(new), ops.cast(old, new.dtype)))  # (B, H)
+                for old, new in zip(*pair, strict=True)
+            )
+            for pair in zip(state, steps, strict=True)
+        )
+        hidden_states = embedded, *(states[-1] for states in steps)
+        sequence = self.output_dropout(hidden_states[-1], training=training)
+        outputs = {"sequence_output": sequence, "pooled_output": last_of(sequence), "hidden_states": hidden_states}
+        return outputs, after
+
+    def empty_cache(self, batch: int, length: int) -> Tensors:
+        """The state before each position of `batch` sequences, and after the last: see `call_with_cache`."""
+        # Of a recurrent model the latest state would be enough. But prompts of different lengths are read together,
+        # and each goes on from a state of its own: those of all positions take as much room as keys and values.
+        shape = batch, length + 1, self.config.hidden_dim
+        return keras.tree.map_structure(lambda x: ops.zeros(shape, x.dtype), self.state_spec())
+
+    def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
+        """See `LeftToRightBackbone.call_with_cache`."""
+        before = keras.tree.map_structure(lambda held: positions_from(held, index, 1)[:, 0], cache)
+        steps = _states(self.recurrent, self.dropouts, self.embeddings(token_ids), before)
+        after = keras.tree.map_structure(lambda held, new: with_positions(held, new, index + 1), cache, tuple(steps))
+        return steps[-1][-1], after
+
+
+def _states(
+    recurrent: list[RecurrentLayer],
+    dropouts: list[Dropout],
+    x: Tensor,
+    state: Tensors = None,
+    training: bool | None = None,
+) -> list[Tensors]:
+    """The states of all layers after every step, tuples of (B, T, H)."""
+    steps: list[Tensors] = []
+    for k, layer in enumerate(recurrent):
+        x = dropouts[k - 1](steps[-1][-1], training=training) if k else x
+        steps.append(layer(x) if state is None else layer(x, state[k]))
+    return steps

@@ -1,0 +1,217 @@
+"""Language models without attention: the papers' formulas, states, caches, and what their tasks are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from lmzoo.families.ffnn_lm import FAMILY as FFNN
+from lmzoo.families.lstm_lm import FAMILY as LSTM
+from lmzoo.models import BidirectionalLM, CausalLM, FfnnLmBackbone, LstmLmBackbone, MaskedLM, Pretrainer
+from lmzoo.testing import tiny_backbone, tiny_preprocessor
+from lmzoo.training import FineTuningRecipe
+from tests.reference import left_to_right
+
+B, T = 3, 9
+RNG = np.random.default_rng(1907)
+CELLS = ("lstm", "gru", "rnn")
+MODELS = [(LSTM, {"cell": cell}) for cell in CELLS] + [(FFNN, {"direct": direct}) for direct in (True, False)]
+
+
+def named(value):
+    return value.name if hasattr(value, "name") else "-".join(map(str, value.values()))
+
+
+def inputs_of(lengths=(T, 4, 6), width=T):
+    ids = RNG.integers(0, 300, (len(lengths), width)).astype("int32")
+    return {"token_ids": ids, "padding_mask": (np.arange(width) < np.array(lengths)[:, None]).astype("int32")}
+
+
+def numpy(tensors):
+    return keras.tree.map_structure(ops.convert_to_numpy, tensors)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_the_formulas_of_bengio(direct):
+    backbone = tiny_backbone(FFNN, window=4, direct=direct)
+    w = {"/".join(v.path.split("/")[-2:]): np.array(ops.convert_to_numpy(v), "float64") for v in backbone.weights}
+    table = w["token_embedding/embeddings"]
+    paper = {
+        "C": table,
+        "H": w["intermediate_dense/kernel"].T,
+        "d": w["intermediate_dense/bias"],
+        "U": table @ w["output_dense/kernel"].T,
+        "W": table @ w["direct_dense/kernel"].T if direct else np.zeros((len(table), 4 * table.shape[1])),
+        "b": table @ w["output_dense/bias"],
+    }
+    ids = RNG.integers(0, len(table), T)
+    features = {"token_ids": ids[None].astype("int32"), "padding_mask": np.ones((1, T), "int32")}
+    scores = CausalLM(backbone).predict_on_batch(features)[0]
+    expected = [left_to_right.bengio(ids[: t + 1], paper, 4) for t in range(T)]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_state_goes_on(cell):
+    """Texts in two parts, of which the first ends at another position in each sequence."""
+    backbone, first = tiny_backbone(LSTM, cell=cell), inputs_of((T, 4, 6))
+    second = inputs_of((5, T, 2))
+    _, state = backbone.call_with_state(first)
+    outputs, after = backbone.call_with_state(second, state)
+    for k, (a, b) in enumerate(((T, 5), (4, T), (6, 2))):
+        ids = np.concatenate([first["token_ids"][k, :a], second["token_ids"][k, :b]])[None]
+        whole, end = backbone.call_with_state({"token_ids": ids, "padding_mask": np.ones_like(ids)})
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(outputs["sequence_output"])[k, :b],
+            ops.convert_to_numpy(whole["sequence_output"])[0, a:],
+            rtol=1e-5,
+            atol=1e-5,
+        )
+        for mine, other in zip(keras.tree.flatten(numpy(after)), keras.tree.flatten(numpy(end)), strict=True):
+            np.testing.assert_allclose(mine[k], other[0], rtol=1e-5, atol=1e-5)
+    plain = backbone.predict_on_batch(first)
+    for mine, other in zip(
+        keras.tree.flatten(plain), keras.tree.flatten(numpy(backbone.call_with_state(first)[0])), strict=True
+    ):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_sequence_without_tokens_keeps_its_state():
+    backbone = tiny_backbone(LSTM)
+    _, state = backbone.call_with_state(inputs_of())
+    _, after = backbone.call_with_state(inputs_of((3, 0, 1)), state)
+    for before, now in zip(keras.tree.flatten(numpy(state)), keras.tree.flatten(numpy(after)), strict=True):
+        np.testing.assert_array_equal(now[1], before[1])
+        assert np.abs(now[0] - before[0]).max() > 1e-3
+
+
+def test_memories_are_not_rounded():
+    backbone = tiny_backbone(LSTM, dtype="mixed_bfloat16")
+    _, state = backbone.call_with_state(inputs_of())
+    cache = backbone.call_with_cache(inputs_of()["token_ids"], backbone.empty_cache(B, T), 0)[1]
+    for memory, output in (*state, *cache):
+        assert [keras.backend.standardize_dtype(x.dtype) for x in (memory, output)] == ["float32", "bfloat16"]
+    exact = ops.cast(state[0][0], "bfloat16")
+    assert np.abs(ops.convert_to_numpy(state[0][0]) - ops.convert_to_numpy(ops.cast(exact, "float32"))).max() > 0
+
+
+def test_a_state_of_another_model():
+    backbone = tiny_backbone(LSTM)
+    _, state = tiny_backbone(LSTM, cell="gru").call_with_state(inputs_of())
+    with pytest.raises(ValueError, match="`state` must have the shapes"):
+        backbone.call_with_state(inputs_of(), state)
+    _, state = backbone.call_with_state(inputs_of())
+    with pytest.raises(ValueError, match="`state` must have the shapes"):
+        backbone.call_with_state(inputs_of((1, 2)), state)
+
+
+@pytest.mark.parametrize(("family", "changes"), MODELS, ids=named)
+def test_a_cache(family, changes):
+    """Padded prompts are read at once, and continued from any position, as `TokenGenerator` does."""
+    backbone, inputs = tiny_backbone(family, **changes), inputs_of((T,) * B)
+    expected = backbone.predict_on_batch(inputs)["sequence_output"]
+    ids = ops.convert_to_tensor(inputs["token_ids"])
+    wrong = ops.concatenate([ids[:, :4], ops.zeros_like(ids[:, 4:7])], axis=1)  # padding follows the fourth token
+    found, cache = backbone.call_with_cache(wrong, backbone.empty_cache(B, T), 0)
+    np.testing.assert_allclose(ops.convert_to_numpy(found)[:, :4], expected[:, :4], rtol=1e-5, atol=1e-5)
+    for t in range(3, T):  # the token before the first new one is read again
+        found, cache = backbone.call_with_cache(ids[:, t : t + 1], cache, t)
+        np.testing.assert_allclose(ops.convert_to_numpy(found)[:, 0], expected[:, t], rtol=1e-5, atol=1e-5)
+
+
+PROMPTS = ["the film", "a", "the plot was never dull . the good", ""]
+NEW = 6
+
+
+@pytest.fixture
+def tokens(monkeypatch):
+    """Makes `generate` return numbers of tokens as text: bytes alone are no characters."""
+    name = "lmzoo.text.tokenizers.bpe.BytePairTokenizer.detokenize"
+    monkeypatch.setattr(name, lambda self, ids: "".join(f"{i} " for i in ids))
+
+
+def without_cache(model, prompt):
+    """The most probable tokens, each from a call of the model on all tokens before it."""
+    ids = model._prompt_ids([prompt], NEW)[0][0]
+    count = len(ids)
+    for _ in range(NEW):
+        features = {"token_ids": np.zeros((1, 31), "int32"), "padding_mask": np.zeros((1, 31), "int32")}
+        features["token_ids"][0, : len(ids)], features["padding_mask"][0, : len(ids)] = ids, 1
+        logits = model.predict_on_batch(features)
+        ids.append(int(logits[0, len(ids) - 1, : model.preprocessor.tokenizer.vocabulary_size].argmax()))
+    return "".join(f"{i} " for i in ids[count:])
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        (model if model[1] in ({"cell": "lstm"}, {"direct": True}) else pytest.param(*model, marks=pytest.mark.slow))
+        for model in MODELS
+    ],
+    ids=named,
+)
+def test_generation(tokens, family, changes):
+    """Prompts of different lengths in one batch get the tokens that each gets alone, without a cache."""
+    model = CausalLM(tiny_backbone(family, **changes), tiny_preprocessor(family))
+    found = model.generate(PROMPTS, NEW, stop=None)
+    assert found == [without_cache(model, prompt) for prompt in PROMPTS]
+    assert len(set(found)) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["beam", "contrastive", "top_k"])
+@pytest.mark.parametrize("family", [LSTM, FFNN], ids=named)
+def test_samplers(tokens, family, sampler):
+    model = CausalLM(tiny_backbone(family), tiny_preprocessor(family))
+    found = model.generate(PROMPTS, NEW, sampler, stop=None, seed=3)
+    if sampler != "top_k":
+        assert [model.generate([prompt], NEW, sampler, stop=None)[0] for prompt in PROMPTS] == found
+    assert "".join(map("".join, zip(*model.generate(PROMPTS, NEW, sampler, stop=None, stream=True), strict=True)))
+
+
+@pytest.mark.parametrize("family", [LSTM, FFNN], ids=named)
+def test_tasks_that_do_not_fit(family):
+    backbone, preprocessor = tiny_backbone(family), tiny_preprocessor(family)
+    for task in (MaskedLM, Pretrainer):
+        with pytest.raises(ValueError, match=f"{type(backbone).__name__} cannot fill masks: it is causal"):
+            task(backbone, preprocessor)
+    with pytest.raises(ValueError, match=f"{type(backbone).__name__} has no LSTMs in both directions"):
+        BidirectionalLM(backbone, preprocessor, ["<S>", "</S>", "<UNK>"])
+    with pytest.raises(AttributeError, match="have no attention"):
+        backbone.attention_scores({})
+    with pytest.raises(ValueError, match="no blocks to compute again"):
+        tiny_backbone(family, remat=True)
+
+
+@pytest.mark.parametrize("family", [LSTM, FFNN], ids=named)
+def test_the_rate_is_that_of_a_training_from_scratch(family):
+    usual = family.backbone.usual_recipes["causal_lm"].learning_rate
+    task = CausalLM(tiny_backbone(family), tiny_preprocessor(family))
+    assert float(task.optimizer.learning_rate) == pytest.approx(usual)
+    own = tiny_backbone(family, fine_tuning={"causal_lm": FineTuningRecipe(0.25)})
+    assert CausalLM(own).recipe.learning_rate == 0.25
+
+
+@pytest.mark.parametrize(
+    ("backbone", "changes", "message"),
+    [
+        (LstmLmBackbone, {"cell": "LSTM"}, "`cell` must be 'rnn' or 'gru' or 'lstm', got 'LSTM'"),
+        (LstmLmBackbone, {"num_layers": 0}, "`num_layers` must be a positive integer, got 0"),
+        (LstmLmBackbone, {"dropout": 1}, r"`dropout` must be a number in \[0, 1\), got 1"),
+        (FfnnLmBackbone, {"window": 0}, "`window` must be a positive integer, got 0"),
+        (FfnnLmBackbone, {"direct": "yes"}, "`direct` must be True or False, got 'yes'"),
+        (
+            FfnnLmBackbone,
+            {"initializer_range": -1},
+            "`initializer_range` must be a finite number of at least 0, got -1",
+        ),
+    ],
+)
+def test_errors(backbone, changes, message):
+    tiny = {LstmLmBackbone: LSTM, FfnnLmBackbone: FFNN}[backbone].tiny
+    with pytest.raises(ValueError, match=message):
+        backbone(**{**dataclasses.asdict(tiny), **changes})
