@@ -40,13 +40,13 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     Args:
         vocabulary_size: number of token ids, V.
-        window: number of words that it sees: the paper's n - 1.
         hidden_dim: width of the embeddings and of v: the paper's m.
-        intermediate_dim: width of the hidden layer: the paper's h.
-        direct: whether there are direct connections.
         dropout: rate in [0, 1) on the embeddings and on v. (The paper has none.)
         max_sequence_length: tokens of the longest sequence that tasks make.
         initializer_range: standard deviation of the embeddings' truncated normal initialiser.
+        window: number of words that it sees: the paper's n - 1.
+        intermediate_dim: width of the hidden layer: the paper's h.
+        direct: whether there are direct connections.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.

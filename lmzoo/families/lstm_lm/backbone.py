@@ -48,12 +48,12 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     Args:
         vocabulary_size: number of token ids, V.
-        num_layers: number of layers, L.
         hidden_dim: width of the embeddings and of every layer, H.
-        cell: `"lstm"`, `"gru"` or `"rnn"`, see `lmzoo.layers.RecurrentLayer`.
         dropout: rate in [0, 1).
         max_sequence_length: tokens of the longest sequence that tasks make. The layers themselves read on and on.
         initializer_range: standard deviation of the embeddings' truncated normal initialiser.
+        num_layers: number of layers, L.
+        cell: `"lstm"`, `"gru"` or `"rnn"`, see `lmzoo.layers.RecurrentLayer`.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.
