@@ -18,6 +18,7 @@ from keras import ops
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.layers.position_cache import EXPORTING, with_positions
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor
 
@@ -117,15 +118,6 @@ def _transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     import tensorflow as tf
 
     return tf.bitcast(tf.transpose(tf.bitcast(x, f"int{8 * x.dtype.size}"), axes), x.dtype)
-
-
-def _put(cache: Tensor, new: Tensor, index: int | Tensor | None) -> Tensor:
-    """A cache (B, N, T, D) with the new positions (B, N, S, D) from `index` on."""
-    if _JOINED.get() is None:
-        return ops.slice_update(cache, (0, 0, index, 0), new)
-    # In exported graphs without the op of XLA, which servers do not have.
-    after = cache[:, :, index + ops.shape(new)[2] :]
-    return ops.concatenate([cache[:, :, :index], new, after], axis=2)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -256,7 +248,7 @@ class SelfAttention(ConfiguredLayer):
         context = None
         if cache is not None:
             new = zip(cache, (key, value), strict=True)
-            cache = key, value = tuple(_put(old, x, index) for old, x in new)  # (B, N, T, D)
+            cache = key, value = tuple(with_positions(old, x, index, axis=2) for old, x in new)  # (B, N, T, D)
         elif not (training and self.dropout.rate):
             context = _flash_attention(query, key, value, padding_mask, self.mask == "causal")
         if context is None:
@@ -322,8 +314,9 @@ def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]
                     tf.Variable(np.concatenate(parts, axis=-1), trainable=False, dtype=layer.compute_dtype)
                     for parts in zip(*weights, strict=True)
                 ]
-    token = _JOINED.set(joined)
+    token, exporting = _JOINED.set(joined), EXPORTING.set(True)
     try:
         yield [variable for weights in joined.values() for variable in weights]
     finally:
         _JOINED.reset(token)
+        EXPORTING.reset(exporting)

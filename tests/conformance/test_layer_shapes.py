@@ -19,6 +19,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.testing.tiny import tiny_backbone
+from lmzoo.training import DistillationLoss
 from tests.conformance.enrolled import subclasses
 
 B, T, S, N, H, I, V, P, D, W = 3, 5, 2, 7, 21, 17, 11, 13, 19, 6  # see the layers' shape comments  # noqa: E741
@@ -98,6 +99,11 @@ CASES = {
     ),
     layers.MaskedLMHead: (lambda p: layers.MaskedLMHead(table(p), dtype=p), lambda: [floats(B, S, D)]),
     layers.SpanHead: (lambda p: layers.SpanHead(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
+    layers.TransitionScores: (lambda p: layers.TransitionScores(P, dtype=p), lambda: [floats(B, T, P)]),
+    DistillationLoss: (
+        lambda p: DistillationLoss(dtype=p),
+        lambda: [*(floats(B, S, V) for _ in range(2)), *(floats(B, T, H) for _ in range(2)), ids(T, B, S), mask(B, T)],
+    ),
     MergeChoices: (lambda p: MergeChoices(dtype=p), lambda: [ids(V, B, S, T)]),
     SplitChoices: (lambda p: SplitChoices(), lambda: [floats(B * S, 1), mask(B, S, T)]),
     layers.ScalarMix: (
