@@ -66,6 +66,7 @@ def test_several_processes_compute_what_one_computes(root, tmp_path, count):
 
 
 @on_jax
+@pytest.mark.slow  # it waits for JAX to notice; a process that leaves is noticed in `make test`
 def test_a_killed_process_ends_the_others_and_the_run_goes_on(root, tmp_path):
     expected = processes_probe.masked_lm(tmp_path / "one")["losses"]
     states = tmp_path / "states"
