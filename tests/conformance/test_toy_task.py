@@ -66,7 +66,7 @@ def parameters():
         for check in TASK_CHECKS:
             few = check.__name__ in QUICK and on_tensorflow
             left_out = check.__name__ in {"check_task_export", "check_task_resume"} and on_tensorflow
-            marks = [pytest.mark.slow] * ((family is not FAMILIES[0] and not few) or left_out)
+            marks = [pytest.mark.slow] * ((family.name != "bert" and not few) or left_out)
             if check.__name__ == "check_task_backends":
                 marks.append(pytest.mark.tf_only)
             yield pytest.param(family, check, marks=marks, id=f"{family.name}-{check.__name__}")
