@@ -96,8 +96,9 @@ def load_task(
     # Without arguments of the caller, it is the files that are wrong.
     with naming(source.directory) if has_head and not task_kwargs else contextlib.nullcontext():
         task = cls(backbone, preprocessor, **{**config, **task_kwargs})
-    # After the constructor has accepted the arguments. A head without weights of its own does not start from scratch.
-    if warning and len(task.weights) > len(backbone.weights):
+    # After the constructor has accepted the arguments. A language model without weights of its own has nothing to learn
+    # from scratch.
+    if warning and not (cls.pretrains and len(task.weights) == len(backbone.weights)):
         warnings.warn(warning, stacklevel=3)
     if load_weights:
         source.load(task if has_head else backbone)

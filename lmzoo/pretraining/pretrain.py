@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from lmzoo.files.manifest import listed_files
+from lmzoo.files.urls import exists
 from lmzoo.presets import resolve
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
@@ -127,7 +128,7 @@ def pretrain(
         recipe.remember(work, known)
     train, held = split_held_out(texts, others)
     run = Run(recipe, work, work if states is None else states, list(callbacks), verbose, say)
-    if confirm is not None and not several_processes() and not run.saved().names():
+    if confirm is not None and not several_processes() and not exists(run.saved().folder):
         say("estimating the time")
         confirm(training_seconds(recipe))
     keras.utils.set_random_seed(recipe.seed)

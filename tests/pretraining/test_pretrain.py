@@ -350,7 +350,7 @@ def test_what_fails_leaves_the_state_of_the_last_minutes_and_no_progress_bar(tex
 
 def test_errors(text, tmp_path):
     for arguments, message in (
-        ({"family": "gpt"}, "`family` must be one of .*bert.*, got 'gpt'"),
+        ({"family": "t5"}, "`family` must be one of .*bert.*, got 't5'"),
         ({"size": "huge"}, "`size` must be one of nano"),
         ({"optimizer": "sgd"}, "`optimizer` must be one of adamw, lamb"),
         ({"objective": "mlm"}, "`objective` must be one of auto"),
@@ -501,4 +501,4 @@ def test_command_line(text, tmp_path, monkeypatch):
     task = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
     assert (task.objective, task.masking.dynamic) == (None, False)
     assert "exists already. Pass `--overwrite`" in call(*command, code=1).stderr
-    assert "`family` must be one of" in call(text, "-o", tmp_path / "new", "--family=gpt", code=1).stderr
+    assert "`family` must be one of" in call(text, "-o", tmp_path / "new", "--family=t5", code=1).stderr
