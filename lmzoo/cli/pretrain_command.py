@@ -42,7 +42,10 @@ def pretrain(
     output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
     text: Annotated[list[str] | None, typer.Option("--text", metavar="PATTERN[:WEIGHT]", help=_MIXTURE)] = None,
     family: Annotated[
-        str | None, typer.Option("--family", help="bert (the default), roberta, albert, distilbert, gpt, gpt2 or elmo.")
+        str | None,
+        typer.Option(
+            "--family", help="bert (the default), roberta, albert, distilbert, elmo, gpt, gpt2, lstm_lm or ffnn_lm."
+        ),
     ] = None,
     size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,
     init: Annotated[str | None, typer.Option("--init", metavar="PRESET", help=_INIT)] = None,

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import keras
@@ -35,6 +35,7 @@ from lmzoo.training.throughput import Throughput
 
 _LONG = 0.1  # share of the tokens in sequences of full length, as in BERT's own recipe
 _DECAY = 0.2  # share of a training with the schedule "wsd" in which the rate falls
+_WINDOW = 5  # words that a feed-forward language model sees
 _PASSES = 10  # in which pairs are drawn if the length of the training may change, as in BERT's own code
 _TESTED = 1024  # largest number of sequences to evaluate on
 
@@ -218,22 +219,26 @@ def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
 
 def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     """The backbone of a recipe, with random weights."""
+    kept = {"dtype": recipe.dtype, "remat": recipe.remat}
     if recipe.init is not None:
-        settings = {"dropout": 0.0, "dtype": recipe.dtype, "remat": recipe.remat}
-        return Backbone.from_preset(recipe.init, load_weights=False, **settings)
+        return Backbone.from_preset(recipe.init, load_weights=False, dropout=0.0, **kept)
     layers, width = recipe.shape
-    return recipe.family_record.backbone(
-        vocabulary_size=vocabulary_size,
-        num_layers=layers,
-        num_heads=width // 64,
-        hidden_dim=width,
-        intermediate_dim=4 * width,
-        max_sequence_length=recipe.positions,
-        initializer_range=0.02 * math.sqrt(768 / width),  # keeps attention scores as wide as at a width of 768
-        dropout=0.0,  # no token is seen often enough to be memorized
-        dtype=recipe.dtype,
-        remat=recipe.remat,
-    )
+    backbone = recipe.family_record.backbone
+    settings: dict[str, Any] = {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": layers,
+        "hidden_dim": width,
+        "intermediate_dim": 4 * width,
+        "window": _WINDOW,
+        "max_sequence_length": recipe.positions,
+        "dropout": 0.0,  # no token is seen often enough to be memorized
+    }
+    if recipe.attends:
+        settings["num_heads"] = width // 64
+        settings["initializer_range"] = 0.02 * math.sqrt(768 / width)  # attention scores as wide as at a width of 768
+    known = {field.name for field in fields(backbone.config_class)}
+    settings = {name: value for name, value in settings.items() if name in known}
+    return backbone(**settings, **kept)
 
 
 def _continue(preset: str, recipe: Recipe) -> Task:
@@ -264,9 +269,10 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Task:
     if recipe.init is not None:
         return _continue(recipe.init, recipe)
     family, backbone = recipe.family_record, encoder_backbone(recipe, tokenizer.vocabulary_size)
-    table = backbone.embeddings.position_embedding.embeddings
-    rows, size = table.shape
-    table.assign(sinusoids(rows, size, backbone.config.initializer_range))
+    if recipe.attends:
+        table = backbone.embeddings.position_embedding.embeddings
+        rows, size = table.shape
+        table.assign(sinusoids(rows, size, backbone.config.initializer_range))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     if recipe.method.causal:

@@ -90,17 +90,18 @@ class Recipe:
     """How a model is pre-trained.
 
     Attributes:
-        family: "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", or the name of another
-            registered family.
+        family: "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", "lstm_lm", "ffnn_lm", or the name of
+            another registered family.
         size: "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256". The width is a multiple
-            of 64, the size of a head. For ELMo, one of the names.
+            of 64, the size of a head. For ELMo, one of the names. A feed-forward language model has one layer.
         tokens: int, number of tokens to train on, counting repetitions.
         vocabulary_size: int, number of tokens in the vocabulary; for ELMo, number of words that it predicts.
         sequence_length: int, tokens of a sequence in nine tenths of the training, 128 by default; for ELMo, number of
             words through which gradients flow, 20 by default.
         positions: int, tokens of the longest sequence; one tenth of the training uses such sequences. Not for ELMo.
         batch_size: int, sequences of a batch, by default 32, for ELMo 128; smaller for long sequences.
-        learning_rate: float, the peak, by default 1e-3 * sqrt(128 / width), for ELMo 0.2.
+        learning_rate: float, the peak, by default 1e-3 * sqrt(128 / width), for ELMo 0.2, and for models without
+            attention that of `CausalLM`, 0.01.
         optimizer: "adamw" or "lamb". Not for ELMo, which uses Adagrad.
         schedule: "linear", a rise of the learning rate over a tenth of the training and a linear decay to 0; or "wsd",
             a rise over 500 steps, a constant rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
@@ -185,7 +186,7 @@ class Recipe:
                     f"`{name}` must be {value!r}, that of the preset {self.init}, got {found!r}: leave out one of both."
                 )
         width = self.shape[1]
-        rate = self.method.learning_rate or 1e-3 * math.sqrt(128 / width)
+        rate = self.method.learning_rate or self._usual_rate(width)
         own = {
             "sequence_length": self.method.sequence_length,
             "batch_size": self.method.batch_size,
@@ -224,6 +225,17 @@ class Recipe:
         fits = width % _HEAD == 0 or self.init is not None
         require(fits, "size", f"layers and a width that is a multiple of {_HEAD}, as 6x256", self.size)
         return layers, width
+
+    @property
+    def attends(self) -> bool:
+        """Whether the family's models are Transformers."""
+        return any(field.name == "num_heads" for field in dataclasses.fields(self.family_record.backbone.config_class))
+
+    def _usual_rate(self, width: int) -> float:
+        """The peak learning rate for a model of this width, which matters for Transformers."""
+        if self.attends:
+            return 1e-3 * math.sqrt(128 / width)
+        return self.family_record.backbone.usual_recipes[self.family_record.pretrained_head].learning_rate
 
     @property
     def masking(self) -> Masking:

@@ -6,16 +6,19 @@ Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.arguments import require
 from lmzoo.tasks.base.compilation import expected_retracing
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tensor_types import Tensor
+from lmzoo.text import Preprocessor
+from lmzoo.text.validate_text import Text, clean_columns
 
 if TYPE_CHECKING:
     from lmzoo.tasks.base.task import Task
@@ -53,6 +56,53 @@ def sampler_called(sampler: str | Sampler) -> Sampler:
     import keras_hub
 
     return keras_hub.samplers.get(sampler)
+
+
+def stop_strings(stop: Any) -> list[str]:
+    """The strings that end a text, checked: `stop` is one, several or None.
+
+    Raises:
+        ValueError: for anything else, and for empty strings.
+    """
+    stops = [stop] if isinstance(stop, str) else [*(() if stop is None else stop)]
+    for text in stops:
+        require(isinstance(text, str) and text, "stop", "a string, a list of strings or None", text)
+    return stops
+
+
+def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
+    """The tokens of prompts; `start_ids` stand for the empty one.
+
+    Raises:
+        TypeError: naming the position of a prompt that is not a string.
+        ValueError: for an empty prompt, if nothing stands for it.
+    """
+    (cleaned,) = clean_columns({"prompts": prompts})
+    before = preprocessor.special_ids()[0]
+    ids = [[*before, *text] or start_ids for text in preprocessor.tokenizer.tokenize(cleaned)]
+    for i, of_prompt in enumerate(ids):
+        if not of_prompt:
+            raise ValueError(
+                f"`prompts[{i}]` is empty, and the family has no start token to begin a text with: write at least one "
+                "word."
+            )
+    return ids
+
+
+def check_room(ids: list[list[int]], new: int, most: int) -> None:
+    """Checks that a model of `most` positions has room for prompts and `new` tokens more.
+
+    Raises:
+        ValueError: naming a prompt that leaves too little.
+    """
+    for i, count in enumerate(map(len, ids)):
+        if count + new > most:
+            room = most - count
+            advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
+            raise ValueError(
+                f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new}` is more than the {most} "
+                f"positions of the model. {advice}."
+            )
 
 
 def prompt_width(length: int, limit: int) -> int:

@@ -11,16 +11,12 @@ from keras import ops
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.encoding import EncodingTask
+from lmzoo.tasks.base.next_tokens_task import next_token_logits
 from lmzoo.tasks.base.prediction import predict_encoded
-from lmzoo.tensor_types import Features, Tensor
+from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedTexts
 from lmzoo.text.packing import ranges
 from lmzoo.training.several_devices import SeveralDevicesModel
-
-
-def next_token_logits(backbone: Backbone, vectors: Tensor) -> Tensor:
-    """Logits of the tokens that follow those with these vectors, float (B, T, H): float32 (B, T, V)."""
-    return ops.cast(backbone.embeddings.token_embedding(vectors, reverse=True), "float32")
 
 
 def scoring_model(backbone: Backbone) -> keras.Model:

@@ -79,6 +79,11 @@ def ladder_buckets(limit: int) -> list[int]:
     return sorted({min(limit, max(_MULTIPLE, -(-round(limit * s) // _MULTIPLE) * _MULTIPLE)) for s in steps} | {limit})
 
 
+def stream_steps(count: int, rows: int) -> int:
+    """How many of `count` sequences follow one another in each of `rows` streams; the last streams may hold fewer."""
+    return -(-count // rows)
+
+
 class Batches(keras.utils.PyDataset):
     """Batches over which one can iterate repeatedly; each pass belongs to the epoch that was begun last."""
 
@@ -134,8 +139,8 @@ class LengthBatches(Batches):
             depends only on the seed, the epoch and the batch.
         batch_size: int.
         buckets: allowed widths, rising.
-        order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length)
-            or `"given"`.
+        order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length),
+            `"given"`, or `"streams"` (row k of a batch goes on in row k of the next batch, see `stream_steps`).
         seed: ints.
         round_up: whether to fill a smaller last batch up to a power of two by repeating its first sequence.
     """
@@ -162,6 +167,9 @@ class LengthBatches(Batches):
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
         count, size = len(self.lengths), self.batch_size
+        if self.order == "streams":
+            steps = stream_steps(count, size)
+            return [np.arange(i, count, steps) for i in range(steps)]
         if self.order == "given":
             index = np.arange(count)
         elif self.order == "sorted":
@@ -192,7 +200,7 @@ class LengthBatches(Batches):
 
     def __len__(self) -> int:
         """Number of batches of an epoch."""
-        return -(-len(self.lengths) // self.batch_size)
+        return stream_steps(len(self.lengths), self.batch_size)
 
     def __getitem__(self, index: int) -> Tensors:
         """The batch at `index` of the current pass."""

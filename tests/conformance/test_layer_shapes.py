@@ -12,7 +12,9 @@ from lmzoo import layers
 from lmzoo.families.albert.backbone import SharedBlocks
 from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.families.elmo.layers import BiLM
+from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
 from lmzoo.layers.bilstm import HashedWordEmbedding
+from lmzoo.layers.carried_state import CarriesState, StreamedBackbone
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.configured import ConfiguredLayer
@@ -120,6 +122,10 @@ CASES = {
         lambda: [floats(B, T, H), (floats(B, P), floats(B, P))],
     ),
     BiLM: (lambda p: tiny_backbone(ELMO, dtype=p).bilm, lambda: [ids(262, B, T, W), mask(B, T)]),
+    StreamedBackbone: (
+        lambda p: StreamedBackbone(tiny_backbone(LSTM_LM, dtype=p), dtype=p),
+        lambda: [ids(V, B, T), np.ones((B, T), "int32"), ids(2, B)],
+    ),
     StreamedBiLM: (streamed, lambda: [ids(262, B, T, 2, W), ids(2, B)]),
     lmzoo.compat.allennlp.Elmo: (allennlp_elmo, lambda: [ids(262, B, T, 50)]),
 }
@@ -127,7 +133,7 @@ CASES = {
 
 def test_every_layer_is_a_case():
     ours = {cls for cls in subclasses(keras.layers.Layer) if cls.__module__.startswith("lmzoo.")}
-    assert {cls for cls in ours if not issubclass(cls, keras.Model)} - {ConfiguredLayer} == set(CASES)
+    assert {cls for cls in ours if not issubclass(cls, keras.Model)} - {CarriesState, ConfiguredLayer} == set(CASES)
 
 
 def declares(cls):

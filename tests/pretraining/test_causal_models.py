@@ -76,3 +76,16 @@ def test_gpt(text, tmp_path):
     model = CausalLM.from_preset(tmp_path / "it")
     assert model.preprocessor.tokenizer.tokenize(["The SHIP"]) == model.preprocessor.tokenizer.tokenize(["the ship"])
     assert model.generate(["The ship"], max_new_tokens=4)[0].startswith(" ")
+
+
+@pytest.mark.parametrize("family", ["lstm_lm", "ffnn_lm"])
+def test_models_without_attention(text, tmp_path, family):
+    recipe = Recipe(**{**GPT2, "family": family, "size": "3x128"})
+    assert recipe.learning_rate == 0.01
+    scores = pretrain(text, tmp_path / "it", recipe, verbose=False)
+    config = CausalLM.from_preset(tmp_path / "it").backbone.config
+    assert (config.hidden_dim, config.max_sequence_length) == (128, 23)
+    assert getattr(config, "num_layers", 3) == 3
+    assert scores["perplexity"] < 150  # of 270
+    with pytest.raises(ValueError, match="remat"):
+        pretrain(text, tmp_path / "other", Recipe(**{**GPT2, "family": family, "remat": True}), verbose=False)

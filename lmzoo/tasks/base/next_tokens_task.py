@@ -1,0 +1,163 @@
+"""The base of tasks that predict the next tokens: inputs and head, and training examples from running text."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.data.corpora.sequences import pack_continuously
+from lmzoo.families.backbone import Backbone
+from lmzoo.family import Family, family_of
+from lmzoo.layers.carried_state import StreamedBackbone
+from lmzoo.tasks.base.examples import (
+    Batch,
+    BatchOptions,
+    Examples,
+    FeatureArrays,
+    Inputs,
+    Labels,
+    TrainingData,
+    Weights,
+    example_weights,
+)
+from lmzoo.tasks.base.input_kinds import is_raw
+from lmzoo.tasks.base.reports import report_masked
+from lmzoo.tasks.base.task import Task
+from lmzoo.tensor_types import Tensor
+from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
+from lmzoo.text.batching import stream_steps
+from lmzoo.training.span_metrics import TokenAccuracy
+
+BATCH_SIZE = 32
+
+
+def next_token_logits(backbone: Backbone, vectors: Tensor) -> Tensor:
+    """Logits of the tokens that follow those with these vectors, float (B, T, H): float32 (B, T, V)."""
+    return ops.cast(backbone.embeddings.token_embedding(vectors, reverse=True), "float32")
+
+
+class NextTokensTask(Task):
+    """Predicts each token of running text from those before it.
+
+    Args:
+        backbone: `lmzoo.models.Backbone` of a causal family.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        carries_state: whether batches go on from the states in which those before them ended.
+        name: name of the model.
+
+    Raises:
+        ValueError: for a backbone whose positions see later ones, or that has no state to carry.
+    """
+
+    pretrains, learns_from = True, "texts alone"
+    splits_examples = True
+    per_token = True
+    uses_pooler = False
+    compare = report_masked
+
+    def __init__(self, backbone: Backbone, preprocessor: Preprocessor | None, carries_state: bool, name: str) -> None:
+        kind = type(backbone).__name__
+        if not self.supports(family_of(backbone)):
+            raise ValueError(
+                f"A {kind} cannot predict next tokens: its positions see later ones. A {type(self).__name__} needs a "
+                "causal family, such as GPT-2."
+            )
+        if carries_state and not hasattr(backbone, "call_with_state"):
+            raise ValueError(
+                f"`carries_state` is for recurrent models, such as LstmLmBackbone: a {kind} has no state to carry."
+            )
+        inputs, streams = backbone.input, None
+        if carries_state:
+            inputs = {**inputs, "goes_on": keras.Input((), dtype="int32", name="goes_on")}
+            streams = StreamedBackbone(backbone, dtype=backbone.dtype_policy, name="streams")
+        vectors = streams(**inputs) if streams else backbone(inputs)["sequence_output"]  # (B, T, H)
+        super().__init__(backbone, preprocessor, inputs, next_token_logits(backbone, vectors), None, name)
+        self.streams = streams
+        if streams:
+            self.independent_rows = self.splits_batches = False
+
+    @classmethod
+    def supports(cls, family: Family) -> bool:
+        """Whether the family's models see only what comes before."""
+        return bool(family.backbone.causal)
+
+    @property
+    def carries_state(self) -> bool:
+        """Whether batches go on from the states in which those before them ended."""
+        return self.streams is not None
+
+    def default_loss(self) -> keras.losses.Loss:
+        """Cross-entropy, its mean over the tokens that count."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        """Accuracy on the next tokens."""
+        return [TokenAccuracy()]
+
+    def batches(
+        self, x: Inputs, y: Labels | None, sample_weight: Weights | None, options: BatchOptions
+    ) -> TrainingData:
+        """See `Task.batches`; with `carries_state`, sequences that follow one another are in batches that do."""
+        if self.streams is None or not is_raw(x):
+            return super().batches(x, y, sample_weight, options)
+        examples = self.encode_examples(x, y, sample_weight)
+        lengths, size = examples.encoded.lengths, options.batch_size or BATCH_SIZE
+        if self.streams.make_room(size, options.training):
+            self.train_function = self.test_function = None
+        make_batch = partial(self._make_stream_batch, examples, stream_steps(len(lengths), size))
+        width = self.text_preprocessor.sequence_length + 1
+        return LengthBatches(lengths, make_batch, size, [width], "streams", options.seed), None, None
+
+    def _make_stream_batch(
+        self, examples: Examples, steps: int, indices: np.ndarray, width: int, rng: np.random.Generator
+    ) -> Batch:
+        batch = self.make_batch(examples, indices, width, rng)
+        batch[0]["goes_on"] = (indices % steps > 0).astype("int32")  # (b,)
+        return batch
+
+    def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
+        """See `Task.features`: each sequence by itself."""
+        found = super().features(encoded, indices, width)
+        return {**found, "goes_on": np.zeros(len(indices), "int32")} if self.carries_state else found
+
+    def encode_examples(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
+        """Texts and documents as full sequences; encoded sequences, of `pack_continuously`, are returned as they are.
+
+        Raises:
+            TypeError: naming the position of a document that is not text.
+            ValueError: for labels, for weights of documents, or if there is no text.
+        """
+        self.check_takes_text()
+        self.check_unlabelled(y)
+        weights = example_weights(sample_weight)
+        if not isinstance(x, EncodedTexts):
+            if weights is not None:
+                raise ValueError(
+                    "A text has no weight, since its sequences hold parts of others: make sequences with "
+                    "`lmzoo.data.corpora.pack_continuously`, and pass them with a weight for each."
+                )
+            x = pack_continuously(x, self.text_preprocessor)
+        self.check_counts(len(x), None, weights)
+        return Examples(x, None, weights)
+
+    def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+        """Sequences without their last token, the next tokens int32 (b, t), and which of them count, float32 (b, t)."""
+        features = self.features(examples.encoded, indices, width)
+        ids, real = features["token_ids"], features["padding_mask"]  # (b, t + 1)
+        read, following = ids[:, :-1], ids[:, 1:]
+        tokenizer = self.text_preprocessor.tokenizer
+        weights = real[:, 1:] > 0
+        if tokenizer.end_token is not None:
+            border = read == tokenizer.token_to_id(tokenizer.end_token)
+            if tokenizer.start_token == tokenizer.end_token:  # then what follows one may also be a text's first token
+                border &= following == read
+            weights &= ~border
+        if examples.weights is not None:
+            weights = weights * examples.weights[indices][:, None]
+        inputs = {name: values[:, :-1] if values.ndim > 1 else values for name, values in features.items()}
+        inputs["padding_mask"] = real[:, 1:]  # of the last token nothing is predicted
+        return inputs, following, weights.astype("float32")

@@ -1,0 +1,114 @@
+"""Recurrent language models whose batches go on where the previous ones stopped."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from lmzoo.families.gpt2 import FAMILY as GPT2
+from lmzoo.families.lstm_lm import FAMILY
+from lmzoo.models import CausalLM
+from lmzoo.testing import tiny_backbone, tiny_preprocessor
+from lmzoo.text import LengthBatches, Preprocessor
+from lmzoo.text.probabilities import log_softmax
+from lmzoo.training import ResumableCheckpoint
+from tests.tasks.interruptions import Interrupted, Spy, assert_same, assign, state_of
+
+TEXTS = ["the film was good", "the plot was never dull .", "a quiet film", "good ."] * 3
+LENGTH, ROWS = 5, 3
+
+
+@pytest.fixture(params=["lstm", "gru"])
+def model(request):
+    backbone = tiny_backbone(FAMILY, cell=request.param, dropout=0.0)
+    tokenizer = tiny_preprocessor(FAMILY).tokenizer
+    return CausalLM(backbone, Preprocessor(tokenizer, FAMILY.packing, LENGTH), carries_state=True)
+
+
+def loss_of_streams(model) -> float:
+    """Each stream read in one go, from zeros; the reference."""
+    packed = model.encode_examples(TEXTS).encoded
+    rows = np.split(packed.token_ids, packed.sequence_splits[1:-1])
+    steps = -(-len(rows) // ROWS)
+    total, count = 0.0, 0.0
+    end = model.preprocessor.tokenizer.token_to_id(model.preprocessor.tokenizer.end_token)
+    for begin in range(0, len(rows), steps):
+        stream = [rows[begin][0], *(token for row in rows[begin : begin + steps] for token in row[1:])]
+        ids = np.array([stream], "int32")
+        inputs = {"token_ids": ids[:, :-1], "padding_mask": np.ones_like(ids[:, :-1])}
+        vectors = model.backbone(inputs)["sequence_output"]
+        logits = ops.convert_to_numpy(model.backbone.embeddings.token_embedding(vectors, reverse=True))
+        chosen = np.take_along_axis(log_softmax(logits.astype("float64")), ids[:, 1:, None], axis=2)[0, :, 0]
+        weights = (ids[0, :-1] != end) | (ids[0, 1:] != end)
+        total, count = total - (chosen * weights).sum(), count + weights.sum()
+    return total / count
+
+
+def compile_with_mean(model) -> None:
+    """With the mean over all tokens, where the loss is a mean over batches, and nothing that learns."""
+    mean = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="mean")
+    model.compile(keras.optimizers.SGD(0.0), weighted_metrics=[mean])
+
+
+def evaluated(model) -> float:
+    return model.evaluate(TEXTS, batch_size=ROWS, verbose=0, return_dict=True)["mean"]
+
+
+def test_rows_go_on_in_the_next_batch():
+    batches = LengthBatches(np.full(8, 6), lambda indices, width, rng: indices, 3, [6], "streams")
+    assert [batch.tolist() for batch in batches.batches()] == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    assert len(batches) == 3
+
+
+def test_the_loss_is_that_of_whole_streams(model):
+    expected = loss_of_streams(model)
+    compile_with_mean(model)
+    history = model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0).history["mean"]
+    np.testing.assert_allclose(history, [expected] * 2, rtol=1e-5)  # an epoch begins with zeros
+    model.fit(TEXTS, batch_size=1, verbose=0)  # other states than those of the evaluation
+    assert evaluated(model) == pytest.approx(expected, rel=1e-5)
+    alone = CausalLM(model.backbone, model.preprocessor)
+    compile_with_mean(alone)
+    assert abs(evaluated(alone) - expected) > 1e-4
+
+
+def test_texts_are_scored_and_continued_from_zeros(model):
+    model.fit(TEXTS, batch_size=ROWS, verbose=0)
+    alone = CausalLM(model.backbone, model.preprocessor)
+    assert model.perplexity(TEXTS) == pytest.approx(alone.perplexity(TEXTS), rel=1e-6)
+    assert model.generate(["the film"], 5) == alone.generate(["the film"], 5)
+    np.testing.assert_allclose(
+        model.predict(["the film", "good"], verbose=0), alone.predict(["the film", "good"], verbose=0), atol=1e-6
+    )
+
+
+def test_it_is_saved_without_the_states(model, tmp_path):
+    model.fit(TEXTS, batch_size=ROWS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.carries_state
+    assert loaded.evaluate(TEXTS, verbose=0) == pytest.approx(model.evaluate(TEXTS, verbose=0), rel=1e-6)
+
+
+def test_an_interrupted_run_goes_on(model, tmp_path):
+    model.compile(keras.optimizers.SGD(0.5))
+    model.fit(TEXTS, batch_size=ROWS, verbose=0)  # makes room for states
+    begin = state_of(model)
+    whole = Spy()
+    model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[whole])
+    assign(model, begin)
+    checkpoint = ResumableCheckpoint(tmp_path, every=1)
+    with pytest.raises(Interrupted):
+        model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[checkpoint, Spy(at=sorted(whole.states)[3])])
+    assign(model, begin)
+    rest = Spy()
+    model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[ResumableCheckpoint(tmp_path, every=1), rest])
+    assert len(rest.states) < len(whole.states)
+    assert_same(rest.states, whole.states)
+
+
+def test_others_have_no_state():
+    with pytest.raises(ValueError, match="Gpt2Backbone has no state to carry"):
+        CausalLM(tiny_backbone(GPT2), tiny_preprocessor(GPT2), carries_state=True)
