@@ -79,8 +79,8 @@ def parameters():
             if not task.supports(family):
                 continue
             supported = [other for other in FAMILIES if task.supports(other)]
-            # ELMo takes longest: the classifier and the task that only it has are enough there.
-            quick = [other for other in supported if other.name != "elmo"] or supported
+            # ELMo and ALBERT take longest: the classifier and the task that only ELMo has are enough there.
+            quick = [other for other in supported if other.name not in ("albert", "elmo")] or supported
             own = family is quick[index % len(quick)]
             for check in TASK_CHECKS:
                 marks = [pytest.mark.slow] * is_slow(task, family, check, own)

@@ -123,7 +123,8 @@ def test_biases_and_norms_do_not_decay(name, kind):
         assert (float(keras.ops.min(variable.value)) < 1) == (len(variable.shape) > 1), variable.path
 
 
-@pytest.mark.parametrize("schedule", ["linear", pytest.param("wsd", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["linear", "wsd"])
 def test_states_at_a_url(text, tmp_path, monkeypatch, schedule):
     """A run whose machine is lost continues from them on another one, with the same vocabulary."""
     monkeypatch.setattr(encoders, "WSD_WARMUP", 3)

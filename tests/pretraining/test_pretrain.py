@@ -308,6 +308,7 @@ def test_counts_of_batches(tmp_path):
         assert [it.batches(count, 1) for count in tokens] == expected
 
 
+@pytest.mark.slow
 def test_what_ends_before_the_card_is_written_goes_on(text, tmp_path, monkeypatch):
     """The same call, again, without training again; and with `overwrite` the old preset stays until then."""
     module = importlib.import_module("lmzoo.pretraining.pretrain")

@@ -79,6 +79,7 @@ def test_long_prompts_keep_their_end(model, served):
     assert short == {**answer, "truncated": False}
 
 
+@pytest.mark.slow
 def test_ids_are_served(model, served):
     encoded = model.preprocessor.tokenizer.tokenize(PROMPTS[:3])
     width = 3 + max(map(len, encoded))  # more padding changes nothing, whatever it holds
@@ -99,6 +100,7 @@ def test_ids_are_served(model, served):
         served.predict({"signature_name": "tokens", "inputs": many})
 
 
+@pytest.mark.slow
 def test_a_family_without_start_and_end_tokens(model, tmp_path):
     known = model.preprocessor.tokenizer
     special = {**FAMILY.special_tokens, "start_token": None, "end_token": None}

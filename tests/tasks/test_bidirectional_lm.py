@@ -226,6 +226,7 @@ def test_what_is_read_and_what_is_predicted():
     assert short["character_ids"].shape == (1, 3, 2, 16), "columns of padding are left out"
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_it_learns():
     """From documents of which every word is told by the one before it, and by the one after it."""

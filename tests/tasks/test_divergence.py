@@ -69,7 +69,7 @@ class Ruin(keras.callbacks.Callback):
             spoil(self.model.head.weights[0])
 
 
-@pytest.mark.parametrize("step", [4, 6])  # the last of an epoch, and one in the middle
+@pytest.mark.parametrize("step", [4, pytest.param(6, marks=pytest.mark.slow)])  # the last of an epoch, and within
 def test_a_ruined_state_is_not_saved(tiny, tmp_path, step):
     texts, labels = tiny.data(16)
 

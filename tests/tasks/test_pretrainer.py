@@ -100,6 +100,7 @@ def test_documents_are_paired_once_and_masked_anew(tiny, monkeypatch):
     assert not np.array_equal(first[0]["mask_positions"], second[0]["mask_positions"])
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_it_learns_both(tiny):
     """What is in order is told by its first words."""

@@ -361,13 +361,18 @@ def test_there_is_an_answer_even_if_none_is_among_the_best(tiny):
     assert any(not answer["text"] for answer in task.answer(pairs))
 
 
+@pytest.fixture(scope="module")
+def short(tiny):
+    """To look at, not to change."""
+    return build(tiny, length=37, max_question_length=5)
+
+
 @pytest.mark.parametrize("question", ["", " ", "😀 \x00", "film " * 99])
 @pytest.mark.parametrize("context", ["", " \n", "\x00", "😀", "e\u0301 café 👩‍👧 中文 Straße", "\ud800 x", "x " * 300])
-def test_any_text_is_a_text(tiny, question, context):
-    task = build(tiny, length=37, max_question_length=5)
+def test_any_text_is_a_text(short, question, context):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        (answers,) = task.answer([(question, context)], top_k=20)
+        (answers,) = short.answer([(question, context)], top_k=20)
     cleaned = context.replace("\ud800", "\ufffd")
     assert len(caught) == ("\ud800" in context) + (len(question) > 99)
     assert {w.category for w in caught} <= {TextWarning}

@@ -141,7 +141,10 @@ def of_tensorflow(folder):
     return tf.data.Dataset.from_tensor_slices(columns)
 
 
-STREAMS = [TableStream, hugging_face, of_grain, of_tensorflow]
+STREAMS = [
+    TableStream,
+    *(pytest.param(make, marks=pytest.mark.slow) for make in (hugging_face, of_grain, of_tensorflow)),
+]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

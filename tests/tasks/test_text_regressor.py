@@ -29,6 +29,7 @@ def lengths(texts):
     return [float(len(text.split())) for text in texts]
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_learns_pairs_in_the_units_of_the_labels(tiny):
     pairs = list(zip(tiny.texts(16), tiny.texts(16, seed=6), strict=True))
