@@ -28,6 +28,8 @@ _LAYOUTS = {
     ".*(forward|backward)_kernel": (None, SPLIT),
     ".*(forward|backward)_bias": (SPLIT,),
     ".*(forward|backward)_projection": (SPLIT, None),
+    r".*recurrent_\d+/(recurrent_)?kernel": (None, SPLIT),
+    r".*recurrent_\d+/bias": (SPLIT,),
     ".*masked_lm_head/output_bias": (SPLIT,),
     "softmax/kernel": (SPLIT, None),
     "softmax/bias": (SPLIT,),
