@@ -9,10 +9,13 @@ from pathlib import Path
 
 import keras
 
+# On a busy machine the devices, which are threads, may wait for each other for more than XLA's 40 seconds.
+PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=1200"
+
 
 def assert_equal_on_devices(root: Path, count: int, module: str, *arguments: str) -> None:
     """Runs a module, which prints "equal" at the end if several devices compute what one computes."""
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count} {PATIENT}"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", module, *arguments],
         cwd=root,
