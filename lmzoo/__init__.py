@@ -4,7 +4,7 @@ from lmzoo import tensorflow_logs  # noqa: F401 - before what imports TensorFlow
 
 # isort: split
 
-from lmzoo import data, distribution, layers, models, text, training
+from lmzoo import analysis, data, distribution, layers, models, text, training
 from lmzoo.conversion import convert, save_checkpoint, verify
 from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.upload import upload_preset
@@ -13,6 +13,7 @@ from lmzoo.version import __version__
 __all__ = [
     "PresetInfo",
     "__version__",
+    "analysis",
     "convert",
     "data",
     "distribution",

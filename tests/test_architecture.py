@@ -40,7 +40,7 @@ FLOORS = (
     {"families", "ngrams"},
     {"tasks"},
     {"models"},
-    {"conversion", "distribution", "pretraining"},
+    {"analysis", "conversion", "distribution", "pretraining"},
     {"compat", "testing"},
     {"cli"},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
@@ -13,10 +14,11 @@ from lmzoo.tasks.base.examples import Batch, Examples, Texts
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
 from lmzoo.tasks.base.reports import report_masked
-from lmzoo.text import Masking, Preprocessor
+from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
 from lmzoo.text.probabilities import log_softmax
-from lmzoo.text.validate_text import clean_columns
+from lmzoo.text.token_scores import TokenScore
+from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training.span_metrics import TokenAccuracy
 
 if TYPE_CHECKING:
@@ -209,20 +211,53 @@ class MaskedLM(MaskedTokensTask):
         Raises:
             ValueError: if there is no token to predict, or a text holds a mask token.
         """
-        encoded, tokenizer = self.encode_inputs(texts), self.text_preprocessor.tokenizer
+        found = [found for _, _, found in self._log_probabilities(self.encode_inputs(texts), batch_size)]
+        if not found:
+            raise ValueError("`texts` hold no tokens to predict.")
+        return float(np.exp(-np.mean(found)))
+
+    def score(self, texts: Iterable[Text], batch_size: int = 32) -> list[list[TokenScore]]:
+        """The log-probability of each token of texts, given all others; see `pseudo_perplexity`.
+
+        Args:
+            texts: strings.
+            batch_size: int.
+
+        Returns:
+            For each text, `{"token": str, "start": int, "end": int, "log_probability": float}` for each token, with the
+            characters of the text that it came from, without special tokens.
+
+        Raises:
+            TypeError: naming the position of an entry that is not a string.
+            ValueError: if a text holds a mask token.
+        """
+        (cleaned,) = clean_columns({"texts": texts})
+        if not cleaned:
+            return []
+        preprocessor = self.text_preprocessor
+        spans = preprocessor.tokenizer.tokenize_with_offsets(cleaned)
+        encoded = preprocessor.pack([[span.id for span in of_text] for of_text in spans])
+        found: list[list[TokenScore]] = [[] for _ in cleaned]
+        for i, place, log_probability in self._log_probabilities(encoded, batch_size):
+            span = spans[i][place - bool(preprocessor.packing.start)]
+            found[i].append(
+                TokenScore(token=span.token, start=span.start, end=span.end, log_probability=log_probability)
+            )
+        return found
+
+    def _log_probabilities(self, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, int, float]]:
+        """Masks every token in turn: its sequence, its place there, and its log-probability."""
+        tokenizer = self.text_preprocessor.tokenizer
         if len(find_masks(tokenizer, encoded)[0]):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
         flat = np.flatnonzero(maskable(tokenizer, encoded.token_ids))
-        if not len(flat):
-            raise ValueError("`texts` hold no tokens to predict.")
-        nll = 0.0
         for start in range(0, len(flat), _COPIES):
             part = flat[start : start + _COPIES]
             source = np.searchsorted(encoded.sequence_splits, part, side="right") - 1
-            copies = encoded.select(source)
-            where = copies.sequence_splits[:-1] + part - encoded.sequence_splits[source]
+            copies, places = encoded.select(source), part - encoded.sequence_splits[source]
+            where = copies.sequence_splits[:-1] + places
             targets = copies.token_ids[where]
             copies.token_ids[where] = tokenizer.mask_id
             log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
-            nll -= float(log_probabilities[np.arange(len(part)), targets].sum())
-        return float(np.exp(nll / len(flat)))
+            chosen = log_probabilities[np.arange(len(part)), targets].tolist()
+            yield from zip(source.tolist(), places.tolist(), chosen, strict=True)

@@ -6,7 +6,10 @@ from typing import TypedDict
 
 
 class TokenScore(TypedDict):
-    """The log-probability of a token, `text[start:end]`, after the tokens before it: a natural logarithm."""
+    """The log-probability of a token, `text[start:end]`: a natural logarithm.
+
+    A `CausalLM` has read the tokens before it, a `MaskedLM` all others.
+    """
 
     token: str
     start: int

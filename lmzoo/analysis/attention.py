@@ -1,0 +1,193 @@
+"""What the tokens of a text attend to."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.analysis.reading import SPECIAL, Reader
+from lmzoo.families import Backbone
+from lmzoo.tasks import Task
+from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text import Preprocessor
+from lmzoo.text.alignment import tokens_of_words
+from lmzoo.text.tokenizers.tokenizer import TokenSpan
+from lmzoo.text.word_splitting import place_words
+
+
+class Attention(NamedTuple):
+    """The attention within a text, or a pair of texts.
+
+    Attributes:
+        texts: the text, or the two of a pair.
+        tokens: T strings, special tokens included.
+        offsets: int64 (T, 2), the first character of each token and the one after its last; -1 for special tokens.
+        segments: int64 (T,), to which of the texts a token belongs; -1 for special tokens.
+        scores: float32 (L, N, T, T): in each of L layers and N heads how much of its attention each token, along the
+            rows, pays to each other one. Rows sum to 1.
+    """
+
+    texts: tuple[str, ...]
+    tokens: list[str]
+    offsets: np.ndarray
+    segments: np.ndarray
+    scores: np.ndarray
+
+
+class HeadStatistics(NamedTuple):
+    """What each head does on the average of all tokens: float64 (L, N) each.
+
+    Attributes:
+        distance: mean distance to the tokens that are attended to, in tokens.
+        entropy: of the attention of a token, in nats: 0 if it is all on one token.
+        special: share of the attention that goes to special tokens, such as [SEP].
+    """
+
+    distance: np.ndarray
+    entropy: np.ndarray
+    special: np.ndarray
+
+
+def attention(
+    model: Task | Backbone, texts: Any, batch_size: int = 8, preprocessor: Preprocessor | None = None
+) -> list[Attention]:
+    """The attention of every head while a model reads texts (Vaswani et al., 2017).
+
+    Args:
+        model: a task, or a backbone with a `preprocessor`.
+        texts: strings or pairs of them, as for `lmzoo.models.TextClassifier`.
+        batch_size: int.
+        preprocessor: of a backbone.
+
+    Returns:
+        One `Attention` for each text.
+
+    Raises:
+        AttributeError: for a model without attention, such as ELMo.
+        TypeError: naming the position of an entry that is not text.
+        ValueError: if there are no texts, or nothing that reads them.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+    (found,) = lmzoo.analysis.attention(embedder, ["The animal was too tired."])
+    found.scores.shape  # (4, 2, 8, 8)
+    ```
+    """
+    reader = Reader.of(model, preprocessor)
+    backbone = reader.backbone
+    scores = _Scores(backbone, backbone.attention_scores)(backbone.input)  # (B, L, N, T, T)
+    read, encoded = reader.read(texts)
+    found = {}
+    for i, values in reader.outputs(keras.Model(backbone.input, scores), encoded, batch_size):
+        count = len(read[i].tokens)
+        found[i] = Attention(*read[i], values[:, :, :count, :count])
+    return [found[i] for i in range(len(read))]
+
+
+class _Scores(keras.layers.Layer):
+    """All attention scores of a backbone, float32 (B, L, N, T, T)."""
+
+    def __init__(self, backbone: Backbone, scores: Any) -> None:
+        super().__init__(autocast=False)
+        self.shape = backbone.config.num_layers, backbone.config.num_heads
+        self.scores = scores
+
+    def call(self, inputs: Features) -> Tensor:
+        """Computes the hidden states, and the scores from these."""
+        return ops.stack([ops.cast(x, "float32") for x in self.scores(inputs)], axis=1)
+
+    def compute_output_spec(self, inputs: Features) -> keras.KerasTensor:
+        """Shape and dtype of the result."""
+        batch, length = next(iter(inputs.values())).shape
+        return keras.KerasTensor((batch, *self.shape, length, length), "float32")
+
+
+def join_words(found: Attention) -> Attention:
+    """The attention between words: of the tokens of a word, the mean that they pay and the sum that they get.
+
+    Rows still sum to 1 (Clark et al., 2019, https://aclanthology.org/W19-4828). Special tokens stay as they are, and
+    tokens that belong to no word as well.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+    (found,) = lmzoo.analysis.attention(embedder, ["An unbelievable film."])
+    lmzoo.analysis.join_words(found).tokens  # ["[CLS]", "An", "unbelievable", "film", ".", "[SEP]"]
+    ```
+    """
+    groups: list[tuple[list[int], tuple[str, int, int]]] = []  # tokens, and what they are called
+    for segment, text in enumerate(found.texts):
+        tokens = np.flatnonzero(found.segments == segment)
+        spans = [TokenSpan(0, found.tokens[i], *found.offsets[i].tolist()) for i in tokens]
+        words, of_word = place_words(text), collections.defaultdict(list)
+        seen: set[int] = set()
+        for word, token in zip(*(x.tolist() for x in tokens_of_words(words, spans)), strict=True):
+            if token not in seen:  # otherwise several words share it
+                of_word[word].append(int(tokens[token]))
+                seen.add(token)
+        groups += [(members, words[word]) for word, members in of_word.items()]
+    grouped = {i for members, _ in groups for i in members}
+    rest = [i for i in range(len(found.tokens)) if i not in grouped]
+    groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in rest]
+    groups.sort(key=lambda group: group[0])
+    member = np.zeros((len(groups), len(found.tokens)), "float32")  # (W, T)
+    for row, (members, _) in enumerate(groups):
+        member[row, members] = 1
+    paid = member / member.sum(axis=1, keepdims=True)
+    scores = np.einsum("wt,lntu,vu->lnwv", paid, found.scores, member, optimize=True)  # (L, N, W, W)
+    return Attention(
+        found.texts,
+        [name for _, (name, _, _) in groups],
+        np.array([place for _, (_, *place) in groups], "int64"),
+        found.segments[[members[0] for members, _ in groups]],
+        scores.astype("float32"),
+    )
+
+
+def head_statistics(found: Sequence[Attention]) -> HeadStatistics:
+    """What each head does on average: how far it looks, how spread its attention is, what special tokens get.
+
+    Args:
+        found: what `attention` returned for texts.
+
+    Raises:
+        ValueError: if there is nothing.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+    found = lmzoo.analysis.attention(embedder, ["The animal was too tired.", "A quiet film."])
+    lmzoo.analysis.head_statistics(found).entropy.shape  # (4, 2)
+    ```
+    """
+    if not found:
+        raise ValueError("There is no attention to look at: the list is empty.")
+    sums, count = np.zeros((3, *found[0].scores.shape[:2])), 0
+    for text in found:
+        scores, place = text.scores.astype("float64"), np.arange(len(text.tokens))
+        distances = np.abs(place[:, None] - place)  # (T, T)
+        logs = np.log(np.where(scores > 0, scores, 1))
+        sums += np.stack(
+            [
+                (scores * distances).sum(axis=(2, 3)),
+                -(scores * logs).sum(axis=(2, 3)),
+                scores[..., text.segments == SPECIAL].sum(axis=(2, 3)),
+            ]
+        )
+        count += len(place)
+    return HeadStatistics(*(sums / count))

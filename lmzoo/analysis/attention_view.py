@@ -1,0 +1,202 @@
+"""Attention as a page to look at: one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lmzoo.analysis.attention import Attention, join_words
+from lmzoo.files.atomic import atomic_file
+
+_TOKENS = 256  # more in one text cannot be looked at
+_BYTES = 2_000_000
+
+
+def write_attention(path: str | Path, found: Sequence[Attention], title: str = "Attention") -> None:
+    """Writes a page that shows what each token attends to, in a layer and a head that the reader chooses.
+
+    Tokens and whole words can be shown. The page is one file: it needs no network, and works with the keyboard, in
+    light and dark.
+
+    Args:
+        path: the file to write; an existing one is replaced.
+        found: what `attention` returned for some texts.
+        title: of the page.
+
+    Raises:
+        ValueError: if there are no texts, or they are too long to be looked at.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+    text = "The animal didn't cross the street because it was too tired."
+    lmzoo.analysis.write_attention("attention.html", lmzoo.analysis.attention(embedder, [text]))
+    ```
+    """
+    if not found:
+        raise ValueError("There is no attention to show: the list is empty.")
+    for i, text in enumerate(found):
+        if len(text.tokens) > _TOKENS:
+            raise ValueError(
+                f"Text {i} has {len(text.tokens)} tokens: the page shows at most {_TOKENS}. Pass a shorter text, or a "
+                "part of it."
+            )
+    texts = [[_as_data(view) for view in (text, join_words(text))] for text in found]
+    # In a script element nothing but `</` and `<!--` could end the data.
+    data = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    parts = {"TITLE": html.escape(title), "DATA": data}
+    page = re.sub("TITLE|DATA", lambda found: parts[found.group()], _PAGE)
+    size = len(page.encode("utf-8"))
+    if size > _BYTES:
+        raise ValueError(
+            f"The page would have {size / 1e6:.1f} MB, more than a browser shows smoothly: pass fewer or shorter texts."
+        )
+    with atomic_file(Path(path)) as temporary:
+        temporary.write_text(page, "utf-8")
+
+
+def _as_data(view: Attention) -> dict[str, object]:
+    """Scores as whole percentages, in the order layer, head, query, key."""
+    layers, heads, length, _ = view.scores.shape
+    digits = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)
+    letters = "".join(f"{value:02d}" for value in digits.tolist())
+    return {"tokens": view.tokens, "layers": layers, "heads": heads, "length": length, "scores": letters}
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>TITLE</title>
+<style>
+:root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --mark: 30, 90, 200; --line: #767676; }
+@media (prefers-color-scheme: dark) { :root { --paper: #161616; --ink: #eee; --mark: 120, 170, 255; } }
+body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 1rem; }
+main { max-width: 60rem; margin: auto; }
+.choices { display: flex; flex-wrap: wrap; gap: 1rem; margin-bottom: 1rem; }
+label { display: flex; gap: .4rem; align-items: center; }
+select, button { font: inherit; color: inherit; background: var(--paper); }
+.columns { display: grid; grid-template-columns: 1fr minmax(3rem, 12rem) 1fr; }
+.columns ol { list-style: none; margin: 0; padding: 0; }
+.columns li { height: 1.8rem; }
+.columns ol:first-child { text-align: right; }
+button, .key { border: 0; border-radius: .2rem; height: 1.7rem; line-height: 1.7rem; }
+button, .key { padding: 0 .4rem; white-space: pre; }
+.key { display: inline-block; }
+button { cursor: pointer; }
+button[aria-pressed="true"] { outline: 2px solid rgb(var(--mark)); }
+svg { width: 100%; }
+line { stroke: rgb(var(--mark)); stroke-width: 2; }
+</style>
+</head>
+<body>
+<main>
+<h1>TITLE</h1>
+<p>Choose a token on the left: the lines show which tokens on the right it attends to, and how much.</p>
+<div class="choices">
+<label>Text <select id="text"></select></label>
+<label>Layer <select id="layer"></select></label>
+<label>Head <select id="head"></select></label>
+<label><input type="checkbox" id="words"> whole words</label>
+</div>
+<p id="answer" role="status"></p>
+<div class="columns"><ol id="from" aria-label="Attends"></ol><svg id="lines" aria-hidden="true"></svg>
+<ol id="to" aria-label="Is attended to"></ol></div>
+</main>
+<script type="application/json" id="data">DATA</script>
+<script>
+"use strict";
+const texts = JSON.parse(document.getElementById("data").textContent);
+const get = (id) => document.getElementById(id);
+const row = 28.8;
+let chosen = null;
+const view = () => texts[+get("text").value][get("words").checked ? 1 : 0];
+function score(v, query, key) {
+  const n = v.length, head = get("head").value;
+  const of = (h) => {
+    const at = 2 * (((+get("layer").value * v.heads + h) * n + query) * n + key);
+    return +v.scores.slice(at, at + 2) / 99;
+  };
+  if (head !== "mean") return of(+head);
+  let sum = 0;
+  for (let h = 0; h < v.heads; h++) sum += of(h);
+  return sum / v.heads;
+}
+function options(select, names, values) {
+  select.replaceChildren(...names.map((name, i) => new Option(name, values ? values[i] : i)));
+}
+function list() {
+  const v = view();
+  if (chosen !== null && chosen >= v.length) chosen = null;
+  get("from").replaceChildren(...v.tokens.map((token, i) => {
+    const item = document.createElement("li"), button = document.createElement("button");
+    button.textContent = token;
+    button.type = "button";
+    button.addEventListener("click", () => { chosen = chosen === i ? null : i; draw(); });
+    item.append(button);
+    return item;
+  }));
+  get("to").replaceChildren(...v.tokens.map((token) => {
+    const item = document.createElement("li"), name = document.createElement("span");
+    name.textContent = token;
+    name.className = "key";
+    item.append(name);
+    return item;
+  }));
+  draw();
+}
+function draw() {
+  const v = view(), svg = get("lines"), height = row * v.length;
+  svg.setAttribute("viewBox", `0 0 100 ${height}`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.style.height = height + "px";
+  const lines = [], received = new Array(v.length).fill(0);
+  for (let i = 0; i < v.length; i++) {
+    if (chosen !== null && chosen !== i) continue;
+    for (let j = 0; j < v.length; j++) {
+      const weight = score(v, i, j);
+      received[j] += weight;
+      if (weight < 0.02) continue;
+      const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+      for (const [name, value] of Object.entries({x1: 0, y1: row * (i + .5), x2: 100, y2: row * (j + .5)}))
+        line.setAttribute(name, value);
+      line.setAttribute("vector-effect", "non-scaling-stroke");
+      line.style.opacity = weight;
+      lines.push(line);
+    }
+  }
+  svg.replaceChildren(...lines);
+  const most = Math.max(...received, 1e-9);
+  get("to").querySelectorAll(".key").forEach((name, j) => {
+    name.style.background = `rgba(var(--mark), ${.35 * received[j] / most})`;
+  });
+  get("from").querySelectorAll("button").forEach((button, i) => {
+    button.setAttribute("aria-pressed", String(chosen === i));
+  });
+  if (chosen === null) { get("answer").textContent = "All tokens are shown."; return; }
+  const best = received.map((weight, j) => [weight, v.tokens[j]]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+  get("answer").textContent = `“${v.tokens[chosen]}” attends to ` +
+    best.map(([weight, token]) => `“${token}” (${Math.round(100 * weight)}%)`).join(", ") + ".";
+}
+options(get("text"), texts.map(([v]) => v.tokens.join(" ").slice(0, 60)));
+const [first] = texts[0];
+options(get("layer"), Array.from({length: first.layers}, (_, i) => i + 1));
+options(get("head"), ["mean of all", ...Array.from({length: first.heads}, (_, i) => i + 1)],
+  ["mean", ...Array.from({length: first.heads}, (_, i) => i)]);
+get("layer").value = first.layers - 1;
+for (const id of ["text", "words"]) get(id).addEventListener("change", () => { chosen = null; list(); });
+for (const id of ["layer", "head"]) get(id).addEventListener("change", draw);
+list();
+</script>
+</body>
+</html>
+"""

@@ -1,0 +1,160 @@
+"""Texts as a model reads them: their tokens, and what the model computes for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from lmzoo.families import Backbone
+from lmzoo.tasks import Task
+from lmzoo.tasks.base.compilation import expected_retracing
+from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.tensor_types import Tensors
+from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.text.batching import ladder_buckets
+from lmzoo.text.validate_text import clean_columns
+
+SPECIAL = -1  # offset and segment of tokens that come from no characters
+
+
+class ReadText(NamedTuple):
+    """A text, or a pair of texts, as the tokens of a sequence.
+
+    Attributes:
+        texts: the text, or the two of a pair.
+        tokens: T strings, special tokens included.
+        offsets: int64 (T, 2), the first character of each token and the one after its last; -1 for special tokens.
+        segments: int64 (T,), to which of the texts a token belongs; -1 for special tokens.
+    """
+
+    texts: tuple[str, ...]
+    tokens: list[str]
+    offsets: np.ndarray
+    segments: np.ndarray
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A backbone with the preprocessor of its texts."""
+
+    backbone: Backbone
+    preprocessor: Preprocessor
+
+    @classmethod
+    def of(cls, model: Task | Backbone, preprocessor: Preprocessor | None) -> Reader:
+        """The backbone of a task and its preprocessor; a backbone alone needs one.
+
+        Raises:
+            TypeError: for anything else.
+            ValueError: if there is no preprocessor.
+        """
+        if not isinstance(model, (Task, Backbone)):
+            raise TypeError(f"Expected a task or a backbone of `lmzoo.models`, got {model!r:.60}.")
+        found = preprocessor or (model.preprocessor if isinstance(model, Task) else None)
+        if found is None:
+            raise ValueError(
+                f"A {type(model).__name__} without a preprocessor cannot read texts: pass `preprocessor`, or a task of "
+                "a preset, such as `lmzoo.models.TextEmbedder.from_preset(...)`."
+            )
+        return cls(model.backbone if isinstance(model, Task) else model, found)
+
+    def read(self, texts: Any) -> tuple[list[ReadText], EncodedTexts]:
+        """The tokens of texts or pairs, and the packed sequences.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: if there are no texts.
+        """
+        tokenizer = self.preprocessor.tokenizer
+        parts = [part for part in split_segments(texts, tokenizer.takes_words) if part is not None]
+        columns = {name: list(part) for name, part in zip(("texts", "pairs"), parts, strict=False)}
+        cleaned = clean_columns(columns, tokenizer.takes_words)
+        if not cleaned[0]:
+            raise ValueError("`texts` is empty: pass at least one text.")
+        spans = [tokenizer.tokenize_with_offsets(column) for column in cleaned]
+        encoded = self.preprocessor.pack(*([[span.id for span in text] for text in column] for column in spans))
+        start, between, end = ([str(tokenizer.id_to_token(i)) for i in ids] for ids in self.preprocessor.special_ids())
+        found = []
+        for i, length in enumerate(encoded.lengths.tolist()):
+            second = int(encoded.second[i]) if len(spans) > 1 else length + len(between) - len(end)
+            counts = [second - len(start) - len(between)]
+            if len(spans) > 1:
+                counts.append(length - second - len(end))
+            tokens, places, segments = [*start], [(SPECIAL, SPECIAL)] * len(start), [SPECIAL] * len(start)
+            for segment, (of_texts, count) in enumerate(zip(spans, counts, strict=True)):
+                kept = of_texts[i][:count]
+                after = between if segment + 1 < len(spans) else end
+                tokens += [*(span.token for span in kept), *after]
+                places += [*((span.start, span.end) for span in kept), *[(SPECIAL, SPECIAL)] * len(after)]
+                segments += [*[segment] * len(kept), *[SPECIAL] * len(after)]
+            given = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned))
+            found.append(ReadText(given, tokens, np.array(places, "int64"), np.array(segments, "int64")))
+        return found, encoded
+
+    def outputs(self, model: keras.Model, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, Tensors]]:
+        """Iterates over the outputs of a model with the backbone's inputs for each sequence: its number, and arrays.
+
+        Sequences of similar length share a batch. Outputs for padding are still there.
+        """
+        # XLA takes longer to compile these than it saves, where it can be avoided.
+        model.compile(jit_compile=keras.backend.backend() == "jax")
+        widths = np.array(ladder_buckets(max(self.preprocessor.sequence_length, int(encoded.lengths.max()))))
+        order = np.argsort(encoded.lengths, kind="stable")
+        for begin in range(0, len(order), batch_size):
+            indices = order[begin : begin + batch_size]
+            width = int(widths[np.searchsorted(widths, encoded.lengths[indices].max())])
+            with expected_retracing():
+                found = model.predict_on_batch(self.preprocessor.features(encoded, indices, width))
+            for row, i in enumerate(indices.tolist()):
+                yield i, keras.tree.map_structure(lambda values, row=row: np.asarray(values[row]), found)
+
+
+def hidden_states(
+    model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None
+) -> tuple[list[ReadText], list[np.ndarray]]:
+    """The vectors of the tokens of texts in every layer.
+
+    Args:
+        model: a task, or a backbone with a `preprocessor`.
+        texts: strings or pairs of them, as for `lmzoo.models.TextClassifier`.
+        batch_size: int.
+        preprocessor: of a backbone.
+
+    Returns:
+        The tokens of each text, and float32 (L + 1, T, H) for each: the embeddings, then the outputs of the L layers.
+
+    Raises:
+        TypeError: naming the position of an entry that is not text.
+        ValueError: if there are no texts, or nothing that reads them.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+    (read,), (states,) = lmzoo.analysis.hidden_states(embedder, ["A quiet film."])
+    states.shape[:2]  # (5, 6)
+    ```
+    """
+    reader = Reader.of(model, preprocessor)
+    read, encoded = reader.read(texts)
+    states = [keras.ops.cast(x, "float32") for x in reader.backbone.output["hidden_states"]]
+    layers = keras.Model(reader.backbone.input, keras.ops.stack(states, axis=1))  # (B, L + 1, T, H)
+    found: dict[int, np.ndarray] = {}
+    for i, values in reader.outputs(layers, encoded, batch_size):
+        found[i] = values[:, : len(read[i].tokens)]
+    return read, [found[i] for i in range(len(read))]
+
+
+def text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H)."""
+    means = []
+    for text, values in zip(read, states, strict=True):
+        chosen = text.segments != SPECIAL
+        means.append(values[:, chosen if chosen.any() else slice(None)].mean(axis=1))  # (L + 1, H)
+    return np.stack(means)

@@ -1,0 +1,156 @@
+"""What words mean in their texts, and how surprising they are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lmzoo.arguments import is_integer, require
+from lmzoo.tasks import CausalLM, MaskedLM, TextEmbedder
+from lmzoo.tasks.word_vectors import Layers
+from lmzoo.text.alignment import tokens_of_words
+from lmzoo.text.tokenizers.tokenizer import TokenSpan
+from lmzoo.text.validate_text import Text, clean_columns
+from lmzoo.text.word_splitting import place_words
+
+
+class Sense(NamedTuple):
+    """An occurrence of a word.
+
+    Attributes:
+        text: the number of the text.
+        start: its first character there.
+        end: the character after its last.
+        group: int, the number of its group: 0 for the largest one.
+        vector: float32 (H,), its vector there, normalized.
+    """
+
+    text: int
+    start: int
+    end: int
+    group: int
+    vector: np.ndarray
+
+
+class WordSurprisal(NamedTuple):
+    """How surprising a word is.
+
+    Attributes:
+        word: the word, `text[start:end]`.
+        start: its first character.
+        end: the character after its last.
+        surprisal: float, its negative log-probability in nats; NaN if the model does not predict it.
+    """
+
+    word: str
+    start: int
+    end: int
+    surprisal: float
+
+
+def senses(
+    embedder: TextEmbedder,
+    word: str,
+    texts: Sequence[str],
+    layers: Layers = None,
+    groups: int = 2,
+    batch_size: int = 32,
+) -> list[Sense]:
+    """The occurrences of a word in texts, put in groups by the similarity of their vectors.
+
+    In one text "bank" is where money lies, in another one the edge of a river: contextual vectors differ (Peters et
+    al., 2018, table 4). Groups are found by average linkage of cosines (scikit-learn's agglomerative clustering).
+
+    Args:
+        embedder: a `lmzoo.models.TextEmbedder`.
+        word: whatever its case, a whole word of the texts.
+        texts: strings.
+        layers: which layers the vectors are from: see `lmzoo.models.TextEmbedder.embed`.
+        groups: int, how many groups; fewer if the word occurs less often.
+        batch_size: int.
+
+    Returns:
+        The occurrences, in the order of the texts.
+
+    Raises:
+        TypeError: naming the position of an entry that is not text.
+        ValueError: for a word that occurs in no text.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+    texts = ["He put it in the bank.", "They sat on the bank of the river.", "The bank lent him money."]
+    [found.group for found in lmzoo.analysis.senses(embedder, "bank", texts)]
+    ```
+    """
+    from sklearn.cluster import AgglomerativeClustering
+
+    require(is_integer(groups, 1), "groups", "a positive integer", groups)
+    (cleaned,) = clean_columns({"texts": list(texts)})
+    pattern = re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
+    where = [i for i, text in enumerate(cleaned) if pattern.search(text)]
+    found, vectors = [], []
+    for i, embedded in zip(where, _embed(embedder, [cleaned[i] for i in where], layers, batch_size), strict=True):
+        for name, (start, end), vector in zip(*embedded, strict=True):
+            if name.lower() == word.lower():
+                found.append((i, int(start), int(end)))
+                vectors.append(vector / max(float(np.linalg.norm(vector)), 1e-12))
+    if not found:
+        raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned)} texts as a whole word.")
+    number = np.zeros(len(found), "int64")
+    if min(groups, len(found)) > 1:
+        linkage = AgglomerativeClustering(min(groups, len(found)), metric="cosine", linkage="average")
+        number = linkage.fit_predict(np.stack(vectors))
+    ranks = np.argsort(np.argsort(-np.bincount(number), kind="stable"), kind="stable")
+    return [Sense(*place, int(ranks[k]), vector) for place, k, vector in zip(found, number, vectors, strict=True)]
+
+
+def _embed(embedder: TextEmbedder, texts: list[str], layers: Layers, batch_size: int) -> list:
+    return embedder.embed(texts, batch_size, level="word", layers=layers) if texts else []
+
+
+def surprisal(model: CausalLM | MaskedLM, texts: Sequence[Text], batch_size: int = 32) -> list[list[WordSurprisal]]:
+    """How surprising each word of texts is: the sum over its tokens of their negative log-probabilities.
+
+    For a `CausalLM` given what comes before (Hale, 2001, https://aclanthology.org/N01-1021); for a `MaskedLM` given all
+    other tokens, those of the same word included.
+
+    Args:
+        model: a language model with a preprocessor.
+        texts: strings.
+        batch_size: int.
+
+    Returns:
+        The words of each text.
+
+    Raises:
+        TypeError: for another kind of model; naming the position of an entry that is not text.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    model = lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased")
+    (words,) = lmzoo.analysis.surprisal(model, ["He opened the door and went purple."])
+    max(words, key=lambda word: word.surprisal).word
+    ```
+    """
+    if not isinstance(model, (CausalLM, MaskedLM)):
+        raise TypeError(f"Surprisal is of a CausalLM or a MaskedLM, got a {type(model).__name__}.")
+    (cleaned,) = clean_columns({"texts": list(texts)})
+    results = []
+    for text, scores in zip(cleaned, model.score(cleaned, batch_size), strict=True):
+        words = place_words(text)
+        sums = np.full(len(words), np.nan)
+        spans = [TokenSpan(0, score["token"], score["start"], score["end"]) for score in scores]
+        for word, token in zip(*(x.tolist() for x in tokens_of_words(words, spans)), strict=True):
+            sums[word] = np.nan_to_num(sums[word]) - scores[token]["log_probability"]
+        results.append([WordSurprisal(*place, float(value)) for place, value in zip(words, sums, strict=True)])
+    return results

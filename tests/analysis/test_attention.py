@@ -1,0 +1,149 @@
+"""What tokens attend to: numbers first, then the page that shows them."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.analysis import Attention, attention, head_statistics, join_words, write_attention
+from lmzoo.families.bert import FAMILY
+from lmzoo.family import families
+from lmzoo.models import TextClassifier, TextEmbedder
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+
+TEXTS = ["the film was good", "a", "the plot was never dull ."]
+WITH_ATTENTION = [family for family in families().values() if hasattr(family.backbone, "attention_scores")]
+
+
+@pytest.fixture(scope="module")
+def task():
+    """To look at, not to change."""
+    return tiny_task(TextClassifier, FAMILY)
+
+
+def random_attention(texts, tokens, offsets, segments, seed=3):
+    scores = np.random.default_rng(seed).random((2, 3, len(tokens), len(tokens)))
+    return Attention(texts, tokens, np.array(offsets), np.array(segments), scores / scores.sum(axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("family", WITH_ATTENTION, ids=lambda family: family.name)
+def test_scores_are_those_of_the_backbone(family):
+    """Of each text alone, and rows sum to 1."""
+    backbone, preprocessor = tiny_backbone(family), tiny_preprocessor(family)
+    found = attention(backbone, TEXTS, batch_size=2, preprocessor=preprocessor)
+    assert len(found) == len(TEXTS)
+    for text, ours in zip(TEXTS, found, strict=True):
+        features = preprocessor([text])
+        expected = np.stack([keras.ops.convert_to_numpy(x)[0] for x in backbone.attention_scores(features)])
+        assert ours.scores.shape == expected.shape == (*ours.scores.shape[:2], len(ours.tokens), len(ours.tokens))
+        np.testing.assert_allclose(ours.scores, expected, atol=1e-5)
+        np.testing.assert_allclose(ours.scores.sum(axis=-1), 1, atol=1e-5)
+        ids = [preprocessor.tokenizer.token_to_id(token) for token in ours.tokens]
+        assert ids == features["token_ids"][0].tolist()
+        assert ours.texts == (text,)
+
+
+def test_tokens_know_where_they_come_from(task):
+    (found,) = attention(task, [("the film", "was good .")])
+    assert found.tokens == ["[CLS]", "the", "film", "[SEP]", "was", "good", ".", "[SEP]"]
+    assert found.segments.tolist() == [-1, 0, 0, -1, 1, 1, 1, -1]
+    assert [found.texts[s][b:e] for s, (b, e) in zip(found.segments, found.offsets, strict=True) if s >= 0] == [
+        "the", "film", "was", "good", ".",
+    ]  # fmt: skip
+    assert found.offsets[found.segments < 0].tolist() == [[-1, -1]] * 3
+
+
+def test_words_pay_the_mean_and_get_the_sum_of_their_tokens():
+    found = random_attention(("unlike it",), ["[CLS]", "un", "##like", "it", "[SEP]"],
+                             [(-1, -1), (0, 2), (2, 6), (7, 9), (-1, -1)], [-1, 0, 0, 0, -1])  # fmt: skip
+    joined = join_words(found)
+    assert joined.tokens == ["[CLS]", "unlike", "it", "[SEP]"]
+    assert joined.offsets.tolist() == [[-1, -1], [0, 6], [7, 9], [-1, -1]]
+    assert joined.segments.tolist() == [-1, 0, 0, -1]
+    np.testing.assert_allclose(joined.scores.sum(axis=-1), 1, atol=1e-6)
+    np.testing.assert_allclose(joined.scores[..., 2, 1], found.scores[..., 3, 1:3].sum(-1), rtol=1e-6)
+    np.testing.assert_allclose(joined.scores[..., 1, 3], found.scores[..., 1:3, 4].mean(-1), rtol=1e-6)
+
+
+def test_statistics_are_means_over_all_tokens():
+    first = random_attention(("a b",), ["[CLS]", "a", "b"], [(-1, -1), (0, 1), (2, 3)], [-1, 0, 0])
+    second = random_attention(("c",), ["[CLS]", "c"], [(-1, -1), (0, 1)], [-1, 0], seed=5)
+    found = head_statistics([first, second])
+    rows = [(text.scores[1, 2, i], i, text.segments) for text in (first, second) for i in range(len(text.tokens))]
+    distance = [sum(p * abs(i - j) for j, p in enumerate(row)) for row, i, _ in rows]
+    entropy = [-sum(p * np.log(p) for p in row) for row, _, _ in rows]
+    special = [row[segments < 0].sum() for row, _, segments in rows]
+    for ours, expected in zip(found, (distance, entropy, special), strict=True):
+        assert ours.shape == (2, 3)
+        assert ours[1, 2] == pytest.approx(np.mean(expected))
+
+
+def test_what_cannot_be_looked_at(task, tmp_path):
+    with pytest.raises(AttributeError, match="have no attention"):
+        attention(tiny_task(TextEmbedder, families()["elmo"]), TEXTS)
+    with pytest.raises(ValueError, match="without a preprocessor cannot read texts: pass `preprocessor`"):
+        attention(task.backbone, TEXTS)
+    with pytest.raises(TypeError, match="Expected a task or a backbone"):
+        attention("bert_nano_en_uncased", TEXTS)
+    with pytest.raises(ValueError, match="`texts` is empty"):
+        attention(task, [])
+    with pytest.raises(TypeError, match=r"texts\[1\]"):
+        attention(task, ["a", None])
+    with pytest.raises(ValueError, match="There is no attention"):
+        head_statistics([])
+    with pytest.raises(ValueError, match="There is no attention"):
+        write_attention(tmp_path / "page.html", [])
+    long = random_attention(("a " * 257,), ["a"] * 257, [(2 * i, 2 * i + 1) for i in range(257)], [0] * 257)
+    with pytest.raises(ValueError, match="Text 0 has 257 tokens: the page shows at most 256"):
+        write_attention(tmp_path / "page.html", [long])
+    wide = random_attention(("a " * 250,), ["a"] * 250, [(2 * i, 2 * i + 1) for i in range(250)], [0] * 250)
+    with pytest.raises(ValueError, match=r"The page would have 3\.0 MB"):
+        write_attention(tmp_path / "page.html", [wide] * 2)
+    assert not list(tmp_path.iterdir())
+
+
+class Page(html.parser.HTMLParser):
+    """The text of each element with an id, and all tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.inside, self.texts, self.tags, self.addresses = None, {}, [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.inside = dict(attrs).get("id", tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        self.texts[self.inside] = self.texts.get(self.inside, "") + data
+
+
+def test_the_page_holds_the_scores_and_hostile_text_is_text(tmp_path):
+    hostile = '</script><script>alert("1")</script><!--'
+    found = random_attention(
+        (hostile + " it",), [hostile, "TITLE", "\u2028DATA"], [(0, 40), (41, 43), (41, 43)], [0, 0, 0]
+    )
+    write_attention(tmp_path / "page.html", [found], title="<b>DATA & more")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    page = Page(text)
+    assert page.texts["title"].strip() == "<b>DATA & more"
+    assert page.tags.count("script") == 2
+    assert "b" not in page.tags
+    assert page.addresses == []
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    ((tokens, words),) = json.loads(page.texts["data"])
+    assert tokens["tokens"] == found.tokens
+    assert (tokens["layers"], tokens["heads"], tokens["length"]) == (2, 3, 3)
+    values = [int(tokens["scores"][i : i + 2]) for i in range(0, len(tokens["scores"]), 2)]
+    np.testing.assert_allclose(np.reshape(values, found.scores.shape) / 99, found.scores, atol=0.006)
+    assert words["length"] <= 3
+
+
+def test_it_is_at_hand():
+    assert lmzoo.analysis.attention is attention

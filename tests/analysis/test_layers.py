@@ -1,0 +1,132 @@
+"""How layers differ, against formulas written another way."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import StandardScaler
+
+from lmzoo.analysis import anisotropy, hidden_states, layer_changes, layer_similarity, linear_cka, probe
+from lmzoo.analysis.reading import text_means
+from lmzoo.families.albert import FAMILY as ALBERT
+from lmzoo.families.bert import FAMILY
+from lmzoo.families.elmo import FAMILY as ELMO
+from lmzoo.models import TextEmbedder
+from lmzoo.testing import tiny_preprocessor, tiny_task
+
+TEXTS = ["the film was good", "a", "the plot was never dull .", "a quiet film"]
+RNG = np.random.default_rng(1933)
+
+
+@pytest.fixture(scope="module", params=[FAMILY, ALBERT, ELMO], ids=lambda family: family.name)
+def task(request):
+    """To look at, not to change."""
+    return tiny_task(TextEmbedder, request.param)
+
+
+@pytest.fixture(scope="module")
+def bert():
+    """To look at, not to change."""
+    return tiny_task(TextEmbedder, FAMILY)
+
+
+def test_states_are_those_of_each_text_alone(task):
+    read, states = hidden_states(task, TEXTS, batch_size=3)
+    for text, ours, values in zip(TEXTS, read, states, strict=True):
+        expected = task.backbone(task.preprocessor([text]))["hidden_states"]
+        np.testing.assert_allclose(values, np.stack([np.asarray(x)[0] for x in expected]), atol=1e-5)
+        assert len(ours.tokens) == values.shape[1]
+
+
+def test_means_leave_special_tokens_out(bert):
+    read, states = hidden_states(bert, TEXTS)
+    np.testing.assert_allclose(text_means(read, states)[0], states[0][:, 1:-1].mean(axis=1), rtol=1e-5)
+    (empty,) = text_means(*hidden_states(bert, [""]))
+    assert np.isfinite(empty).all()
+
+
+def test_distances_and_angles(task):
+    _, states = hidden_states(task, TEXTS)
+    vectors = [np.concatenate([values[layer] for values in states]) for layer in range(len(states[0]))]
+    found = layer_changes(task, TEXTS)
+    for layer, (x, y) in enumerate(itertools.pairwise(vectors)):
+        assert found.distance[layer] == pytest.approx(
+            np.mean([np.linalg.norm(b - a) for a, b in zip(x, y, strict=True)])
+        )
+        angles = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(x, y, strict=True)]
+        assert found.degrees[layer] == pytest.approx(np.degrees(np.arccos(angles)).mean(), rel=1e-4)
+
+
+def test_random_pairs_of_different_tokens(bert):
+    _read, states = hidden_states(bert, TEXTS)
+    tokens = np.concatenate([values[2, 1:-1] for values in states])
+    unit = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
+    cosines = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
+    found = anisotropy(bert, TEXTS)
+    assert found.shape == (len(states[0]),)
+    assert found[2] == pytest.approx(cosines.mean(), abs=0.04 * float(cosines.std()))  # of 10,000 pairs
+    assert anisotropy(bert, TEXTS, seed=5)[2] != found[2]
+    with pytest.raises(ValueError, match="at least two tokens"):
+        anisotropy(bert, ["a"])
+
+
+def test_cka_is_that_of_gram_matrices():
+    """Kornblith et al. (2019), equation 3, with the kernels of linear products."""
+    x, y = RNG.normal(size=(13, 5)), RNG.normal(size=(13, 7))
+    centre = np.eye(13) - 1 / 13
+
+    def hsic(k, m):
+        return np.trace(k @ centre @ m @ centre)
+
+    k, m = x @ x.T, y @ y.T
+    assert linear_cka(x, y) == pytest.approx(hsic(k, m) / np.sqrt(hsic(k, k) * hsic(m, m)))
+    rotation, _ = np.linalg.qr(RNG.normal(size=(5, 5)))
+    assert linear_cka(x, 3 * x @ rotation + 2) == pytest.approx(1)
+    with pytest.raises(ValueError, match="same examples, got 13 and 12"):
+        linear_cka(x, y[:12])
+    with pytest.raises(ValueError, match="are equal"):
+        linear_cka(x, np.ones((13, 2)))
+
+
+def test_similarity_of_layers_and_models(bert):
+    other = tiny_task(TextEmbedder, ALBERT)
+    own, both = layer_similarity(bert, TEXTS), layer_similarity(bert, iter(TEXTS), other)
+    np.testing.assert_allclose(np.diag(own), 1)
+    np.testing.assert_allclose(own, own.T)
+    assert both.shape == (len(own), len(other.backbone.output["hidden_states"]))
+    x, y = (text_means(*hidden_states(m, TEXTS)) for m in (bert, other))
+    assert both[1, 2] == pytest.approx(linear_cka(x[:, 1], y[:, 2]))
+    with pytest.raises(ValueError, match="at least two texts"):
+        layer_similarity(bert, TEXTS[:1])
+
+
+def test_probes(bert):
+    texts = [f"the {word} was {word}" for word in ("film", "plot", "good", "dull")] * 5
+    labels = ["x", "y", "y", "x"] * 5
+    found = probe(bert, texts, labels, folds=5)
+    x = text_means(*hidden_states(bert, texts))[:, 1]
+    parts = StratifiedKFold(5, shuffle=True, random_state=0)
+    accuracies = []
+    for train, test in parts.split(x, labels):
+        scaler = StandardScaler().fit(x[train])
+        model = LogisticRegression(max_iter=1000).fit(scaler.transform(x[train]), np.array(labels)[train])
+        accuracies.append(model.score(scaler.transform(x[test]), np.array(labels)[test]))
+    assert found.accuracy[1] == pytest.approx(np.mean(accuracies))
+    assert found.deviation[1] == pytest.approx(np.std(accuracies))
+    assert found.accuracy.shape == (len(bert.backbone.output["hidden_states"]),)
+    with pytest.raises(ValueError, match="one label for each text: got 19 for 20"):
+        probe(bert, texts, labels[1:])
+    with pytest.raises(ValueError, match=r"at least two classes with 5 examples each, got \{'x': 20\}"):
+        probe(bert, texts, ["x"] * 20)
+
+
+def test_a_backbone_needs_a_preprocessor(bert):
+    preprocessor = tiny_preprocessor(FAMILY)
+    ours = layer_changes(bert.backbone, TEXTS, preprocessor=preprocessor)
+    np.testing.assert_allclose(ours.distance, layer_changes(bert, TEXTS).distance, rtol=1e-5)
+    with pytest.raises(ValueError, match="pass `preprocessor`"):
+        layer_changes(bert.backbone, TEXTS)

@@ -1,0 +1,76 @@
+"""Senses of words, and surprise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lmzoo.analysis import senses, surprisal
+from lmzoo.families.bert import FAMILY
+from lmzoo.families.gpt2 import FAMILY as GPT2
+from lmzoo.models import CausalLM, MaskedLM, TextEmbedder
+from lmzoo.tasks.word_vectors import WordVectors
+from lmzoo.testing import tiny_task
+
+TEXTS = ["the film was good", "", "the plot was never dull ."]
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    """To look at, not to change."""
+    return tiny_task(TextEmbedder, FAMILY)
+
+
+@pytest.mark.parametrize(("kind", "family"), [(CausalLM, GPT2), (MaskedLM, FAMILY)])
+def test_surprisals_of_words_add_up_to_those_of_tokens(kind, family):
+    model = tiny_task(kind, family)
+    scores, found = model.score(TEXTS), surprisal(model, TEXTS)
+    for text, tokens, words in zip(TEXTS, scores, found, strict=True):
+        assert [text[w.start : w.end] for w in words] == [w.word for w in words] == text.split()
+        assert sum(w.surprisal for w in words) == pytest.approx(-sum(t["log_probability"] for t in tokens), rel=1e-5)
+    with pytest.raises(TypeError, match="of a CausalLM or a MaskedLM, got a TextEmbedder"):
+        surprisal(tiny_task(TextEmbedder, FAMILY), TEXTS)
+
+
+def test_scores_of_masked_tokens_are_those_of_fill():
+    model = tiny_task(MaskedLM, FAMILY)
+    (tokens,) = model.score(["the film was good"])
+    assert [t["token"] for t in tokens] == ["the", "film", "was", "good"]
+    answers = model.fill(["the [MASK] was good"], top_k=model.preprocessor.tokenizer.vocabulary_size)[0]
+    probability = next(answer["score"] for answer in answers if answer["token"] == "film")
+    assert tokens[1]["log_probability"] == pytest.approx(math.log(probability), rel=1e-4)
+    assert model.pseudo_perplexity(["the film was good"]) == pytest.approx(
+        math.exp(-np.mean([t["log_probability"] for t in tokens]))
+    )
+    assert model.score([]) == []
+    with pytest.raises(ValueError, match="must not hold mask tokens"):
+        model.score(["a [MASK]"])
+
+
+def test_occurrences_of_a_word(embedder):
+    texts = ["The film .", "a plot", "film , films and FILM"]
+    found = senses(embedder, "Film", texts, groups=1)
+    assert [(s.text, texts[s.text][s.start : s.end], s.group) for s in found] == [
+        (0, "film", 0), (2, "film", 0), (2, "FILM", 0),
+    ]  # fmt: skip
+    vectors = embedder.embed(texts, level="word")
+    expected = vectors[2].vectors[0] / np.linalg.norm(vectors[2].vectors[0])
+    np.testing.assert_allclose(found[1].vector, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="'river' occurs in none of the 3 texts"):
+        senses(embedder, "river", texts)
+    with pytest.raises(ValueError, match="`groups` must be a positive integer"):
+        senses(embedder, "film", texts, groups=0)
+
+
+def test_similar_vectors_share_a_group(embedder, monkeypatch):
+    directions = np.array([[0, 1], [1, 0.1], [1, 0], [0.9, 0.1]], "float32")
+
+    def embed(texts, *_, **__):
+        return [WordVectors(["bank"], np.array([[0, 4]]), 7 * directions[int(text[5:])][None]) for text in texts]
+
+    monkeypatch.setattr(embedder, "embed", embed)
+    found = senses(embedder, "bank", [f"bank {i}" for i in range(4)])
+    assert [s.group for s in found] == [1, 0, 0, 0]  # the largest is the first
+    assert [s.group for s in senses(embedder, "bank", ["bank 0"])] == [0]
