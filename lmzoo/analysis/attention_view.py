@@ -49,7 +49,10 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
                 f"Text {i} has {len(text.tokens)} tokens: the page shows at most {_TOKENS}. Pass a shorter text, or a "
                 "part of it."
             )
-    texts = [[_as_data(view) for view in (text, join_words(text))] for text in found]
+    texts = [
+        {"name": " / ".join(text.texts), "views": [_as_data(view) for view in (text, join_words(text))]}
+        for text in found
+    ]
     # In a script element nothing but `</` and `<!--` could end the data.
     data = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     parts = {"TITLE": html.escape(title), "DATA": data}
@@ -119,7 +122,7 @@ const texts = JSON.parse(document.getElementById("data").textContent);
 const get = (id) => document.getElementById(id);
 const row = 28.8;
 let chosen = null;
-const view = () => texts[+get("text").value][get("words").checked ? 1 : 0];
+const view = () => texts[+get("text").value].views[get("words").checked ? 1 : 0];
 function score(v, query, key) {
   const n = v.length, head = get("head").value;
   const of = (h) => {
@@ -187,8 +190,8 @@ function draw() {
   get("answer").textContent = `“${v.tokens[chosen]}” attends to ` +
     best.map(([weight, token]) => `“${token}” (${Math.round(100 * weight)}%)`).join(", ") + ".";
 }
-options(get("text"), texts.map(([v]) => v.tokens.join(" ").slice(0, 60)));
-const [first] = texts[0];
+options(get("text"), texts.map((text) => text.name.slice(0, 80)));
+const [first] = texts[0].views;
 options(get("layer"), Array.from({length: first.layers}, (_, i) => i + 1));
 options(get("head"), ["mean of all", ...Array.from({length: first.heads}, (_, i) => i + 1)],
   ["mean", ...Array.from({length: first.heads}, (_, i) => i)]);

@@ -2,6 +2,7 @@
 
 from lmzoo.cli import (  # noqa: F401 - add their commands
     generate_command,
+    inspect_commands,
     prepare_command,
     preset_commands,
     pretrain_command,

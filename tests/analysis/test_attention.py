@@ -137,7 +137,9 @@ def test_the_page_holds_the_scores_and_hostile_text_is_text(tmp_path):
     assert "b" not in page.tags
     assert page.addresses == []
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-    ((tokens, words),) = json.loads(page.texts["data"])
+    (shown,) = json.loads(page.texts["data"])
+    tokens, words = shown["views"]
+    assert shown["name"] == hostile + " it"
     assert tokens["tokens"] == found.tokens
     assert (tokens["layers"], tokens["heads"], tokens["length"]) == (2, 3, 3)
     values = [int(tokens["scores"][i : i + 2]) for i in range(0, len(tokens["scores"]), 2)]

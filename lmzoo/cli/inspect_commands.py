@@ -1,0 +1,156 @@
+"""`lmzoo inspect`: what a model does with texts, as a page, tables or lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text as Line
+
+from lmzoo.cli.app import app, messages
+from lmzoo.cli.output import announce_keras, announced, rounded
+from lmzoo.cli.stored_models import find_model, load_task
+
+if TYPE_CHECKING:
+    from lmzoo.tasks import Task
+
+inspect = typer.Typer(help="Look inside a model: attention, layers, senses of words, surprise.", no_args_is_help=True)
+app.add_typer(inspect, name="inspect", rich_help_panel="Tasks")
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A .keras file, or a preset of any family.", show_default=False)
+]
+Texts = Annotated[
+    list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts. Default: lines from standard input.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print lines of JSON.")]
+
+
+def _texts(given: list[str] | None) -> list[str]:
+    return given or [line.rstrip("\r\n") for line in sys.stdin]
+
+
+def _load(model: str) -> Task:
+    """Any task on the model: that which is stored, or one that makes vectors of texts."""
+    stored = find_model(model)
+    if stored.kind is not None or Path(model).is_file():
+        return load_task(stored)[1]
+    announce_keras()
+    with announced(f"Loading {model}"):
+        from lmzoo.head_kinds import task_that_reads
+        from lmzoo.models import TextEmbedder
+        from lmzoo.presets.source import open_source
+
+        found: Any = task_that_reads(open_source(model).head) or TextEmbedder
+        task: Task = found.from_preset(model)
+        return task
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Rows as lines of JSON or as a table."""
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(rounded(row), ensure_ascii=False))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0] if rows else ():
+        table.add_column(name, justify="left" if isinstance(rows[0][name], (str, Line)) else "right")
+    for row in rows:
+        table.add_row(*(x if isinstance(x, (str, Line)) else "" if x is None else f"{x:.4g}" for x in row.values()))
+    Console().print(table)
+
+
+@inspect.command()
+def attention(
+    model: Model,
+    texts: Texts = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
+) -> None:
+    """Write a page that shows what each token attends to, in every layer and head. It needs no network."""
+    with messages():
+        found = _texts(texts)
+        task = _load(model)
+        with announced("Compiling and reading"):
+            from lmzoo import analysis
+
+            analysis.write_attention(output, analysis.attention(task, found), f"Attention of {Path(model).name}")
+        typer.echo(f"Wrote {output}.")
+
+
+@inspect.command()
+def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
+    """Show how far each layer moves the vectors of the tokens, and whether these point into one direction."""
+    with messages():
+        found = _texts(texts)
+        task = _load(model)
+        with announced("Compiling and reading"):
+            from lmzoo import analysis
+
+            changes, cosines = analysis.layer_changes(task, found), analysis.anisotropy(task, found)
+        rows = [
+            {
+                "layer": str(layer),
+                "distance": float(changes.distance[layer - 1]) if layer else None,
+                "degrees": float(changes.degrees[layer - 1]) if layer else None,
+                "cosine of random tokens": float(cosine),
+            }
+            for layer, cosine in enumerate(cosines)
+        ]
+        _print(rows, as_json)
+
+
+@inspect.command()
+def senses(
+    model: Model,
+    word: Annotated[str, typer.Argument(metavar="WORD", help="A word of the texts.", show_default=False)],
+    texts: Texts = None,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="How many groups there are.")] = 2,
+    layer: Annotated[
+        int | None, typer.Option("--layer", help="The layer that vectors are from. Default: the last one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put the occurrences of a word in groups by what it means there."""
+    with messages():
+        found = _texts(texts)
+        task = _load(model)
+        with announced("Compiling and reading"):
+            from lmzoo import analysis
+            from lmzoo.models import TextEmbedder
+
+            embedder = task if isinstance(task, TextEmbedder) else TextEmbedder(task.backbone, task.preprocessor)
+            occurrences = analysis.senses(embedder, word, found, layers=layer, groups=groups)
+        rows: list[dict[str, Any]] = []
+        for sense in sorted(occurrences, key=lambda sense: sense.group):
+            text = found[sense.text]
+            if as_json:
+                rows.append({"group": sense.group, "text": text, "start": sense.start, "end": sense.end})
+            else:
+                line = Line(text)
+                line.stylize("bold reverse", sense.start, sense.end)
+                rows.append({"group": str(sense.group), "text": line})
+        _print(rows, as_json)
+
+
+@inspect.command()
+def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
+    """Show how surprising each word is to a language model, in nats."""
+    with messages():
+        found = _texts(texts)
+        task = _load(model)
+        with announced("Compiling and reading"):
+            from lmzoo import analysis
+
+            words = analysis.surprisal(task, found)
+        if as_json:
+            for text, of_text in zip(found, words, strict=True):
+                named = [word._asdict() for word in of_text]
+                typer.echo(json.dumps(rounded({"text": text, "words": named}), ensure_ascii=False))
+            return
+        for of_text in words:
+            _print([{"word": word.word, "surprisal": word.surprisal} for word in of_text], False)

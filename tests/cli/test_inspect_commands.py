@@ -1,0 +1,61 @@
+"""`lmzoo inspect`: pages, tables and lines of JSON."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import pytest
+from typer.testing import CliRunner
+
+from lmzoo import analysis
+from lmzoo.cli.main import app
+from lmzoo.families.bert import FAMILY
+from lmzoo.models import MaskedLM
+from lmzoo.testing import tiny_task
+
+TEXTS = ["the film was good", "a plot , a film"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    tiny_task(MaskedLM, FAMILY).save(path)
+    return path
+
+
+def run(*arguments, **options):
+    result = CliRunner().invoke(app, ["inspect", *map(str, arguments)], **options)
+    return result.exit_code, result.output
+
+
+def test_pages_tables_and_lines(model, tmp_path):
+    task = keras.saving.load_model(model)
+    code, output = run("attention", model, "--output", tmp_path / "it.html", input="\n".join(TEXTS))
+    assert code == 0, output
+    assert f"Wrote {tmp_path / 'it.html'}." in output
+    assert "the film was good" in (tmp_path / "it.html").read_text("utf-8")
+    code, output = run("surprisal", model, *TEXTS, "--json")
+    assert code == 0, output
+    found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    expected = analysis.surprisal(task, TEXTS)
+    assert [row["text"] for row in found] == TEXTS
+    assert found[1]["words"][1]["word"] == "plot"
+    assert found[1]["words"][1]["surprisal"] == pytest.approx(expected[1][1].surprisal, rel=1e-3)
+    code, output = run("senses", model, "film", *TEXTS)
+    assert code == 0, output
+    assert all(text in output for text in TEXTS)
+    code, output = run("layers", model, *TEXTS, "--json")
+    assert code == 0, output
+    rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    assert [row["layer"] for row in rows] == [str(i) for i in range(task.backbone.config.num_layers + 1)]
+    assert rows[2]["degrees"] == pytest.approx(analysis.layer_changes(task, TEXTS).degrees[1], rel=1e-3)
+
+
+def test_errors_in_one_line(model):
+    code, output = run("senses", model, "river", *TEXTS)
+    assert code == 1
+    assert "The word 'river' occurs in none of the 2 texts" in output
+    code, output = run("attention", "bert_nano_en_uncasd", *TEXTS)
+    assert code == 1
+    assert "bert_nano_en_uncased" in output
