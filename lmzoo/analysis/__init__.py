@@ -1,7 +1,8 @@
-"""Looking inside models: attention, vectors layer by layer, the senses of words, and what is surprising in a text."""
+"""Looking inside models: attention, layers, the senses of words, what is surprising, and what an answer is due to."""
 
 from lmzoo.analysis.attention import Attention, HeadStatistics, attention, head_statistics, join_words
 from lmzoo.analysis.attention_view import write_attention
+from lmzoo.analysis.attribution import Attribution, integrated_gradients, leave_out
 from lmzoo.analysis.layers import (
     LayerChanges,
     Probe,
@@ -16,6 +17,7 @@ from lmzoo.analysis.words import Sense, WordSurprisal, senses, surprisal
 
 __all__ = [
     "Attention",
+    "Attribution",
     "HeadStatistics",
     "LayerChanges",
     "Probe",
@@ -26,9 +28,11 @@ __all__ = [
     "attention",
     "head_statistics",
     "hidden_states",
+    "integrated_gradients",
     "join_words",
     "layer_changes",
     "layer_similarity",
+    "leave_out",
     "linear_cka",
     "probe",
     "senses",

@@ -19,7 +19,7 @@ from lmzoo.cli.stored_models import find_model, load_task
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
 
-inspect = typer.Typer(help="Look inside a model: attention, layers, senses of words, surprise.", no_args_is_help=True)
+inspect = typer.Typer(help="Look inside a model: attention, layers, senses, surprise, reasons.", no_args_is_help=True)
 app.add_typer(inspect, name="inspect", rich_help_panel="Tasks")
 
 Model = Annotated[
@@ -154,3 +154,37 @@ def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> Non
             return
         for of_text in words:
             _print([{"word": word.word, "surprisal": word.surprisal} for word in of_text], False)
+
+
+@inspect.command()
+def why(
+    model: Model,
+    texts: Texts = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="The class to explain. Default: the one that the model answers.")
+    ] = None,
+    gradients: Annotated[
+        bool, typer.Option("--gradients", help="Integrated gradients of tokens, instead of leaving words out.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each word contributes to the answer of a classifier or a regressor."""
+    with messages():
+        found = _texts(texts)
+        task = _load(model)
+        with announced("Compiling and reading"):
+            from lmzoo import analysis
+
+            explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
+            results = explain(task, found, target=target)
+        for text, result in zip(found, results, strict=True):
+            parts = [
+                {"part": token, "contribution": float(value)}
+                for token, value in zip(result.tokens, result.values, strict=True)
+            ]
+            if as_json:
+                answer = {"text": text, "target": result.target, "score": result.score, "parts": parts}
+                typer.echo(json.dumps(rounded(answer), ensure_ascii=False))
+            else:
+                typer.echo(f"{result.target}: {result.score:.4g}")
+                _print(parts, False)
