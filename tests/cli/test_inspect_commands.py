@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from lmzoo import analysis
 from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
-from lmzoo.models import MaskedLM
+from lmzoo.models import MaskedLM, TextClassifier
 from lmzoo.testing import tiny_task
 
 TEXTS = ["the film was good", "a plot , a film"]
@@ -50,6 +50,19 @@ def test_pages_tables_and_lines(model, tmp_path):
     rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     assert [row["layer"] for row in rows] == [str(i) for i in range(task.backbone.config.num_layers + 1)]
     assert rows[2]["degrees"] == pytest.approx(analysis.layer_changes(task, TEXTS).degrees[1], rel=1e-3)
+
+
+def test_reasons(tmp_path):
+    task = tiny_task(TextClassifier, FAMILY)
+    task.save(tmp_path / "it.keras")
+    for options, explain in (([], analysis.leave_out), (["--gradients"], analysis.integrated_gradients)):
+        code, output = run("why", tmp_path / "it.keras", *TEXTS, "--json", "--target", "B-PER", *options)
+        assert code == 0, output
+        found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        for row, expected in zip(found, explain(task, TEXTS, target="B-PER"), strict=True):
+            assert [part["part"] for part in row["parts"]] == expected.tokens
+            values = [part["contribution"] for part in row["parts"]]
+            assert values == pytest.approx(expected.values.tolist(), rel=0.01, abs=1e-5)
 
 
 def test_errors_in_one_line(model):
