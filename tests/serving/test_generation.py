@@ -54,6 +54,7 @@ def test_texts_are_those_of_generate(model, folder, bare):
     )
 
 
+@pytest.mark.slow
 def test_samples_are_those_of_generate(model, served):
     settings = [{"seed": seed, "temperature": 0.5 + seed % 3} for seed in range(len(PROMPTS))]
     for sampler in SAMPLERS:

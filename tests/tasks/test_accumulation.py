@@ -25,7 +25,8 @@ def test_small_batches_train_as_a_large_one(tiny, weights_of):
     assert max(np.abs(a - b).max() for a, b in zip(results[0], before, strict=True)) > 0.01
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("mixed_bfloat16", marks=pytest.mark.slow), "mixed_float16"])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision(tiny, weights_of, dtype):
     backbone = BertBackbone(**{**tiny.backbone(dropout=0.1).get_config(), "dtype": dtype})
     task = MaskedLM(backbone, tiny.preprocessor())

@@ -171,6 +171,7 @@ def test_interrupted_runs_go_on(begin, folder, tmp_path, make):
         model.fit(make(folder), callbacks=[checkpoint], **{**arguments, "shuffle_buffer": 15})
 
 
+@pytest.mark.slow
 def test_examples_of_several_sequences_go_on(tmp_path):
     """Whose number no count of rows tells."""
     tasks = [tiny_task(models.QuestionAnswerer, FAMILY, doc_stride=2) for _ in range(2)]

@@ -78,7 +78,7 @@ def one_thread():
 @pytest.mark.parametrize(
     ("case", "steps", "count", "rate", "seed"),
     [
-        ("bert", 20, 3, 3e-3, 1409),
+        pytest.param("bert", 20, 3, 3e-3, 1409, marks=pytest.mark.slow),
         *(
             # Of ALBERT's starts two in seven lead to curves that part by more after step 100, as rounding grows.
             pytest.param(
