@@ -20,7 +20,9 @@ MINI_LMS = {
 }  # fmt: skip
 ALBERT = {"base": BASE, "large": LARGE, "extra_large": (24, 2048), "extra_extra_large": (12, 4096)}
 
-NAME = re.compile(r"[a-z]+(_([a-z]+|[a-z]?\d+(\.\d+)?[a-z]?))*_(en|zh|multi)(_uncased)?(_sst2|_mnli)?|bge_llm_embedder")
+NAME = re.compile(
+    r"[a-z]+2?(_([a-z]+2?|[a-z]?\d+(\.\d+)?[a-z]?))*_(en|zh|multi)(_uncased)?(_sst2|_mnli)?|bge_llm_embedder"
+)
 HANDLE = re.compile(
     r"hf://[\w-]+/[\w.-]+|kaggle://keras/[\w-]+/keras/[\w.]+/\d+|https://[\w.-]+/[\w./-]+(\.zip|\.tar\.gz|/)", re.ASCII
 )
@@ -43,6 +45,14 @@ def roberta(layers, width):
 def albert(vocabulary, width):
     embeddings, mapping, pooler = (vocabulary + 516) * 128, 129 * width, width**2 + width
     return embeddings + mapping + block(width, 4 * width) + pooler
+
+
+def gpt2(layers, width):
+    return (50257 + 1024 + 2) * width + layers * block(width, 4 * width)
+
+
+def gpt():
+    return (40478 + 512) * 768 + 12 * block(768, 3072)
 
 
 def distilbert(vocabulary):
@@ -104,6 +114,12 @@ SIZES = {
     "distil_bert_base_en_uncased": distilbert(UNCASED),
     "distil_bert_base_en": distilbert(CASED),
     "distil_bert_base_multi": distilbert(MULTI_CASED),
+    "gpt2_base_en": gpt2(*BASE),
+    "gpt2_medium_en": gpt2(*LARGE),
+    "gpt2_large_en": gpt2(36, 1280),
+    "gpt2_extra_large_en": gpt2(48, 1600),
+    "distil_gpt2_en": gpt2(6, 768),
+    "gpt_base_en_uncased": gpt(),
     "elmo_small_en": elmo(1024, 128, 1),
     "elmo_medium_en": elmo(2048, 256, 1),
     "elmo_original_en": elmo(4096, 512, 2),
@@ -116,6 +132,8 @@ def test_formulae_give_known_sizes():
     assert roberta(*LARGE) == 354_310_144
     assert albert(30000, 4096) == 222_595_584
     assert distilbert(UNCASED) == 66_362_880
+    assert gpt2(*BASE) == 124_439_808  # as KerasHub says
+    assert gpt2(48, 1600) == 1_557_611_200
     assert elmo(4096, 512, 2) == 93_600_848 + 16 + 4  # published, the row of no token, the mix
 
 
