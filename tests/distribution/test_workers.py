@@ -150,7 +150,7 @@ def test_two_workers_pretrain_what_one_process_pretrains(root, tmp_path, family)
     sea = [" ".join(LINES[(i + j) % 4] for j in range(4)) for i in range(103)]
     (tmp_path / "sea.txt").write_text("\n\n".join(sea))
     command = ["pretrain", tmp_path / "sea.txt", "--family", family, "--tokens", 2000, "--vocabulary-size", 61]
-    command += ["--sequence-length", 16, "--batch-size", 8, "--output"]
+    command += ["--sequence-length", 16, "--batch-size", 8, "--weights-dtype", "float32", "--output"]
     one, _ = finish(start(root, *command, tmp_path / "one"))
     for name in ("tokenizer", "words.txt"):  # which of equally frequent tokens are learned differs between runs
         source, target = tmp_path / "one.work" / name, tmp_path / "two.work" / name
