@@ -48,7 +48,8 @@ class Family:
         classifier: arguments of `lmzoo.layers.ClassificationHead` that only this family sets.
         checkpoints: by format, the `lmzoo.checkpoints.engine.Layout` of its files.
         masking: how texts were masked in pre-training; the default of `MaskedLM`.
-        objective: the second objective of pre-training, "nsp" or "sop"; the default of `Pretrainer`.
+        objective: of pre-training, next to masked tokens "nsp" or "sop", or instead of them "plm"; the default of
+            `Pretrainer`.
         pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
         special_tokens: the tokenizer's special tokens, if they are not those of its class.
         layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis

@@ -107,6 +107,8 @@ def save_checkpoint(
         if not task.uses_pooler:
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
+    held = {row.name for row in layout.heads.get("" if task is None else task.head_kind, {}).values()}
+    more = {name: tensor for name, tensor in more.items() if name not in held}
     files = writer.files(family)
     owns = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of what was there
     with atomic_directory(directory, marker=files[0], owns=owns, overwrite=overwrite) as target:
