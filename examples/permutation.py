@@ -1,6 +1,6 @@
 """Draws the figure of permutation language modelling: an order, and which tokens each prediction sees.
 
-    python examples/permutation.py [--output docs/assets]
+python examples/permutation.py [--output docs/assets]
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from lmzoo.text.permutation import factorization_order
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "permutation"  # the same file from the same numbers
 
-WORDS = "The ship left the quiet harbour early at dawn".split()
+WORDS = ["The", "ship", "left", "the", "quiet", "harbour", "early", "at", "dawn"]
 PREDICTED = [1, 5, 8]
 COLOURS = {"known": "#cfe3ff", "predicted before": "#ffe2b8"}
 
 
-def draw(path: Path, seed: int = 3) -> None:
+def draw(path: Path, seed: int = 9) -> None:
     """Writes the figure."""
     known = np.ones((1, len(WORDS)), bool)
     known[0, PREDICTED] = False
@@ -36,7 +36,10 @@ def draw(path: Path, seed: int = 3) -> None:
             box = {"facecolor": colour, "edgecolor": "#b0b0b0", "boxstyle": "round,pad=0.35"}
             text = "?" if column == target else word if sees else ""
             axes.text(column, -row, text.center(7), ha="center", va="center", bbox=box, family="monospace", fontsize=9)
-    axes.set(xlim=(-0.6, len(WORDS) - 0.4), ylim=(0.6 - len(predicted), 0.6), xticks=range(len(WORDS)))
+    axes.set(
+        xlim=(-0.6, len(WORDS) - 0.4),
+        ylim=(0.6 - len(predicted), 0.6),
+    )
     axes.set_yticks([-row for row in range(len(predicted))], [f"prediction {row + 1}" for row in range(len(predicted))])
     axes.set_xticks(range(len(WORDS)), WORDS)
     axes.tick_params(length=0)

@@ -220,7 +220,10 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
     }
     for argument, (most, what) in limits.items():
         _check_size(argument, getattr(config, argument), most, what, tensors.path)
-    check_axes(vars(config), map(tensors.shape, names.values()), tensors.path)
+    arguments = dict(vars(config))
+    if not any("position_embedding" in path for path in layout.backbone):
+        arguments.pop("max_sequence_length", None)  # no axis of a tensor
+    check_axes(arguments, map(tensors.shape, names.values()), tensors.path)
 
 
 def check_axes(arguments: Mapping[str, Any], shapes: Iterable[tuple[int, ...]], path: Path) -> None:

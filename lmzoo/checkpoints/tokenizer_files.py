@@ -36,10 +36,9 @@ def read_tokenizer(
 ) -> Tokenizer:
     """Reads the tokenizer whose files are in a checkpoint's directory.
 
-    If the files do not say whether to lower-case: with Hugging Face's files text is lower-cased, as in transformers, but
-    not for XLNet.
-    With others, "cased" or "uncased" in the name of the directory or the checkpoint decides; if neither is there, text
-    is lower-cased unless the vocabulary has capital letters.
+    If the files do not say whether to lower-case: with Hugging Face's files text is lower-cased, except for XLNet, as
+    in transformers. With others, "cased" or "uncased" in the name of the directory or the checkpoint decides; if
+    neither is there, text is lower-cased unless the vocabulary has capital letters.
 
     Args:
         directory: the checkpoint's.

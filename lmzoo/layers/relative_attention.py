@@ -181,10 +181,14 @@ class RelativeAttention(ConfiguredLayer):
         def biased(bias: Tensor) -> Tensor:
             return ops.transpose(query + bias * ops.cast(scale, bias.dtype), (0, 2, 1, 3))  # (B, N, S, D)
 
+        def for_all(x: Tensor) -> Tensor:
+            # (N, D, n) -> (B, N, D, n). TensorFlow's gradient of a product that repeats it itself may crash.
+            return ops.broadcast_to(x, (ops.shape(keys)[0], *ops.shape(x)))
+
         by_content = ops.matmul(biased(self.content_bias), keys)  # (B, N, S, K)
-        by_distance = ops.matmul(biased(self.distance_bias), distances)  # (B, N, S, R)
+        by_distance = ops.matmul(biased(self.distance_bias), for_all(distances))  # (B, N, S, R)
         by_distance = _at_keys(by_distance, ops.shape(keys)[3], positions)  # (B, N, S, K)
-        segments = ops.transpose(self.segments, (1, 2, 0))  # (N, D, 2)
+        segments = for_all(ops.transpose(self.segments, (1, 2, 0)))  # (B, N, D, 2)
         by_segment = ops.matmul(biased(self.segment_bias), segments)  # (B, N, S, 2)
         by_segment = ops.where(apart[:, None], by_segment[..., 1:], by_segment[..., :1])  # (B, N, S, K)
         scores = ops.cast(by_content + by_distance + by_segment, "float32")

@@ -251,8 +251,8 @@ class Recipe:
         if "plm" in (own, self.objective) and self.objective not in ("auto", own):
             allowed = "auto or plm" if own == "plm" else "another one"
             raise ValueError(
-                f"`objective` must be {allowed} for {self.family}, got {self.objective!r}: tokens in a random order are "
-                "what xlnet predicts, and nothing else."
+                f"`objective` must be {allowed} for {self.family}, got {self.objective!r}: tokens in a random order "
+                "are what xlnet predicts, and nothing else."
             )
         if self.objective in PAIRED and own is None:
             able = ", ".join(name for name, family in families().items() if family.objective in PAIRED)

@@ -34,9 +34,9 @@ class Pretrainer(MaskedTokensTask):
     predicted in a random order, each from all tokens that are not to be predicted and from those that precede it in
     that order. It needs a backbone with a query stream, and is the only objective for one.
 
-    Inputs are those of the backbone, `mask_positions` int32 (B, M), the tokens to predict, and for `"plm"` `order` int32
-    (B, T), see `lmzoo.text.permutation.factorization_order`. The output is a dict of logits: `masked_lm`
-    float32 (B, M, V) and, with an objective, `sentence` float32 (B, 2) on the pooled output. The loss is the sum of
+    Inputs are those of the backbone, `mask_positions` int32 (B, M), the tokens to predict, and for `"plm"` `order`
+    int32 (B, T), see `lmzoo.text.permutation.factorization_order`. The output is a dict of logits: `masked_lm` float32
+    (B, M, V) and, for pairs, `sentence` float32 (B, 2) on the pooled output. The loss is the sum of
     both means.
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. Once in each call, and always in the
@@ -164,16 +164,14 @@ class Pretrainer(MaskedTokensTask):
 def _check_objective(backbone: Backbone, objective: str | None) -> None:
     if objective not in (*_PAIRED, "plm", None):
         raise ValueError(f'`objective` must be "nsp", "sop", "plm" or None, got {objective!r}.')
-    if hasattr(backbone, "query_stream") != (objective == "plm"):
-        raise ValueError(
-            f'A {type(backbone).__name__} predicts tokens in a random order: choose `objective="plm"`, not {objective!r}.'
-            if hasattr(backbone, "query_stream")
-            else f'A {type(backbone).__name__} has no query stream, and so cannot learn `objective="plm"`: see '
-            "`lmzoo.models.XlnetBackbone`."
-        )
+    name, permuted = type(backbone).__name__, hasattr(backbone, "query_stream")
+    if permuted and objective != "plm":
+        raise ValueError(f'A {name} predicts tokens in a random order: choose `objective="plm"`, not {objective!r}.')
+    if objective == "plm" and not permuted:
+        raise ValueError(f'A {name} has no query stream, and so cannot learn `objective="plm"`, as XLNet does.')
     if objective not in _PAIRED or (getattr(backbone, "pooler", None) is not None and "segment_ids" in backbone.input):
         return
     raise ValueError(
-        f"A {type(backbone).__name__} with this configuration has no pooler or no segment ids, and so cannot learn "
+        f"A {name} with this configuration has no pooler or no segment ids, and so cannot learn "
         f'`objective="{objective}"`: choose None.'
     )

@@ -12,10 +12,10 @@ def factorization_order(
 ) -> np.ndarray:
     """Draws an order for each sequence, as XLNet's code does (Yang et al., 2019, section 2.2).
 
-    A token may be predicted from those of a lower order. A sequence is cut into parts of equal length; what comes in an
-    earlier part has a lower order, so that a part never sees a later one, and could be remembered for it. Within a part
-    all known tokens come first, with the same order, and then the others, each with its own, in a random permutation:
-    those to predict, and special tokens, which may therefore not give away how far the text goes on.
+    A token is predicted from those of a lower order. A sequence is cut into parts of equal length, and a part has a
+    lower order than the next one: it never sees it, and so could be remembered for it. Within a part all known tokens
+    come first, with the same order. The others follow in a random permutation, each with its own: those to predict, and
+    special tokens, which would otherwise show where a text ends.
 
     Args:
         known: bool (B, T), tokens that all others of their part may see.

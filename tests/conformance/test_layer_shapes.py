@@ -12,12 +12,14 @@ from lmzoo import layers
 from lmzoo.families.albert.backbone import SharedBlocks
 from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.families.elmo.layers import BiLM
+from lmzoo.families.xlnet import FAMILY as XLNET
 from lmzoo.layers.bilstm import HashedWordEmbedding
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
+from lmzoo.tasks.base.query_stream import QueryStream
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.training import DistillationLoss
 from tests.conformance.enrolled import subclasses
@@ -62,6 +64,14 @@ def lstm_state():
     return [(floats(B, D), floats(B, P)) for _ in range(2)]
 
 
+def content():
+    return [floats(B, T, H), floats(2 * T, H), mask(B, T, T), mask(B, T, T)]
+
+
+def queries():
+    return [floats(B, S, H), ids(T, B, S), mask(B, S, T), mask(B, S, T)]
+
+
 # By class: how to build it, and the arguments of a call.
 CASES = {
     layers.Dropout: (lambda p: layers.Dropout(0.3, dtype=p), lambda: [floats(B, T, H)]),
@@ -78,6 +88,17 @@ CASES = {
     layers.TransformerEmbedding: (
         lambda p: layers.TransformerEmbedding(V, H, T, dtype=p),
         lambda: [ids(V, B, T), ids(2, B, T)],
+    ),
+    layers.RelativeEncoding: (lambda p: layers.RelativeEncoding(dtype=p), lambda: [floats(B, T, H - 1)]),
+    layers.RelativeAttention: (lambda p: layers.RelativeAttention(N, H, dtype=p), lambda: [*content(), *queries()]),
+    layers.RelativeBlock: (lambda p: layers.RelativeBlock(N, H, I, dtype=p), lambda: [*content(), *queries()]),
+    QueryStream: (
+        lambda p: QueryStream(tiny_backbone(XLNET, dtype=p)),
+        lambda: [
+            {"token_ids": ids(V, B, T), "padding_mask": ids(2, B, T), "segment_ids": ids(2, B, T)},
+            ids(T, B, T),
+            ids(T, B, S),
+        ],
     ),
     layers.FirstTokenPooler: (lambda p: layers.FirstTokenPooler(H, dtype=p), lambda: [floats(B, T, H)]),
     layers.MeanPooler: (lambda p: layers.MeanPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),

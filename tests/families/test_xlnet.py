@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-import keras
 import numpy as np
 import pytest
-from keras import ops
 
-from lmzoo.families.xlnet import FAMILY
+from lmzoo.family import families
 from lmzoo.models import Pretrainer, TextClassifier, XlnetBackbone
+from lmzoo.testing import tiny_backbone
 from lmzoo.text.permutation import factorization_order
 from tests.reference.weights import difference, randomise, run, to_numpy
 
@@ -160,7 +159,10 @@ def test_memories():
         expected = ask(there, batch, mems=mems, use_mems=True, output_hidden_states=True)
         outputs, state = backbone.call_with_state(batch, state, memory_length=7)
         mems = expected.mems
-        assert difference(to_numpy(outputs["hidden_states"]), tuple(x.numpy() for x in expected.hidden_states)) <= TOLERANCE
+        assert (
+            difference(to_numpy(outputs["hidden_states"]), tuple(x.numpy() for x in expected.hidden_states))
+            <= TOLERANCE
+        )
         assert difference(to_numpy(state[1]), tuple(x.numpy().transpose(1, 0, 2) for x in mems)) <= TOLERANCE
 
 
@@ -276,8 +278,5 @@ def test_errors_of_states():
 
 @pytest.mark.parametrize(("objective", "family"), [("nsp", "xlnet"), (None, "xlnet"), ("plm", "bert")])
 def test_errors_of_objectives(objective, family):
-    from lmzoo.family import families
-    from lmzoo.testing.tiny import tiny_backbone
-
     with pytest.raises(ValueError, match="random order" if family == "xlnet" else "query stream"):
         Pretrainer(tiny_backbone(families()[family]), objective=objective)

@@ -139,11 +139,12 @@ def pack_sentences(
 ) -> EncodedTexts:
     """Packs whole sentences into sequences (Liu et al., 2019, section 4.2).
 
-    A sequence has at most `preprocessor.sequence_length` tokens: `start` and then sentences, each followed by `end`, and
-    `last`, if there are such tokens. A sentence that does not fit begins a new sequence. By default sequences continue across documents, with one more
-    `end` between documents (FULL-SENTENCES); otherwise each document begins a new sequence (DOC-SENTENCES). A sentence
-    that is longer than a sequence continues in the next one; the original code keeps a sequence that is too long. If
-    such a sentence ends exactly where a sequence is full, its `end`, which would begin the next one, is left out.
+    A sequence has at most `preprocessor.sequence_length` tokens: `start`, sentences, each followed by `end`, and
+    `last`, where the family has them. A sentence that does not fit begins a new sequence. By default sequences continue
+    across documents, with one more `end` between documents (FULL-SENTENCES); otherwise each document begins a new
+    sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next one; the original code
+    keeps a sequence that is too long. If such a sentence ends exactly where a sequence is full, its `end`, which would
+    begin the next one, is left out.
 
     Args:
         documents: documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a file.

@@ -294,8 +294,8 @@ def train_sentencepiece(
         **special: special tokens that differ from those of the class.
 
     Returns:
-        The tokenizer. Special tokens come first, and have ALBERT's ids: `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]` are 0 to 4,
-        followed by `( ) " - . – £ €`.
+        The tokenizer. Special tokens come first; ALBERT's have its ids, `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]`
+        are 0 to 4. Then follow `( ) " - . – £ €`.
 
     Raises:
         ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.

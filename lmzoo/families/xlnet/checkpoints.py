@@ -50,8 +50,15 @@ HUGGING_FACE = HuggingFaceLayout(
     config=config_table(
         {theirs: ours for theirs, (ours, _) in _CONFIG.items()},
         ignored=(
-            "d_head", "end_n_top", "mem_len", "reuse_len", "start_n_top", "summary_last_dropout",
-            "task_specific_params", "use_mems_eval", "use_mems_train",
+            "d_head",
+            "end_n_top",
+            "mem_len",
+            "reuse_len",
+            "start_n_top",
+            "summary_last_dropout",
+            "task_specific_params",
+            "use_mems_eval",
+            "use_mems_train",
         ),
         defaults={theirs: default for theirs, (_, default) in _CONFIG.items()},
         training={},
