@@ -30,7 +30,7 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
     files = (("spiece.model",), ("30k-clean.model",))
     written: ClassVar = {"vocabulary.spm": "spiece.model"}
     file_counts = True
-    alternative = WordPieceTokenizer  # in ALBERT's Chinese models
+    alternative: ClassVar[type[Tokenizer] | None] = WordPieceTokenizer  # in ALBERT's Chinese models
     model_type = "Unigram"
     settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
     allowed: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}

@@ -34,7 +34,7 @@ class RelativeBlock(TransformerBlock):
             name="attention",
         )
 
-    def call(
+    def call(  # type: ignore[override]
         self,
         inputs: Tensor,
         encodings: Tensor,
@@ -63,7 +63,9 @@ class RelativeBlock(TransformerBlock):
         length = ops.shape(inputs)[1]
         return x if queries is None else (x[:, :length], x[:, length:])
 
-    def attention_scores(self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor) -> Tensor:
+    def attention_scores(  # type: ignore[override]
+        self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor
+    ) -> Tensor:
         """The attention probabilities of the inputs, (B, heads, T, T), that `call` uses outside of training."""
         return self.attention.scores(inputs, encodings, mask, apart)
 

@@ -267,8 +267,8 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Task:
     family, backbone = recipe.family_record, encoder_backbone(recipe, tokenizer.vocabulary_size)
     positions = backbone.embeddings.position_embedding
     if positions is not None:
-        table = positions.embeddings
-        table.assign(sinusoids(*table.shape, backbone.config.initializer_range))
+        rows, size = positions.embeddings.shape
+        positions.embeddings.assign(sinusoids(rows, size, backbone.config.initializer_range))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     if recipe.method.causal:

@@ -298,7 +298,7 @@ def _views(
     """
     segments, padding = inputs["segment_ids"], ops.cast(inputs["padding_mask"], "bool")  # (B, T)
     own, mask = segments, padding[:, None]  # (B, S), (B, 1, T)
-    if positions is not None:
+    if order is not None and positions is not None:
         own = ops.take_along_axis(segments, positions, axis=1)  # (B, M)
         mask = ops.logical_and(mask, order[:, None] < ops.take_along_axis(order, positions, axis=1)[..., None])
     elif order is not None:
