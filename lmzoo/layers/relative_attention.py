@@ -160,6 +160,8 @@ class RelativeAttention(ConfiguredLayer):
         def attend(x: Tensor, mask: Tensor, apart: Tensor, positions: Tensor | None) -> Tensor:
             probabilities = self._probabilities(x, keys, distances, mask, apart, positions)  # (B, N, S, K)
             found = ops.matmul(self.dropout(probabilities, training=training), values)  # (B, N, S, D)
+            some = ops.any(mask, axis=-1, keepdims=True)[:, None]  # (B, 1, S, 1), whether there is a key to see
+            found = ops.where(some, found, ops.zeros_like(found))
             return self.output_dense(ops.transpose(found, (0, 2, 1, 3)))  # (B, S, H)
 
         contents = attend(inputs, mask, apart, None)
@@ -174,7 +176,7 @@ class RelativeAttention(ConfiguredLayer):
         apart: Tensor,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """The attention probabilities, (B, N, S, K), of queries from x, (B, S, H); zeros for one that sees no key."""
+        """The attention probabilities, (B, N, S, K), of queries from x, (B, S, H)."""
         scale = (self.hidden_dim // self.num_heads) ** -0.5
         query = self.query(x) * ops.cast(scale, x.dtype)  # (B, S, N, D)
 
@@ -195,8 +197,7 @@ class RelativeAttention(ConfiguredLayer):
         scores = scores + ops.cast(ops.where(mask, 0.0, MASKED), "float32")[:, None]
         # Keras' softmax warns if there is only one key.
         probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
-        any_key = ops.any(mask, axis=-1, keepdims=True)[:, None]  # (B, 1, S, 1)
-        return ops.cast(ops.where(any_key, probabilities, 0.0), x.dtype)
+        return ops.cast(probabilities, x.dtype)
 
     def scores(self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor) -> Tensor:
         """The attention probabilities of the inputs, (B, N, T, T), that `call` uses outside of training."""

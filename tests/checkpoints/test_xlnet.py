@@ -19,6 +19,7 @@ from lmzoo.models import (
     TokenClassifier,
 )
 from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_backbone
 from lmzoo.text import Preprocessor, XlnetTokenizer
 from tests.checkpoints.model_files import configure, load, peer, read_there, state_of
 from tests.reference.weights import difference, run, to_numpy
@@ -142,3 +143,10 @@ def test_case_is_kept_unless_files_say_otherwise(tokenizer, tmp_path):
     assert read_tokenizer(tmp_path, XlnetTokenizer).lowercase is False
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}', "utf-8")
     assert read_tokenizer(tmp_path, XlnetTokenizer).lowercase is True
+
+
+@pytest.mark.parametrize("family", ["xlnet", "lstm_lm"])
+def test_no_table_limits_the_length_of_sequences(family, tmp_path):
+    backbone = tiny_backbone(families()[family], max_sequence_length=5000)
+    backbone.save_to_preset(tmp_path)
+    assert Backbone.from_preset(tmp_path).config == backbone.config

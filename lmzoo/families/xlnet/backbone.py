@@ -27,6 +27,8 @@ class XlnetConfig(EncoderConfig):
 
     num_segments: int = 3
 
+    without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
+
     def __post_init__(self) -> None:
         """Checks every field."""
         super().__post_init__()
