@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tokenizers
 
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.conversion import save_checkpoint
@@ -135,6 +136,8 @@ def test_tokenizer(tokenizer, root, tmp_path):
     expected = theirs("A film", "a plot", return_token_type_ids=True)
     assert features["token_ids"][0].tolist() == expected["input_ids"]
     assert features["segment_ids"][0].tolist() == expected["token_type_ids"]
+    alone = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("A film", "a plot")
+    assert (alone.ids, alone.type_ids) == (expected["input_ids"], expected["token_type_ids"])
 
 
 def test_case_is_kept_unless_files_say_otherwise(tokenizer, tmp_path):

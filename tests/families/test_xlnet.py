@@ -9,7 +9,7 @@ import pytest
 
 from lmzoo.family import families
 from lmzoo.models import Pretrainer, TextClassifier, XlnetBackbone
-from lmzoo.testing import tiny_backbone
+from lmzoo.testing import tiny_backbone, tiny_task
 from lmzoo.text.permutation import factorization_order
 from tests.reference.weights import difference, randomise, run, to_numpy
 
@@ -248,21 +248,33 @@ def test_padding_and_batches_do_not_matter_to_either_stream():
         assert difference(found[CHOSEN[i]], expected[i][CHOSEN[i]]) <= TOLERANCE
 
 
+def test_masks_in_texts_are_predicted_from_all_other_tokens():
+    task = tiny_task(Pretrainer, families()["xlnet"])
+    texts = ["good <mask> film", "bad <mask> film", "good <mask> <mask>"]
+    logits = task.predict(texts, verbose=0)["masked_lm"]  # (3, 2, V)
+    assert np.abs(logits[0, 0] - logits[1, 0]).max() > 1e-4
+    encoded = task.encode_inputs(texts)
+    inputs = {**task.features(encoded, np.arange(3), 5), **task.extra_features(encoded)}
+    mask = task.preprocessor.tokenizer.mask_id
+    inputs["token_ids"] = np.where(inputs["token_ids"] == mask, 11, inputs["token_ids"])
+    assert difference(task.predict(inputs, verbose=0)["masked_lm"], logits) <= TOLERANCE, "what a mask reads matters"
+
+
 def test_a_memory_of_padded_texts_is_that_of_each_alone():
     backbone, first, second = backbone_of(), batch_of(), batch_of(LENGTHS[::-1], seed=29)
     _, state = backbone.call_with_state(first, memory_length=9)
     outputs, state = backbone.call_with_state(second, state)
     assert np.array_equal(to_numpy(state[0]).sum(axis=1), np.minimum(9, LENGTHS + LENGTHS[::-1]))
     for i, lengths in enumerate(zip(LENGTHS, LENGTHS[::-1], strict=True)):
-        own = None
+        own, read = None, 0
         for batch, n in zip((first, second), lengths, strict=True):
-            alone = {name: values[i : i + 1, :n] for name, values in batch.items()}
-            found, own = backbone.call_with_state(alone, own, memory_length=9)
+            alone, read = {name: values[i : i + 1, :n] for name, values in batch.items()}, read + n
+            found, own = backbone.call_with_state(alone, own, memory_length=min(9, int(read)))
         n = lengths[1]
         expected = to_numpy(outputs["sequence_output"])[i, :n]
         assert difference(to_numpy(found["sequence_output"])[0], expected) <= TOLERANCE
         there = to_numpy(state[0])[i] > 0
-        assert difference(to_numpy(own[1][2])[0][there], to_numpy(state[1][2])[i][there]) <= TOLERANCE
+        assert difference(to_numpy(own[1][2])[0], to_numpy(state[1][2])[i][there]) <= TOLERANCE
 
 
 def test_errors_of_states():

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from lmzoo.models import Pretrainer, TextClassifier
+from lmzoo.models import Pretrainer, TextClassifier, XlnetBackbone
 from lmzoo.pretraining import Recipe, pretrain
+from lmzoo.pretraining.fine_tuning import recipes_by_size
 from tests.pretraining.conftest import TINY
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -25,6 +26,13 @@ def test_a_preset_and_its_continuation(text, tmp_path):
     sizes = {name: TINY[name] for name in ("sequence_length", "batch_size", "tokens")}
     again = pretrain(text, tmp_path / "more", Recipe.from_preset(tmp_path / "it", **sizes), verbose=False)
     assert again["loss"] < 1.1 * scores["loss"]
+
+
+def test_no_objective_trains_the_last_token():
+    backbone = XlnetBackbone(
+        vocabulary_size=11, num_layers=1, num_heads=1, hidden_dim=512, intermediate_dim=3, max_sequence_length=5
+    )
+    assert recipes_by_size(Pretrainer(backbone))["classification"].pooling == "mean"
 
 
 @pytest.mark.parametrize(("family", "objective"), [("xlnet", "nsp"), ("xlnet", "none"), ("bert", "plm")])
