@@ -17,7 +17,7 @@ SPLIT = "split"  # an axis of a weight that is split between devices, see `Famil
 
 # Of the weights of lmzoo's layers. Transformers are split as by Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053):
 # the first products of a block give columns, its second ones take them as rows. LSTMs are split in the same way.
-_LAYOUTS = {
+LAYOUTS = {
     ".*token_embedding/embeddings": (SPLIT, None),
     ".*(query|key|value)/kernel": (None, SPLIT),
     ".*(query|key|value)/bias": (SPLIT,),
@@ -67,7 +67,7 @@ class Family:
     objective: str | None = None
     pretrained_head: str = "pretraining"
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
-    layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: _LAYOUTS)
+    layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: LAYOUTS)
 
     @property
     def mask_token(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from lmzoo.families.xlnet.backbone import XlnetBackbone, XlnetConfig
 from lmzoo.families.xlnet.checkpoints import HUGGING_FACE
-from lmzoo.family import Family, register_family
+from lmzoo.family import LAYOUTS, SPLIT, Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer
@@ -17,6 +17,15 @@ FAMILY = register_family(
         checkpoints={"hf": HUGGING_FACE},
         masking=Masking(probability=1 / 6, whole_word=True, ngram=5),
         objective="plm",
+        # Heads are an axis of their own.
+        layouts={
+            **LAYOUTS,
+            ".*(query|key|value)/kernel": (None, SPLIT, None),
+            ".*attention/output_dense/kernel": (None, SPLIT, None),
+            ".*attention/distance/kernel": (None, SPLIT, None),
+            ".*attention/(content|distance|segment)_bias": (SPLIT, None),
+            ".*attention/segments": (None, SPLIT, None),
+        },
         tiny=XlnetConfig(
             vocabulary_size=331, num_layers=3, num_heads=3, hidden_dim=42, intermediate_dim=47, max_sequence_length=67
         ),
