@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import keras
 import numpy as np
 import pytest
 
@@ -292,3 +293,43 @@ def test_errors_of_states():
 def test_errors_of_objectives(objective, family):
     with pytest.raises(ValueError, match="random order" if family == "xlnet" else "query stream"):
         Pretrainer(tiny_backbone(families()[family]), objective=objective)
+
+
+# === Options of every backbone ===
+
+
+def test_blocks_that_are_computed_again_train_alike():
+    found = []
+    for remat in (False, True):
+        model = Pretrainer(backbone_of(dropout=0.2, num_layers=2, remat=remat))
+        randomise(model)
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=keras.backend.backend() == "tensorflow")
+        keras.utils.set_random_seed(3)
+        for weight in model.non_trainable_variables:  # seeds of dropout
+            weight.assign(np.full(weight.shape, 7, weight.dtype))
+        batch = batch_of()
+        features = {**batch, "mask_positions": POSITIONS, "order": ordered(batch)[0]}
+        targets, weights = {"masked_lm": POSITIONS + 3}, {"masked_lm": CHOSEN.astype("float32")}
+        losses = [float(model.train_on_batch(features, targets, weights)[0]) for _ in range(2)]
+        found.append((losses, [to_numpy(weight.value) for weight in model.trainable_weights]))
+    assert difference(found[0], found[1]) <= 1e-6
+
+
+def test_low_rank_updates_leave_everything_else_alone():
+    backbone = backbone_of()
+    backbone.enable_lora(2)
+    assert {weight.path.split("/")[-1] for weight in backbone.trainable_weights} == {"lora_kernel_a", "lora_kernel_b"}
+    assert {weight.path.split("/")[2] for weight in backbone.trainable_weights} == {"query", "value"}
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
+def test_int8_is_saved_and_loaded(tmp_path):
+    backbone, batch = backbone_of(num_layers=1), batch_of()
+    exact = run(backbone, batch)["sequence_output"]
+    backbone.quantize("int8")
+    assert {w.dtype for w in backbone.weights if w.path.endswith("/kernel")} == {"int8"}
+    found = run(backbone, batch)["sequence_output"]
+    cosine = (exact * found).sum(-1) / np.linalg.norm(exact, axis=-1) / np.linalg.norm(found, axis=-1)
+    assert cosine.min() > 0.99
+    backbone.save(tmp_path / "int8.keras")
+    assert difference(run(keras.saving.load_model(tmp_path / "int8.keras"), batch)["sequence_output"], found) == 0
