@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import numpy as np
 import pytest
 import tokenizers
 
+from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.conversion import save_checkpoint
 from lmzoo.data.corpora import train_tokenizer
@@ -153,3 +157,64 @@ def test_no_table_limits_the_length_of_sequences(family, tmp_path):
     backbone = tiny_backbone(families()[family], max_sequence_length=5000)
     backbone.save_to_preset(tmp_path)
     assert Backbone.from_preset(tmp_path).config == backbone.config
+
+
+def original_names(state):
+    """The tensors of a model of transformers' by their names in XLNet's own code."""
+    found, stacks = {}, {}
+    for name, array in state.items():
+        name = name.removeprefix("transformer.")
+        if match := re.fullmatch(r"layer\.(\d+)\.rel_attn\.(r_\w_bias|seg_embed)", name):
+            stacks.setdefault(match[2], {})[int(match[1])] = array
+        elif match := re.fullmatch(r"layer\.(\d+)\.rel_attn\.([qkvor])", name):
+            found[f"model/transformer/layer_{match[1]}/rel_attn/{match[2]}/kernel"] = array
+        elif match := re.fullmatch(r"layer\.(\d+)\.(rel_attn|ff)\.layer_norm\.(weight|bias)", name):
+            kind = {"weight": "gamma", "bias": "beta"}[match[3]]
+            found[f"model/transformer/layer_{match[1]}/{match[2]}/LayerNorm/{kind}"] = array
+        elif match := re.fullmatch(r"layer\.(\d+)\.ff\.(layer_\d)\.(weight|bias)", name):
+            kind = {"weight": "kernel", "bias": "bias"}[match[3]]
+            found[f"model/transformer/layer_{match[1]}/ff/{match[2]}/{kind}"] = array.T
+        else:
+            others = {
+                "word_embedding.weight": "model/transformer/word_embedding/lookup_table",
+                "mask_emb": "model/transformer/mask_emb/mask_emb",
+                "lm_loss.bias": "model/lm_loss/bias",
+            }
+            found[others[name]] = array
+    for name, layers in stacks.items():
+        found[f"model/transformer/{name}"] = np.stack([layers[i] for i in range(len(layers))])
+    return found
+
+
+CONFIG = {
+    "d_head": 12,
+    "d_inner": 53,
+    "d_model": 36,
+    "ff_activation": "gelu",
+    "n_head": 3,
+    "n_layer": 3,
+    "n_token": 131,
+}
+
+
+def test_the_authors_checkpoint(tmp_path):
+    theirs = peer("xlnet", "LMHeadModel", tmp_path / "theirs", ff_activation="gelu_new")  # what they call gelu
+    stored = original_names(state_of(tmp_path / "theirs"))
+    (tmp_path / "original").mkdir()
+    more = {"global_step": np.array(7), "model/lm_loss/bias/Adam": np.zeros(131, "float32")}
+    write_tensorflow_checkpoint(tmp_path / "original/xlnet_model.ckpt", {**stored, **more}.items())
+    (tmp_path / "original/xlnet_config.json").write_text(json.dumps({**CONFIG, "untie_r": True}), "utf-8")
+    ours = load(tmp_path / "original", Pretrainer)
+    batch = batch_of(ours)
+    assert (
+        difference(run(ours.backbone, batch)["sequence_output"], ask(theirs.transformer, batch)[0].numpy()) <= TOLERANCE
+    )
+    save_checkpoint(ours, tmp_path / "ours", to="tf1")
+    again = TensorFlowCheckpoint(tmp_path / "ours/xlnet_model.ckpt")
+    assert set(again.names()) == stored.keys()
+    assert all(np.array_equal(again.read(name), array) for name, array in stored.items())
+    save_checkpoint(ours.backbone, tmp_path / "backbone", to="tf1")
+    assert load(tmp_path / "backbone").config == ours.backbone.config
+    (tmp_path / "original/xlnet_config.json").write_text(json.dumps({**CONFIG, "untie_r": False}), "utf-8")
+    with pytest.raises(PresetError, match="`untie_r` must be True"):
+        load(tmp_path / "original")

@@ -1,9 +1,11 @@
-"""XLNet's checkpoints: the names of its weights in the code of Hugging Face."""
+"""XLNet's checkpoints: the names of its weights in the code of its authors and of Hugging Face."""
 
 import numpy as np
 
-from lmzoo.checkpoints.engine import Row, torch_modules
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
+from lmzoo.checkpoints.google import StackedLayout
 from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, config_table, under
 from lmzoo.families.encoder_config import EncoderConfig
 
@@ -98,4 +100,55 @@ HUGGING_FACE = HuggingFaceLayout(
         {"pretraining": "XLNetLMHeadModel", "question_answering": "XLNetForQuestionAnsweringSimple"},
     ),
     parts=("word_embedding", "layer", _START),
+)
+
+_MODEL, _LAYER = "model/transformer", "model/transformer/layer_{i}"
+_STACKED = ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")
+
+GOOGLE = StackedLayout(
+    name="TensorFlow checkpoint of XLNet's code",
+    config=ConfigTable(
+        keys={
+            "n_token": "vocabulary_size",
+            "n_layer": "num_layers",
+            "n_head": "num_heads",
+            "d_model": "hidden_dim",
+            "d_inner": "intermediate_dim",
+            "ff_activation": "activation",
+        },
+        # The code has always computed the approximation for "gelu".
+        values={"activation": {"gelu": "gelu_tanh", "relu": "relu"}},
+        allowed={"untie_r": (True,)},
+        ignored=("d_head",),
+        omitted=("dropout", "initializer_range", "max_sequence_length", "num_segments"),
+        written={"untie_r": True},
+    ),
+    backbone={
+        "embeddings/token_embedding/embeddings": Row(f"{_MODEL}/word_embedding/lookup_table"),
+        **tensorflow_modules(
+            {
+                f"block_{{i}}/{ours}": f"{_LAYER}/{theirs.replace('.', '/').replace('layer_norm', 'LayerNorm')}"
+                for ours, theirs in _BLOCK.items()
+            }
+        ),
+        **{
+            f"block_{{i}}/{ours}": Row(
+                f"{_MODEL}/{theirs}/{{i}}" if theirs in _STACKED else f"{_LAYER}/rel_attn/{theirs}/kernel"
+            )
+            for ours, theirs in _ATTENTION.items()
+        },
+    },
+    heads={
+        "pretraining": {
+            "masked_lm_head/output_bias": Row("model/lm_loss/bias"),
+            "query_stream/vector": Row(f"{_MODEL}/mask_emb/mask_emb"),
+        }
+    },
+    ignored={
+        r".*/(Adam(_1)?|adam_[mv])|beta[12]_power": "the optimizer's state",
+        "global_step": "not a weight",
+        r"model/(sequnece_summary|regression|classification|answer_class|start_logits|end_logits|cls).*": "a head",
+    },
+    stacked=tuple(f"{_MODEL}/{name}" for name in _STACKED),
+    complete=lambda config: ({}, {f"{_MODEL}/mask_emb/mask_emb": np.zeros((1, 1, config.hidden_dim), "float32")}),
 )
