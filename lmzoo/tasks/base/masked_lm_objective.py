@@ -132,7 +132,10 @@ class MaskedTokensTask(Task):
         return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
-        """The inputs for predictions; see `Task.features`. No token sees the masks, if they are not what is read."""
+        """The inputs for predictions; see `Task.features`.
+
+        Of texts that hold mask tokens; a query stream sees all tokens but these.
+        """
         features = super().features(encoded, indices, width)
         if self._permuted:
             features["order"] = (features["token_ids"] == self.text_preprocessor.tokenizer.mask_id).astype("int32")
