@@ -35,7 +35,7 @@ SAYABLE = {
     ("albert", "tf1"): {"activation": "gelu_tanh"},
     ("roberta", "hf"): {"num_segments": 1},
     ("xlnet", "hf"): {"max_sequence_length": 512},  # which no file holds
-    ("xlnet", "tf1"): {"max_sequence_length": 512, "activation": "gelu_tanh"},
+    ("xlnet", "tf1"): {"max_sequence_length": 512, "activation": "gelu_tanh", "dropout": 0.1},
 }
 
 
