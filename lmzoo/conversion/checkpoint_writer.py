@@ -59,8 +59,8 @@ def save_checkpoint(
         model: a backbone or a task.
         directory: where to write. If writing fails, what was there stays untouched.
         to: `"hf"` for Hugging Face's transformers, `"keras_hub"` for KerasHub (backbones only), `"tf1"` for the
-            original code of BERT, ALBERT and XLNet, `"bilm"` for AllenNLP's and bilm-tf's ELMo, `"keras"` for a preset of
-            lmzoo.
+            original code of BERT, ALBERT and XLNet, `"bilm"` for AllenNLP's and bilm-tf's ELMo, `"keras"` for a preset
+            of lmzoo.
         overwrite: whether an existing directory may be replaced.
         preprocessor: the tokenizer to write, by default the task's.
 
