@@ -10,6 +10,7 @@ from benchmarks.common import ROOT, console
 
 QUICK = {
     "train_step": "--size small --batch-size 4 --length 64 --rounds 3",
+    "xlnet_step": "--size tiny --batch-size 4 --length 32 --rounds 2",
     "finetune_epoch": "--size nano --sentences 512 --rounds 2",
     "fit_overhead": "--steps 60 --rounds 3",
     "startup": "--size nano --rounds 2",

@@ -17,7 +17,7 @@ SPLIT = "split"  # an axis of a weight that is split between devices, see `Famil
 
 # Of the weights of lmzoo's layers. Transformers are split as by Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053):
 # the first products of a block give columns, its second ones take them as rows. LSTMs are split in the same way.
-_LAYOUTS = {
+LAYOUTS = {
     ".*token_embedding/embeddings": (SPLIT, None),
     ".*(query|key|value)/kernel": (None, SPLIT),
     ".*(query|key|value)/bias": (SPLIT,),
@@ -50,7 +50,8 @@ class Family:
         classifier: arguments of `lmzoo.layers.ClassificationHead` that only this family sets.
         checkpoints: by format, the `lmzoo.checkpoints.engine.Layout` of its files.
         masking: how texts were masked in pre-training; the default of `MaskedLM`.
-        objective: the second objective of pre-training, "nsp" or "sop"; the default of `Pretrainer`.
+        objective: of pre-training, next to masked tokens "nsp" or "sop", or instead of them "plm"; the default of
+            `Pretrainer`.
         pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
         special_tokens: the tokenizer's special tokens, if they are not those of its class.
         layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis
@@ -68,7 +69,7 @@ class Family:
     objective: str | None = None
     pretrained_head: str = "pretraining"
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
-    layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: _LAYOUTS)
+    layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: LAYOUTS)
 
     @property
     def mask_token(self) -> str | None:

@@ -11,6 +11,7 @@ from lmzoo.families import (
     GptBackbone,
     LstmLmBackbone,
     RobertaBackbone,
+    XlnetBackbone,
 )
 from lmzoo.ngrams import NgramLM
 from lmzoo.tasks import (
@@ -50,4 +51,5 @@ __all__ = [
     "TextEmbedder",
     "TextRegressor",
     "TokenClassifier",
+    "XlnetBackbone",
 ]

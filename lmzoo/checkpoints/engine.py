@@ -28,7 +28,7 @@ Weights: TypeAlias = Mapping[str, keras.Variable]  # by path
 # Arguments that count what has a number in the names of tensors, by the number's letter in tables. A configuration
 # class whose letters mean something else has an attribute `numbered` of its own.
 _NUMBERED = {"h": "num_highway", "i": "num_layers"}
-# Arguments that are the length of an axis of some tensor.
+# Arguments that are the length of an axis of some tensor, but for those in `without_axis` of a configuration class.
 _AXES = (
     "embedding_dim", "filters", "hidden_dim", "intermediate_dim", "lstm_dim", "max_sequence_length", "projection_dim",
     "vocabulary_size",
@@ -220,14 +220,15 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
     }
     for argument, (most, what) in limits.items():
         _check_size(argument, getattr(config, argument), most, what, tensors.path)
-    check_axes(vars(config), map(tensors.shape, names.values()), tensors.path)
+    check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path)
 
 
-def check_axes(arguments: Mapping[str, Any], shapes: Iterable[tuple[int, ...]], path: Path) -> None:
+def check_axes(cls: type, arguments: Mapping[str, Any], shapes: Iterable[Shape], path: Path) -> None:
     """Checks that the axes of a configuration are not far longer than those of a file's tensors; see `check_sizes`.
 
     Args:
-        arguments: of the family's configuration class.
+        cls: the family's configuration class.
+        arguments: those of the class.
         shapes: of the tensors.
         path: the file, for messages.
 
@@ -235,7 +236,7 @@ def check_axes(arguments: Mapping[str, Any], shapes: Iterable[tuple[int, ...]], 
         PresetError: naming the argument that is too large.
     """
     longest = max((length for shape in shapes for length in shape), default=0)
-    for argument in _AXES:
+    for argument in (name for name in _AXES if name not in getattr(cls, "without_axis", ())):
         if argument != "filters" or not arguments.get("vocabulary_size"):  # of characters, where words have no vectors
             _check_size(argument, arguments.get(argument), longest, "at most in one tensor", path)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_modules
+from lmzoo.checkpoints.formats.stacked import UnstackedTensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
@@ -30,12 +32,28 @@ _SENTENCE = {
     "sentence_head/bias": Row("cls/seq_relationship/output_bias"),
 }
 # The tensors that only a model with this kind of head has. A classifier of one class is a regressor.
-_HEADS = {
+_HEADS: dict[str, set[str]] = {
     "classification": {"output_weights"},
     "question_answering": {"cls/squad/output_weights"},
     "pretraining": {"cls/predictions/output_bias", "cls/seq_relationship/output_bias"},
     "masked_lm": {"cls/predictions/output_bias"},
 }
+
+
+@dataclass(frozen=True)
+class StackedLayout(Layout):
+    """A `Layout` of XLNet's code, in which some tensors hold the weights of all layers.
+
+    Attributes:
+        stacked: names of these tensors; in `backbone` they are followed by the number of the layer, as in `name/3`.
+    """
+
+    stacked: tuple[str, ...] = ()
+
+    def head_of(self, tensors: TensorFile) -> str | None:
+        """The kind of head whose tensors a file holds, if any."""
+        held = set(tensors.names())
+        return next((kind for kind, table in self.heads.items() if held >= {row.name for row in table.values()}), None)
 
 
 def google_files(family: Family) -> tuple[str, str]:
@@ -114,6 +132,10 @@ def find_google(directory: Path) -> Checkpoint | None:
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
         if arguments["activation"] == "gelu":
             arguments["activation"] = "gelu_tanh"  # its code computes the approximation
+    layout = family.checkpoints["google"]
+    if isinstance(layout, StackedLayout):
+        tensors = UnstackedTensors(tensors, layout.stacked)
+        return Checkpoint(directory, "google", family, arguments, lambda: tensors, layout.head_of(tensors), {})
     return Checkpoint(directory, "google", family, arguments, lambda: tensors, *_head(tensors))
 
 

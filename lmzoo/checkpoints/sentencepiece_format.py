@@ -11,13 +11,15 @@ from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.sentencepiece_rules import clean_up_in, model_proto, with_clean_up
 from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerFormat, require, template
 from lmzoo.errors import PresetError
-from lmzoo.text import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from lmzoo.text import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer, XlnetTokenizer
+from lmzoo.text.packing import LAST_SEGMENT
 from lmzoo.text.tokenizers.sentencepiece import SPACE
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
 
 if TYPE_CHECKING:
     import tokenizers
 
+_ENDS_OF_TEXTS = ("bos_token", "eos_token")  # which XLNet has, but does not use
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # SentencePiece's types of tokens
 
 
@@ -28,7 +30,7 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
     files = (("spiece.model",), ("30k-clean.model",))
     written: ClassVar = {"vocabulary.spm": "spiece.model"}
     file_counts = True
-    alternative = WordPieceTokenizer  # in ALBERT's Chinese models
+    alternative: ClassVar[type[Tokenizer] | None] = WordPieceTokenizer  # in ALBERT's Chinese models
     model_type = "Unigram"
     settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
     allowed: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
@@ -127,6 +129,29 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         return super().to_keras_hub(with_clean_up(tokenizer), name)
+
+
+class XlnetFormat(SentencePieceFormat):
+    """The same with XLNet's special tokens, which are at the end of sequences, and without lower-casing by default."""
+
+    tokenizer = XlnetTokenizer
+    alternative = None
+    tokens: ClassVar = {
+        attribute: role for attribute, role in TokenizerFormat.tokens.items() if attribute not in _ENDS_OF_TEXTS
+    }
+    settings: ClassVar = {"do_lower_case": ("lowercase", False), "keep_accents": ("keep_accents", False)}
+
+    def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
+        """See `SentencePieceFormat`."""
+        from tokenizers import processors
+
+        backend, (cls, sep) = super().pipeline(tokenizer), (str(tokenizer.start_token), str(tokenizer.end_token))
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"$A:0 {sep}:0 {cls}:{LAST_SEGMENT}",
+            pair=f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:{LAST_SEGMENT}",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (sep, cls)],
+        )
+        return backend
 
 
 def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:

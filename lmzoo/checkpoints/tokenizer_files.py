@@ -36,9 +36,9 @@ def read_tokenizer(
 ) -> Tokenizer:
     """Reads the tokenizer whose files are in a checkpoint's directory.
 
-    If the files do not say whether to lower-case: with Hugging Face's files text is lower-cased, as in transformers.
-    With others, "cased" or "uncased" in the name of the directory or the checkpoint decides; if neither is there, text
-    is lower-cased unless the vocabulary has capital letters.
+    If the files do not say whether to lower-case: with Hugging Face's files text is lower-cased, except for XLNet, as
+    in transformers. With others, "cased" or "uncased" in the name of the directory or the checkpoint decides; if
+    neither is there, text is lower-cased unless the vocabulary has capital letters.
 
     Args:
         directory: the checkpoint's.
@@ -195,14 +195,15 @@ def _lowercase(directory: Path, file: Path, tokenizer: Tokenizer) -> bool:
     """Guesses whether to lower-case, for files that do not say."""
     capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if has_file(directory, CONFIG_FILE) and "model_type" in read_json(directory, CONFIG_FILE):  # Hugging Face's
-        if capital is not None:
+        assumed = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
+        if assumed and capital is not None:
             warnings.warn(
                 f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "
                 f"But {file.name} has tokens with capitals, such as {capital!r}. If text should keep its case, set it "
                 "to false there.",
                 stacklevel=2,
             )
-        return True
+        return assumed
     for name in (directory.resolve().name, *(path.name for path in directory.glob("*.index"))):
         if match := re.search("(?<![a-z])(un)?cased(?![a-z])", name.lower()):
             return match[1] is not None

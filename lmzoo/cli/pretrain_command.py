@@ -78,7 +78,11 @@ def pretrain(
     optimizer: Annotated[str, typer.Option("--optimizer", help="adamw or lamb; elmo uses Adagrad.")] = "adamw",
     schedule: Annotated[str, typer.Option("--schedule", help=_SCHEDULE)] = "linear",
     objective: Annotated[
-        str, typer.Option("--objective", help="Second objective: nsp, sop, none, or auto for the family's.")
+        str,
+        typer.Option(
+            "--objective",
+            help="Objective: nsp or sop next to masks, plm instead of them, none, or auto for the family's.",
+        ),
     ] = "auto",
     dynamic: Annotated[
         bool, typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep those of a sequence.")

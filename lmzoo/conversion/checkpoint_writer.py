@@ -17,6 +17,7 @@ from lmzoo.checkpoints.engine import Layout, tensors_of, weights_of
 from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
+from lmzoo.checkpoints.formats.stacked import stack
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
 from lmzoo.checkpoints.keras_hub import with_heads
@@ -57,8 +58,9 @@ def save_checkpoint(
     Args:
         model: a backbone or a task.
         directory: where to write. If writing fails, what was there stays untouched.
-        to: `"hf"` for Hugging Face's transformers, `"keras_hub"` for KerasHub (backbones only), `"tf1"` for Google's
-            BERT and ALBERT code, `"bilm"` for AllenNLP's and bilm-tf's ELMo, `"keras"` for a preset of lmzoo.
+        to: `"hf"` for Hugging Face's transformers, `"keras_hub"` for KerasHub (backbones only), `"tf1"` for the
+            original code of BERT, ALBERT and XLNet, `"bilm"` for AllenNLP's and bilm-tf's ELMo, `"keras"` for a preset
+            of lmzoo.
         overwrite: whether an existing directory may be replaced.
         preprocessor: the tokenizer to write, by default the task's.
 
@@ -107,6 +109,8 @@ def save_checkpoint(
         if not task.uses_pooler:
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
+    held = {row.name for row in layout.heads.get("" if task is None else task.head_kind, {}).values()}
+    more = {name: tensor for name, tensor in more.items() if name not in held}
     files = writer.files(family)
     owns = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of what was there
     with atomic_directory(directory, marker=files[0], owns=owns, overwrite=overwrite) as target:
@@ -193,6 +197,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
 
 def _write_google(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     config_file, weights_file = google_files(family)
+    tensors = stack(tensors, getattr(family.checkpoints["google"], "stacked", ()))
     write_json(target, config_file, config)
     write_tensorflow_checkpoint(target / weights_file, tensors)
 

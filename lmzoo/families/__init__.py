@@ -10,6 +10,7 @@ from lmzoo.families.gpt import GptBackbone
 from lmzoo.families.gpt2 import Gpt2Backbone
 from lmzoo.families.lstm_lm import LstmLmBackbone
 from lmzoo.families.roberta import RobertaBackbone
+from lmzoo.families.xlnet import XlnetBackbone
 
 DEFAULT_FAMILY = "bert"  # the family that is pre-trained if none is named
 
@@ -25,4 +26,5 @@ __all__ = [
     "GptBackbone",
     "LstmLmBackbone",
     "RobertaBackbone",
+    "XlnetBackbone",
 ]

@@ -190,10 +190,15 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         self.lora_rank = rank
         targets = []
         for layer in sublayers(self):
+            inside = [*sublayers(layer)]
             if layer.name in target_layer_names and hasattr(layer, "enable_lora"):
                 targets.append(layer)
-            elif next(sublayers(layer), None) is None:
+            elif not inside:
                 layer.trainable = False
+            else:  # its own weights
+                others = {id(weight) for part in inside for weight in part.weights}
+                for weight in layer.trainable_weights:
+                    weight.trainable &= id(weight) in others
         for layer in targets:
             frozen = layer.trainable_weights
             with self.device_scope():

@@ -29,6 +29,8 @@ class LeftToRightConfig:
     max_sequence_length: int = 512
     initializer_range: float = 0.1
 
+    without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
+
     def __post_init__(self) -> None:
         """Checks the fields; integers are sizes, which must be positive.
 

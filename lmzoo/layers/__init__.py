@@ -11,6 +11,8 @@ from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, SpanHead
 from lmzoo.layers.normalization import LayerNorm, unit_vectors
 from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MaxPooler, MeanPooler
 from lmzoo.layers.recurrent import RecurrentLayer
+from lmzoo.layers.relative_attention import RelativeAttention, RelativeEncoding
+from lmzoo.layers.relative_block import RelativeBlock
 from lmzoo.layers.sampled_softmax import SampledSoftmax
 from lmzoo.layers.scalar_mix import ScalarMix
 from lmzoo.layers.transformer_block import TransformerBlock
@@ -27,6 +29,9 @@ __all__ = [
     "MeanPooler",
     "MergeChoices",
     "RecurrentLayer",
+    "RelativeAttention",
+    "RelativeBlock",
+    "RelativeEncoding",
     "SampledSoftmax",
     "ScalarMix",
     "SelfAttention",

@@ -24,9 +24,9 @@ from lmzoo.tensor_types import Shape, Tensor
 
 # Large enough that exp() of a masked score is exactly 0 next to any real one, small enough that a sequence without real
 # keys stays finite (its softmax is then uniform).
-_MASKED = -1e9
+MASKED = -1e9
 # Lower than the scores of padding, so that a position with nothing but padding before it does not see later ones.
-_LATER = 2 * _MASKED
+_LATER = 2 * MASKED
 _WIDEST_JOINED = 1024  # widest projection whose kernels are joined into one
 
 # Keys and values of a sequence's positions: two float (B, N, T, D).
@@ -101,7 +101,7 @@ def attention_probabilities(
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
-    bias = ops.expand_dims(ops.where(padding_mask, 0.0, _MASKED), (1, 2))  # (B, 1, 1, T)
+    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)
     scores = scores + ops.cast(bias, "float32")
     if positions is not None:
         later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1)  # (S, T)

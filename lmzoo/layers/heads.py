@@ -78,11 +78,14 @@ class ClassificationHead(ConfiguredLayer):
 class MaskedLMHead(ConfiguredLayer):
     """Vocabulary logits: dense, activation, LayerNorm, the transposed word table, a bias (Devlin et al., 2019).
 
+    Without `transform` only the table and the bias (Yang et al., 2019).
+
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone.
         activation: str, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
+        transform: bool, whether the vectors are transformed first: dense, activation and LayerNorm.
 
     Call argument: `vectors` float (B, M, H), those of the masked positions. Returns float32 logits (B, M, V).
     """
@@ -93,13 +96,17 @@ class MaskedLMHead(ConfiguredLayer):
         activation: str = "gelu",
         layer_norm_epsilon: float = 1e-12,
         initializer_range: float = 0.02,
+        transform: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.token_embedding = token_embedding
+        self.transform = transform
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
+        if not transform:
+            return
         self.dense = keras.layers.Dense(
             token_embedding.output_dim,
             kernel_initializer=TruncatedNormal(stddev=initializer_range),
@@ -110,8 +117,9 @@ class MaskedLMHead(ConfiguredLayer):
 
     def build(self, input_shape: Shape) -> None:
         """Creates the transform and the output bias."""
-        self.dense.build(input_shape)
-        self.layer_norm.build((*input_shape[:-1], self.token_embedding.output_dim))
+        if self.transform:
+            self.dense.build(input_shape)
+            self.layer_norm.build((*input_shape[:-1], self.token_embedding.output_dim))
         self.output_bias = self.add_weight(
             shape=(self.token_embedding.input_dim,), initializer="zeros", name="output_bias"
         )
@@ -119,7 +127,9 @@ class MaskedLMHead(ConfiguredLayer):
 
     def call(self, vectors: Tensor) -> Tensor:
         """Computes the logits."""
-        x = self.layer_norm(get_activation(self.activation)(self.dense(as_rows(vectors))))  # (B·M, E)
+        x = as_rows(vectors)  # (B·M, H)
+        if self.transform:
+            x = self.layer_norm(get_activation(self.activation)(self.dense(x)))  # (B·M, E)
         logits = self.token_embedding(x, reverse=True)  # (B·M, V)
         logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (*ops.shape(vectors)[:2], self.token_embedding.input_dim))  # (B, M, V)

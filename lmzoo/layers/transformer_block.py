@@ -49,6 +49,7 @@ class TransformerBlock(ConfiguredLayer):
     """
 
     remat = False
+    activation_dropout = False  # whether there is dropout after the activation, too
 
     def __init__(
         self,
@@ -79,14 +80,24 @@ class TransformerBlock(ConfiguredLayer):
         def layer_norm(name: str) -> LayerNorm:
             return LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name=name)
 
-        self.attention = SelfAttention(
-            num_heads, hidden_dim, dropout, initializer_range, mask, dtype=policy, name="attention"
-        )
+        self.attention = self.make_attention(dropout)
         self.attention_layer_norm = layer_norm("attention_layer_norm")
         self.intermediate_dense = dense(intermediate_dim, "intermediate_dense")
         self.output_dense = dense(hidden_dim, "output_dense")
         self.output_layer_norm = layer_norm("output_layer_norm")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
+
+    def make_attention(self, dropout: float) -> keras.layers.Layer:
+        """The attention layer."""
+        return SelfAttention(
+            self.num_heads,
+            self.hidden_dim,
+            dropout,
+            self.initializer_range,
+            self.mask,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
 
     def build(self, input_shape: Shape) -> None:
         """Creates the sublayers' weights."""
@@ -131,16 +142,20 @@ class TransformerBlock(ConfiguredLayer):
             queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
         x = self.attention(inputs, padding_mask, queries, cache=cache, index=index, training=training)  # (B, S, H)
         x, cache = (x, None) if cache is None else x
-        x = residual + self.dropout(x, training=training)
-        if not pre:
+        x = self.add_feed_forward(residual, x, training)  # (B, S, H)
+        return x if cache is None else (x, cache)
+
+    def add_feed_forward(self, residual: Tensor, attended: Tensor, training: bool) -> Tensor:
+        """The block's result, (B, S, H), from its input and what the attention found, before dropout."""
+        x = residual + self.dropout(attended, training=training)
+        if self.norm == "post":
             x = self.attention_layer_norm(x)
-        y = self.output_layer_norm(x) if pre else x
+        y = self.output_layer_norm(x) if self.norm == "pre" else x
         y = get_activation(self.activation)(self.intermediate_dense(as_rows(y)))  # (B·S, I)
+        y = self.dropout(y, training=training) if self.activation_dropout else y
         y = ops.reshape(self.output_dense(y), ops.shape(x))  # (B, S, H)
         x = x + self.dropout(y, training=training)
-        if not pre:
-            x = self.output_layer_norm(x)
-        return x if cache is None else (x, cache)
+        return self.output_layer_norm(x) if self.norm == "post" else x
 
     def attention_scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
         """The attention probabilities, (B, heads, T, T), that `call` uses outside of training."""

@@ -93,7 +93,7 @@ class KerasPreset:
         shapes: list[tuple[int, ...]] = []
         with damage_named(f"{path} cannot be read"), h5py.File(path, "r") as file:
             file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
-        check_axes(self.config["config"], shapes, path)
+        check_axes(self.backbone_class.config_class, self.config["config"], shapes, path)
 
     def load(self, model: keras.Model) -> None:
         """See `Source.load`."""

@@ -23,7 +23,7 @@ from lmzoo.files.preset_files import write_json
 from lmzoo.files.urls import copy_folder, exists, inside, is_url
 from lmzoo.presets.source import open_source
 from lmzoo.pretraining.interleaved import Interleaved, MixedBatches, join_sequences
-from lmzoo.pretraining.recipe import OPTIMIZERS, WSD_WARMUP, Recipe
+from lmzoo.pretraining.recipe import OPTIMIZERS, PAIRED, WSD_WARMUP, Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
 from lmzoo.processes import first_process_first
@@ -247,13 +247,14 @@ def _continue(preset: str, recipe: Recipe) -> Task:
     The objective is that of the recipe or, if this is "auto", of the stored heads.
     """
     stored: str | None = (open_source(preset).head_of(Pretrainer) or {}).get("objective")
-    objective = {"auto": stored, "none": None}.get(recipe.objective, recipe.objective)
+    usual = "plm" if recipe.family_record.objective == "plm" else stored
+    objective = {"auto": usual, "none": None}.get(recipe.objective, recipe.objective)
     settings: dict[str, Any] = {"dropout": 0.0, "dtype": recipe.dtype, "sequence_length": recipe.positions}
     base: Task
     if recipe.method.causal:
         base = CausalLM.from_preset(preset, **settings)
     else:
-        kind = Pretrainer if stored and stored == objective else MaskedLM
+        kind = Pretrainer if objective == "plm" or (stored and stored == objective) else MaskedLM
         base = kind.from_preset(preset, masking=recipe.masking, **settings)
     if recipe.remat:
         base = base.copy_with(remat=True)
@@ -269,10 +270,10 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Task:
     if recipe.init is not None:
         return _continue(recipe.init, recipe)
     family, backbone = recipe.family_record, encoder_backbone(recipe, tokenizer.vocabulary_size)
-    if recipe.attends:
-        table = backbone.embeddings.position_embedding.embeddings
-        rows, size = table.shape
-        table.assign(sinusoids(rows, size, backbone.config.initializer_range))
+    positions = backbone.embeddings.position_embedding
+    if positions is not None:
+        rows, size = positions.embeddings.shape
+        positions.embeddings.assign(sinusoids(rows, size, backbone.config.initializer_range))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     if recipe.method.causal:
@@ -298,7 +299,7 @@ def _sequences(model: Task, corpus: TokenCorpus, length: int, passes: int, run: 
     if isinstance(model, CausalLM):
         return pack_continuously(corpus, preprocessor)
     objective = getattr(model, "objective", None)
-    if objective is None:
+    if objective not in PAIRED:
         return pack_sentences(corpus, preprocessor)
     with run.warnings_said():
         return segment_pairs(corpus, preprocessor, objective, np.random.default_rng(run.recipe.seed), passes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lmzoo.pretraining.recipe import PAIRED
 from lmzoo.tasks import (
     CausalLM,
     MaskedLM,
@@ -35,7 +36,7 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     narrow = width < _NARROW
     rate = float(f"{5e-5 * (768 / width) ** (5 / 3):.1g}")
     epochs = 6 if narrow else 3
-    trained = objective or task.family.backbone.causal
+    trained = objective in PAIRED or task.family.backbone.causal
     pooling = "first" if trained and not narrow else "mean"
     recipe = FineTuningRecipe(rate, epochs)
     recipes = {cls.head_kind: recipe for cls in _OTHERS if cls.supports(task.family)}

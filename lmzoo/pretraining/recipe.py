@@ -25,7 +25,8 @@ _HEAD = 64  # dimensions
 # Number of layers, and width; feed-forward layers have four times the width (Turc et al., 2019).
 SIZES = {"nano": (4, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
-OBJECTIVES = ("auto", "nsp", "sop", "none")
+PAIRED = ("nsp", "sop")  # objectives on pairs of segments
+OBJECTIVES = ("auto", *PAIRED, "plm", "none")
 SCHEDULES = ("linear", "wsd")
 WSD_WARMUP = 500  # steps; not a share of the training, whose length may be changed later
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
@@ -90,8 +91,8 @@ class Recipe:
     """How a model is pre-trained.
 
     Attributes:
-        family: "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", "lstm_lm", "ffnn_lm", or the name of
-            another registered family.
+        family: "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", "lstm_lm", "ffnn_lm", "xlnet", or the
+            name of another registered family.
         size: "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256". The width is a multiple
             of 64, the size of a head. For ELMo, one of the names. A feed-forward language model has one layer.
         tokens: int, number of tokens to train on, counting repetitions.
@@ -106,8 +107,8 @@ class Recipe:
         schedule: "linear", a rise of the learning rate over a tenth of the training and a linear decay to 0; or "wsd",
             a rise over 500 steps, a constant rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
             decay of `lmzoo.training.LateDecay`): such a run can be made longer by more `tokens`. Not for ELMo.
-        objective: "nsp", "sop", "none", or "auto" for that of the family, or of the heads in `init`; pairs are for BERT
-            and ALBERT.
+        objective: "nsp", "sop", "plm", "none", or "auto" for that of the family, or of the heads in `init`; pairs are
+            for BERT and ALBERT, and "plm" is for XLNet.
         dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo and
             causal families.
         mask_probability: float, share of the tokens to predict. Not for ELMo and causal families.
@@ -258,15 +259,22 @@ class Recipe:
         unused = [f"`{name}`" for name in self.method.unused if getattr(self, name) != defaults[name]]
         if unused:
             raise ValueError(f"{self.family} does not use {', '.join(unused)}: {self.method.reason}. Leave it out.")
-        if self.objective in ("nsp", "sop") and self.family_record.objective is None:
-            able = ", ".join(name for name, family in families().items() if family.objective is not None)
+        own = self.family_record.objective
+        if "plm" in (own, self.objective) and self.objective not in ("auto", own):
+            allowed = "auto or plm" if own == "plm" else "another one"
+            raise ValueError(
+                f"`objective` must be {allowed} for {self.family}, got {self.objective!r}: tokens in a random order "
+                "are what xlnet predicts, and nothing else."
+            )
+        if self.objective in PAIRED and own is None:
+            able = ", ".join(name for name, family in families().items() if family.objective in PAIRED)
             raise ValueError(
                 f"`objective` must be auto or none for {self.family}, got {self.objective!r}: pairs of segments are "
                 f"for {able}."
             )
 
     def _check_numbers(self) -> None:
-        pair = self.objective != "none" and self.family_record.objective is not None
+        pair = self.objective != "none" and self.family_record.objective in PAIRED
         length, words = (1, 4) if self.method.words else (self.family_record.packing.overhead(pair) + 1 + pair, 1)
         least = {"tokens": 1, "vocabulary_size": words, "sequence_length": length, "positions": length}
         for name, value in {**least, "batch_size": 1, "accumulate": 1, "seed": 0}.items():

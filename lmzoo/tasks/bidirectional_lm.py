@@ -150,7 +150,7 @@ class BidirectionalLM(Task):
     @classmethod
     def supports(cls, family: Family) -> bool:
         """Whether the family's backbones can carry states in both directions from text to text."""
-        return hasattr(family.backbone, "call_with_state") and not family.backbone.causal
+        return family.pretrained_head == cls.head_kind
 
     @property
     def unused_variables(self) -> list[keras.Variable]:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, Texts
 from lmzoo.tasks.base.input_kinds import split_segments
@@ -76,6 +77,11 @@ class MaskedLM(MaskedTokensTask):
         super().__init__(
             backbone, preprocessor, masking, activation, layer_norm_epsilon, lambda logits, found: logits, name
         )
+
+    @classmethod
+    def supports(cls, family: Family) -> bool:
+        """See `MaskedTokensTask.supports`; models that predict tokens in any order have not learned to read masks."""
+        return super().supports(family) and family.objective != "plm"
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         """Accuracy on masked tokens."""

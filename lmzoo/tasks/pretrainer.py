@@ -1,4 +1,4 @@
-"""Pre-training: masked tokens, together with a second objective on pairs of segments."""
+"""Pre-training: masked tokens, together with a second objective on pairs of segments, or tokens in a random order."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.training.span_metrics import TokenAccuracy
 
+_PAIRED = ("nsp", "sop")  # objectives on pairs of segments
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Pretrainer(MaskedTokensTask):
@@ -28,8 +30,13 @@ class Pretrainer(MaskedTokensTask):
     another document, sentence-order prediction (`"sop"`, Lan et al., 2020) two segments in order from two swapped ones.
     Label 0 is "is next" or "in order", 1 "random" or "swapped".
 
-    Inputs are those of the backbone and `mask_positions` int32 (B, M). The output is a dict of logits: `masked_lm`
-    float32 (B, M, V) and, with an objective, `sentence` float32 (B, 2) on the pooled output. The loss is the sum of
+    Permutation language modelling (`"plm"`, Yang et al., 2019) masks nothing: some tokens, chosen as for a mask, are
+    predicted in a random order, each from all tokens that are not to be predicted and from those that precede it in
+    that order. It needs a backbone with a query stream, and is the only objective for one.
+
+    Inputs are those of the backbone, `mask_positions` int32 (B, M), the tokens to predict, and for `"plm"` `order`
+    int32 (B, T), see `lmzoo.text.permutation.factorization_order`. The output is a dict of logits: `masked_lm` float32
+    (B, M, V) and, for pairs, `sentence` float32 (B, 2) on the pooled output. The loss is the sum of
     both means.
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. Once in each call, and always in the
@@ -44,12 +51,12 @@ class Pretrainer(MaskedTokensTask):
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        objective: `"nsp"`, `"sop"`, or None for masked tokens alone; by default that of the family.
+        objective: `"nsp"`, `"sop"`, `"plm"`, or None for masked tokens alone; by default that of the family.
         masking, activation, layer_norm_epsilon, name: see `MaskedLM`.
 
     Raises:
         ValueError: for an unknown `objective`; for one that the backbone cannot learn, because it has no pooler or no
-            segment ids; for a family without a mask token.
+            segment ids, or no query stream; for a family without a mask token.
 
     Example:
 
@@ -85,16 +92,17 @@ class Pretrainer(MaskedTokensTask):
         _check_objective(backbone, objective)
 
         def outputs(logits: Tensor, found: Features) -> Features:
-            if objective is None:
+            if objective not in _PAIRED:
                 return {"masked_lm": logits}
             initializer, policy = TruncatedNormal(stddev=backbone.config.initializer_range), backbone.dtype_policy
             layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
             return {"masked_lm": logits, "sentence": ops.cast(layer(found["pooled_output"]), "float32")}  # (B, 2)
 
-        super().__init__(backbone, preprocessor, masking, activation, layer_norm_epsilon, outputs, name)
+        permuted = objective == "plm"
+        super().__init__(backbone, preprocessor, masking, activation, layer_norm_epsilon, outputs, name, permuted)
         self.objective: str | None = objective
         self.head_kind = "masked_lm" if objective is None else self.head_kind  # the head holds nothing else
-        self.uses_pooler = objective is not None
+        self.uses_pooler = objective in _PAIRED
 
     def default_loss(self) -> dict[str, keras.losses.Loss]:
         """The mean over masked tokens, and the mean over pairs."""
@@ -119,7 +127,7 @@ class Pretrainer(MaskedTokensTask):
         self.check_unlabelled(y)
         weights = example_weights(sample_weight)
         if isinstance(x, EncodedTexts):
-            if self.objective is not None and not isinstance(x, SegmentPairs):
+            if self.objective in _PAIRED and not isinstance(x, SegmentPairs):
                 raise ValueError(
                     f'With `objective="{self.objective}"` sequences are pairs: make them with '
                     "`lmzoo.data.corpora.segment_pairs`."
@@ -131,10 +139,10 @@ class Pretrainer(MaskedTokensTask):
                     "A document has no weight, since its sequences hold parts of others: make sequences with "
                     "`lmzoo.data.corpora.segment_pairs` or `pack_sentences`, and pass them with a weight for each."
                 )
-            if self.objective is None:
+            if self.objective not in _PAIRED:
                 encoded = pack_sentences(clean_documents(x), self.text_preprocessor)
             else:
-                encoded = segment_pairs(x, self.text_preprocessor, self.objective, np.random.default_rng(0))
+                encoded = segment_pairs(x, self.text_preprocessor, str(self.objective), np.random.default_rng(0))
         self.check_counts(len(encoded), None, weights)
         return Examples(encoded, None, weights)
 
@@ -148,17 +156,22 @@ class Pretrainer(MaskedTokensTask):
         features, tokens, chosen = self.mask(encoded, indices, width, rng)
         weight = np.ones(len(indices), "float32") if weights is None else weights[indices].astype("float32")  # (b,)
         targets, of_targets = {"masked_lm": tokens}, {"masked_lm": chosen * weight[:, None]}
-        if isinstance(encoded, SegmentPairs) and self.objective is not None:
+        if isinstance(encoded, SegmentPairs) and self.objective in _PAIRED:
             targets["sentence"], of_targets["sentence"] = encoded.labels[indices], weight
         return features, targets, of_targets
 
 
 def _check_objective(backbone: Backbone, objective: str | None) -> None:
-    if objective not in ("nsp", "sop", None):
-        raise ValueError(f'`objective` must be "nsp", "sop" or None, got {objective!r}.')
-    if objective is None or (getattr(backbone, "pooler", None) is not None and "segment_ids" in backbone.input):
+    if objective not in (*_PAIRED, "plm", None):
+        raise ValueError(f'`objective` must be "nsp", "sop", "plm" or None, got {objective!r}.')
+    name, permuted = type(backbone).__name__, hasattr(backbone, "query_stream")
+    if permuted and objective != "plm":
+        raise ValueError(f'A {name} predicts tokens in a random order: choose `objective="plm"`, not {objective!r}.')
+    if objective == "plm" and not permuted:
+        raise ValueError(f'A {name} has no query stream, and so cannot learn `objective="plm"`, as XLNet does.')
+    if objective not in _PAIRED or (getattr(backbone, "pooler", None) is not None and "segment_ids" in backbone.input):
         return
     raise ValueError(
-        f"A {type(backbone).__name__} with this configuration has no pooler or no segment ids, and so cannot learn "
+        f"A {name} with this configuration has no pooler or no segment ids, and so cannot learn "
         f'`objective="{objective}"`: choose None.'
     )

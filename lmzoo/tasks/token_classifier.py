@@ -319,7 +319,9 @@ class TokenClassifier(Task):
                 for (_, start, _), of_word in zip(words, spans, strict=True)
                 for span in of_word
             ]
-            last = encoded.lengths[i] - bool(self.text_preprocessor.packing.end)  # the last word may have lost tokens
+            last = encoded.lengths[i] - len(
+                self.text_preprocessor.packing.closing
+            )  # the last word may have lost tokens
             columns = np.arange(columns[0], min(columns[0] + len(places), last))
             # The space that some tokenizers put in front of a word may be a separate token without any text.
             with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]

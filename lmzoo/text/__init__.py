@@ -13,6 +13,7 @@ from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
+from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.text.windows import EncodedWindows
 
@@ -36,6 +37,7 @@ __all__ = [
     "Tokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",
+    "XlnetTokenizer",
     "batch_to_ids",
     "split_sentences",
 ]

@@ -10,27 +10,35 @@ from typing import Self, TypeAlias
 import numpy as np
 
 Indices: TypeAlias = np.ndarray | Sequence[int]  # of integers, (m,)
+LAST_SEGMENT = 2  # the segment id of `Packing.last`
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How a family joins segments: `start A end`, or `start A between B end`.
+    """How a family joins segments: `start A end last`, or `start A between B end last`.
 
     Attributes:
         start: token before the first segment; "" for none.
         end: token after the last segment; "" for none.
         between: tokens between two segments.
         segments: whether the family distinguishes segments by `segment_ids`; `between` belongs to the first one.
+        last: token at the very end, a segment of its own, whose id is 2; "" for none.
     """
 
     start: str
     end: str
     between: tuple[str, ...]
     segments: bool
+    last: str = ""
+
+    @property
+    def closing(self) -> tuple[str, ...]:
+        """The tokens after the last segment."""
+        return tuple(filter(None, (self.end, self.last)))
 
     def overhead(self, pair: bool) -> int:
         """Number of special tokens in a sequence of one segment, or of a pair."""
-        return bool(self.start) + bool(self.end) + (len(self.between) if pair else 0)
+        return bool(self.start) + len(self.closing) + (len(self.between) if pair else 0)
 
 
 def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from lmzoo.arguments import is_integer, require
-from lmzoo.text.packing import EncodedTexts, EncodedWords, Packing, truncate_pair
+from lmzoo.text.packing import LAST_SEGMENT, EncodedTexts, EncodedWords, Packing, truncate_pair
 from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
 from lmzoo.text.validate_text import clean_columns, warn
 from lmzoo.text.word_splitting import place_words
@@ -125,7 +125,7 @@ class Preprocessor:
     def special_ids(self) -> tuple[list[int], list[int], list[int]]:
         """Ids of the special tokens at the start of a sequence, between two segments and at the end."""
         packing = self.packing
-        parts = ((packing.start,), packing.between, (packing.end,))
+        parts = ((packing.start,), packing.between, packing.closing)
         start, between, end = ([self.tokenizer.token_to_id(token) for token in part if token] for part in parts)
         return start, between, end
 
@@ -168,6 +168,8 @@ class Preprocessor:
         if self.packing.segments:
             after = np.arange(length) >= encoded.second[indices][:, None]  # (b, length)
             features["segment_ids"] = after.astype("int32") * mask
+            if self.packing.last:
+                features["segment_ids"][np.arange(len(mask)), mask.sum(axis=1) - 1] = LAST_SEGMENT
         return features
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:

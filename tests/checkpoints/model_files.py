@@ -25,6 +25,7 @@ COMMON = {
 ALBERT = {**COMMON, "embedding_size": 13, "num_hidden_layers": 4}
 SHARED = {name: COMMON[name] for name in ("vocab_size", "max_position_embeddings", "id2label")}
 DISTILBERT = {**SHARED, "dim": 35, "n_layers": 3, "n_heads": 5, "hidden_dim": 53}
+XLNET = {"vocab_size": 131, "d_model": 36, "n_layer": 3, "n_head": 3, "d_inner": 53, "id2label": COMMON["id2label"]}
 GPT2 = {**SHARED, "n_embd": 35, "n_layer": 3, "n_head": 5, "n_inner": 53, "n_positions": 67}
 del GPT2["max_position_embeddings"]
 CONFIGS = {
@@ -35,6 +36,7 @@ CONFIGS = {
     "albert 2x2 relu": ("Albert", {**ALBERT, "num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"}),
     "albert E = H": ("Albert", {**ALBERT, "embedding_size": 35}),
     "distilbert": ("DistilBert", DISTILBERT),
+    "xlnet": ("XLNet", XLNET),
     "gpt2": ("GPT2", GPT2),
     "gpt": ("OpenAIGPT", {name: value for name, value in GPT2.items() if name != "n_inner"}),
 }

@@ -34,6 +34,8 @@ SAYABLE = {
     ("albert", "keras_hub"): {"activation": "gelu_tanh", "num_groups": 1, "num_inner_repetitions": 1},
     ("albert", "tf1"): {"activation": "gelu_tanh"},
     ("roberta", "hf"): {"num_segments": 1},
+    ("xlnet", "hf"): {"max_sequence_length": 512},  # which no file holds
+    ("xlnet", "tf1"): {"max_sequence_length": 512, "activation": "gelu_tanh", "dropout": 0.1},
 }
 
 

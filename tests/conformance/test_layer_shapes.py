@@ -9,10 +9,13 @@ import pytest
 import lmzoo.compat.allennlp
 import lmzoo.models
 from lmzoo import layers
+from lmzoo.analysis.attention import _Scores
 from lmzoo.families.albert.backbone import SharedBlocks
+from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.families.elmo.layers import BiLM
 from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
+from lmzoo.families.xlnet import FAMILY as XLNET
 from lmzoo.layers.bilstm import HashedWordEmbedding
 from lmzoo.layers.carried_state import CarriesState, StreamedBackbone
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
@@ -20,6 +23,7 @@ from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
+from lmzoo.tasks.base.query_stream import QueryStream
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.training import DistillationLoss
 from tests.conformance.enrolled import subclasses
@@ -50,6 +54,11 @@ def allennlp_elmo(policy):
     return lmzoo.compat.allennlp.Elmo(num_output_representations=2, module=backbone, dtype=policy)
 
 
+def attention_scores(policy):
+    backbone = tiny_backbone(BERT, dtype=policy)
+    return _Scores(backbone, backbone.attention_scores)
+
+
 def table(policy):
     embedding = keras.layers.ReversibleEmbedding(V, H, dtype=policy)
     embedding.build()
@@ -62,6 +71,14 @@ def block(policy):
 
 def lstm_state():
     return [(floats(B, D), floats(B, P)) for _ in range(2)]
+
+
+def content():
+    return [floats(B, T, H), floats(2 * T, H), mask(B, T, T), mask(B, T, T)]
+
+
+def queries():
+    return [floats(B, S, H), ids(T, B, S), mask(B, S, T), mask(B, S, T)]
 
 
 # By class: how to build it, and the arguments of a call.
@@ -80,6 +97,17 @@ CASES = {
     layers.TransformerEmbedding: (
         lambda p: layers.TransformerEmbedding(V, H, T, dtype=p),
         lambda: [ids(V, B, T), ids(2, B, T)],
+    ),
+    layers.RelativeEncoding: (lambda p: layers.RelativeEncoding(dtype=p), lambda: [floats(B, T, H - 1)]),
+    layers.RelativeAttention: (lambda p: layers.RelativeAttention(N, H, dtype=p), lambda: [*content(), *queries()]),
+    layers.RelativeBlock: (lambda p: layers.RelativeBlock(N, H, I, dtype=p), lambda: [*content(), *queries()]),
+    QueryStream: (
+        lambda p: QueryStream(tiny_backbone(XLNET, dtype=p)),
+        lambda: [
+            {"token_ids": ids(V, B, T), "padding_mask": ids(2, B, T), "segment_ids": ids(2, B, T)},
+            ids(T, B, T),
+            ids(T, B, S),
+        ],
     ),
     layers.FirstTokenPooler: (lambda p: layers.FirstTokenPooler(H, dtype=p), lambda: [floats(B, T, H)]),
     layers.MeanPooler: (lambda p: layers.MeanPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
@@ -122,6 +150,10 @@ CASES = {
         lambda: [floats(B, T, H), (floats(B, P), floats(B, P))],
     ),
     BiLM: (lambda p: tiny_backbone(ELMO, dtype=p).bilm, lambda: [ids(262, B, T, W), mask(B, T)]),
+    _Scores: (
+        attention_scores,
+        lambda: [{"token_ids": ids(V, B, T), "padding_mask": mask(B, T).astype("int32"), "segment_ids": ids(2, B, T)}],
+    ),
     StreamedBackbone: (
         lambda p: StreamedBackbone(tiny_backbone(LSTM_LM, dtype=p), dtype=p),
         lambda: [ids(V, B, T), np.ones((B, T), "int32"), ids(2, B)],

@@ -130,6 +130,26 @@ def test_a_lone_separator_is_no_row():
     assert rows.lengths.tolist() == [5, 5]
 
 
+@pytest.mark.parametrize("recipe", ["documents", "full sentences", "document sentences"])
+def test_rows_without_a_start_and_with_a_last_token(recipe):
+    """They are the same tokens, for as much room."""
+    usual, other = (
+        RECIPES[recipe](documents(), Preprocessor(TOKENIZER, packing, length), 7)
+        for packing, length in (
+            (Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True), 17),
+            (Packing("", "[SEP]", ("[SEP]",), segments=True, last="[CLS]"), 17),
+        )
+    )
+    start, end = TOKENIZER.token_to_id("[CLS]"), TOKENIZER.token_to_id("[SEP]")
+    for one, two in zip(split_rows(usual), split_rows(other), strict=True):
+        assert one.tolist() == [start, *two[:-1].tolist()]
+        assert two[-2:].tolist() == [end, start]
+
+
+def split_rows(rows):
+    return np.split(rows.token_ids, rows.sequence_splits[1:-1])
+
+
 @pytest.mark.parametrize("across", [True, False])
 def test_no_row_begins_with_the_end_of_a_sentence(across):
     """One that is as long as a row, or several, goes without."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lmzoo.distribution import layout_map
@@ -27,6 +29,30 @@ def test_weights_that_the_devices_cannot_split_evenly_are_not_split():
     by_words = layout_map(backbone, Mesh(1, 131))
     assert {pattern: layout.axes for pattern, layout in by_words.items()} == {
         ".*token_embedding/embeddings": ("model", None)
+    }
+
+
+@pytest.mark.parametrize("name", families())
+def test_layouts_name_each_axis_of_a_weight(name):
+    family = families()[name]
+    patterns = dict.fromkeys(family.layouts, 0)
+    for weight in tiny_backbone(family).weights:
+        found = [pattern for pattern in patterns if re.fullmatch(pattern, weight.path)]
+        assert len(found) <= 1, f"{weight.path} has several layouts"
+        for pattern in found:
+            patterns[pattern] += 1
+            assert len(family.layouts[pattern]) == len(weight.shape), weight.path
+    assert any(patterns.values())
+
+
+def test_heads_that_are_an_axis_are_split():
+    backbone = tiny_backbone(families()["xlnet"])  # three heads
+    assert set(layout_map(backbone, Mesh(1, 3))) == {
+        ".*(query|key|value)/kernel",
+        ".*attention/output_dense/kernel",
+        ".*attention/distance/kernel",
+        ".*attention/(content|distance|segment)_bias",
+        ".*attention/segments",
     }
 
 

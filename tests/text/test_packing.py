@@ -12,6 +12,7 @@ import pytest
 
 from lmzoo.text import EncodedTexts, Packing, Preprocessor, WordPieceTokenizer
 from lmzoo.text.packing import truncate_pair
+from lmzoo.text.validate_text import collect_warnings
 
 MakePreprocessor = Callable[..., Preprocessor]
 
@@ -151,3 +152,15 @@ def test_round_trip(make_preprocessor: MakePreprocessor, tmp_path: object) -> No
     assert again.packing == preprocessor.packing
     assert again.sequence_length == 13
     assert again(["ab,"], ["b"])["token_ids"].tolist() == preprocessor(["ab,"], ["b"])["token_ids"].tolist()
+
+
+def test_a_last_token_has_a_segment_of_its_own() -> None:
+    words = ["a", "b"]
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *words])
+    preprocessor = Preprocessor(tokenizer, Packing("", "[SEP]", ("[SEP]",), segments=True, last="[CLS]"), 6)
+    with collect_warnings():
+        found = preprocessor(["a b", "a a a a", "a"], ["b", "b b b", ""])
+    assert found["token_ids"].tolist() == [[5, 6, 3, 6, 3, 2], [5, 5, 3, 6, 3, 2], [5, 3, 3, 2, 0, 0]]
+    assert found["segment_ids"].tolist() == [[0, 0, 0, 1, 1, 2], [0, 0, 0, 1, 1, 2], [0, 0, 1, 2, 0, 0]]
+    assert preprocessor(["a"])["segment_ids"].tolist() == [[0, 0, 2]]
+    assert preprocessor.encode_words([["a", "b"]]).first.tolist() == [0, 1]

@@ -26,7 +26,7 @@ _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
-    """Packs running text into full sequences: `start`, tokens, `end`.
+    """Packs running text into full sequences: `start`, tokens, `end`, and `last`, if there are such tokens.
 
     Documents are joined, separated by the end token, and the result is cut into sequences of full length, so there is
     no padding. A last, shorter sequence is dropped. `pack_sentences` cuts between sentences instead.
@@ -44,7 +44,7 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
         ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
     """
     room, length = room_in_sequence(preprocessor, pair=False), preprocessor.sequence_length
-    start, end = _ends(preprocessor)
+    (start, _, closing), end = preprocessor.special_ids(), _ends(preprocessor)[1]
 
     def blocks() -> _Blocks:
         left: list[np.ndarray] = []
@@ -52,9 +52,9 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
             ends = part.sentence_splits[part.document_splits[1:]]
             stream = np.concatenate([*left, np.insert(part.token_ids, ends, end)])
             count = len(stream) // room
-            rows = np.full((count, length), end, stream.dtype)
-            rows[:, 0] = start
-            rows[:, 1:-1] = stream[: count * room].reshape(count, room)
+            rows = np.empty((count, length), stream.dtype)
+            rows[:, : len(start)], rows[:, length - len(closing) :] = start, closing
+            rows[:, len(start) : length - len(closing)] = stream[: count * room].reshape(count, room)
             left = [stream[count * room :]]
             yield rows.reshape(-1), np.full(count, length)
 
@@ -139,11 +139,12 @@ def pack_sentences(
 ) -> EncodedTexts:
     """Packs whole sentences into sequences (Liu et al., 2019, section 4.2).
 
-    A sequence has at most `preprocessor.sequence_length` tokens: `start` and then sentences, each followed by `end`. A
-    sentence that does not fit begins a new sequence. By default sequences continue across documents, with one more
-    `end` between documents (FULL-SENTENCES); otherwise each document begins a new sequence (DOC-SENTENCES). A sentence
-    that is longer than a sequence continues in the next one; the original code keeps a sequence that is too long. If
-    such a sentence ends exactly where a sequence is full, its `end`, which would begin the next one, is left out.
+    A sequence has at most `preprocessor.sequence_length` tokens: `start`, sentences, each followed by `end`, and
+    `last`, where the family has them. A sentence that does not fit begins a new sequence. By default sequences continue
+    across documents, with one more `end` between documents (FULL-SENTENCES); otherwise each document begins a new
+    sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next one; the original code
+    keeps a sequence that is too long. If such a sentence ends exactly where a sequence is full, its `end`, which would
+    begin the next one, is left out.
 
     Args:
         documents: documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a file.
@@ -172,6 +173,7 @@ def pack_sentences(
     """
     room = room_in_sequence(preprocessor, pair=False) + 1  # the end token belongs to a sentence
     start, end = _ends(preprocessor)
+    last = [preprocessor.tokenizer.token_to_id(token) for token in preprocessor.packing.closing[1:]]
 
     def blocks() -> _Blocks:
         left: list[tuple[np.ndarray, np.ndarray]] = []
@@ -181,12 +183,12 @@ def pack_sentences(
                 stream, units = (np.concatenate(pair) for pair in zip(*left, (stream, units), strict=True))
             bounds, places = _fill(units, room, None if across_documents else document_splits)
             if across_documents:  # so the last sequence may continue
-                last = bounds[-2:][0]
-                left = [(stream[places[last] :], units[last:])]
+                unfinished = bounds[-2:][0]
+                left = [(stream[places[unfinished] :], units[unfinished:])]
                 bounds = bounds[:-1] or bounds
-            yield _with_start(stream, places[bounds], start)
+            yield _with_ends(stream, places[bounds], start, last)
         for stream, _ in left:
-            yield _with_start(stream, np.array([0, len(stream)]), start)
+            yield _with_ends(stream, np.array([0, len(stream)]), start, last)
 
     return _joined(blocks(), documents)
 
@@ -220,18 +222,25 @@ def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> t
     return bounds, places
 
 
-def _with_start(stream: np.ndarray, places: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
+def _with_ends(
+    stream: np.ndarray, places: np.ndarray, start: int | None, last: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
     """Cuts a block of sequences from a stream; a lone separator is dropped."""
     lengths = np.diff(places)
     kept = lengths > 1
     stream = stream[places[0] : places[-1]][np.repeat(kept, lengths)]
     lengths = lengths[kept]
+    if last:
+        stream = np.insert(stream, np.cumsum(lengths), last[0])
+        lengths = lengths + 1
+    if start is None:
+        return stream, lengths
     return np.insert(stream, np.cumsum(lengths) - lengths, start), lengths + 1
 
 
-def _ends(preprocessor: Preprocessor) -> tuple[int, int]:
+def _ends(preprocessor: Preprocessor) -> tuple[int | None, int]:
     packing, token_to_id = preprocessor.packing, preprocessor.tokenizer.token_to_id
-    return token_to_id(packing.start), token_to_id(packing.end)
+    return token_to_id(packing.start) if packing.start else None, token_to_id(packing.end)
 
 
 def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[TokenizedDocuments]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import json
@@ -19,6 +20,7 @@ from lmzoo.text import (
     SentencePieceTokenizer,
     Tokenizer,
     WordPieceTokenizer,
+    XlnetTokenizer,
 )
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
@@ -274,6 +276,7 @@ def train_sentencepiece(
     lowercase: bool = True,
     keep_accents: bool = False,
     verbose: bool = True,
+    kind: type[SentencePieceTokenizer] = SentencePieceTokenizer,
     **special: Unpack[SpecialTokens],
 ) -> SentencePieceTokenizer:
     """Trains a unigram SentencePiece model (Kudo, 2018) like ALBERT's, with the library's own trainer.
@@ -287,11 +290,12 @@ def train_sentencepiece(
         lowercase: whether to lower-case.
         keep_accents: whether to keep accents.
         verbose: whether to show progress.
-        **special: special tokens that differ from ALBERT's.
+        kind: the class of the tokenizer, `lmzoo.text.XlnetTokenizer` for XLNet's.
+        **special: special tokens that differ from those of the class.
 
     Returns:
-        The tokenizer. Special tokens have ALBERT's ids: `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]` are 0 to 4,
-        followed by `( ) " - . – £ €`.
+        The tokenizer. Special tokens come first; ALBERT's have its ids, `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]`
+        are 0 to 4. Then follow `( ) " - . – £ €`.
 
     Raises:
         ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
@@ -307,7 +311,7 @@ def train_sentencepiece(
     from sentencepiece import SentencePieceTrainer
 
     characters, written = character_map(lowercase, keep_accents), io.BytesIO()
-    blank = SentencePieceTokenizer(**special)
+    blank = kind(**special)
     tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
     failed: list[Exception] = []  # raised while reading texts; the library replaces it by an error of its own
 
@@ -343,7 +347,7 @@ def train_sentencepiece(
         if failed:
             raise failed[0] from None
         raise ValueError(f"SentencePiece cannot learn {vocabulary_size:,} tokens from these texts: {error}") from None
-    return SentencePieceTokenizer(written.getvalue(), lowercase, keep_accents, **special)
+    return kind(written.getvalue(), lowercase, keep_accents, **special)
 
 
 _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
@@ -351,6 +355,7 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     BytePairTokenizer: train_byte_pairs,
     CharacterPairTokenizer: train_character_pairs,
     SentencePieceTokenizer: train_sentencepiece,
+    XlnetTokenizer: functools.partial(train_sentencepiece, lowercase=False, kind=XlnetTokenizer),
 }
 
 

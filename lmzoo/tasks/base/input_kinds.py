@@ -136,7 +136,7 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
 def _check_packing(preprocessor: Preprocessor) -> None:
     tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
     try:
-        for token in filter(None, (packing.start, *packing.between, packing.end)):
+        for token in filter(None, (packing.start, *packing.between, *packing.closing)):
             tokenizer.token_to_id(token)
     except ValueError as error:
         raise ValueError(f"This {type(tokenizer).__name__} cannot be packed by {packing}: {error}") from None

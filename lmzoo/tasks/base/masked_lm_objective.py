@@ -16,10 +16,12 @@ from lmzoo.family import Family, family_of
 from lmzoo.layers import MaskedLMHead
 from lmzoo.layers.activations import get_activation
 from lmzoo.tasks.base.examples import FeatureArrays
+from lmzoo.tasks.base.query_stream import QueryStream
 from lmzoo.tasks.base.task import Task
 from lmzoo.tensor_types import Features, Tensor, Tensors
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
+from lmzoo.text.permutation import factorization_order
 
 
 class MaskedTokensTask(Task):
@@ -33,6 +35,7 @@ class MaskedTokensTask(Task):
         layer_norm_epsilon: of the head's LayerNorm; the backbone's by default.
         outputs: from logits (B, M, V) and the backbone's outputs to those of the task.
         name: name of the model.
+        permuted: whether tokens are predicted in a random order, by the backbone's query stream, instead of masked.
 
     Raises:
         TypeError: if `masking` is something else.
@@ -51,6 +54,7 @@ class MaskedTokensTask(Task):
         layer_norm_epsilon: float | None,
         outputs: Callable[[Tensor, Features], Tensors],
         name: str,
+        permuted: bool = False,
     ) -> None:
         family, config = family_of(backbone), backbone.config
         if not self.supports(family):
@@ -68,18 +72,24 @@ class MaskedTokensTask(Task):
             activation,
             epsilon,
             config.initializer_range,
+            transform=not permuted,
             dtype=backbone.dtype_policy,
             name="masked_lm_head",
         )
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        found = backbone(backbone.input)
-        logits = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, V)
-        inputs = {**backbone.input, "mask_positions": positions}
+        inputs, found = {**backbone.input, "mask_positions": positions}, {}
+        if permuted:
+            inputs["order"] = keras.Input((None,), dtype="int32", name="order")
+            stream = QueryStream(backbone, name="query_stream")
+            logits = head(stream(backbone.input, inputs["order"], positions))  # (B, M, V)
+        else:
+            found = backbone(backbone.input)
+            logits = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, V)
         super().__init__(backbone, preprocessor, inputs, outputs(logits, found), None, name)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()
         self.head, self.activation, self.layer_norm_epsilon = head, activation, epsilon
-        self.masking = masking
+        self.masking, self._permuted = masking, permuted
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -113,8 +123,23 @@ class MaskedTokensTask(Task):
             )
         targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
         row, column = np.nonzero(chosen)
-        ids[row, positions[row, column]] = corrupted[row, column]
+        if self._permuted:
+            known = maskable(tokenizer, ids)
+            known[row, positions[row, column]] = False
+            features["order"] = factorization_order(known, lengths, rng)
+        else:
+            ids[row, positions[row, column]] = corrupted[row, column]
         return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
+
+    def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
+        """The inputs for predictions; see `Task.features`.
+
+        Of texts that hold mask tokens; a query stream sees all tokens but these.
+        """
+        features = super().features(encoded, indices, width)
+        if self._permuted:
+            features["order"] = (features["token_ids"] == self.text_preprocessor.tokenizer.mask_id).astype("int32")
+        return features
 
     def _draw(
         self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.word_splitting import split_words
+from lmzoo.text.packing import LAST_SEGMENT
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
 
@@ -77,6 +78,9 @@ class PackingGraph(tf.Module):
         if self._packing.segments:
             in_second = tf.zeros_like(mask) if boundary is None else tf.range(width) >= boundary[:, None]
             features["segment_ids"] = tf.cast(in_second, tf.int32) * mask
+            if self._packing.last:
+                at_end = tf.equal(tf.range(width), tf.cast(rows.row_lengths(), width.dtype)[:, None] - 1)  # (n, t)
+                features["segment_ids"] = tf.where(at_end, LAST_SEGMENT, features["segment_ids"])
         return features
 
     def _special(self, like: tf.Tensor) -> list[tf.Tensor]:

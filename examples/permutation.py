@@ -1,0 +1,53 @@
+"""Draws the figure of permutation language modelling: an order, and which tokens each prediction sees.
+
+python examples/permutation.py [--output docs/assets]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+
+from lmzoo.text.permutation import factorization_order
+
+mpl.use("Agg")
+mpl.rcParams["svg.hashsalt"] = "permutation"  # the same file from the same numbers
+
+WORDS = ["The", "ship", "left", "the", "quiet", "harbour", "early", "at", "dawn"]
+PREDICTED = [1, 5, 8]
+COLOURS = {"known": "#cfe3ff", "predicted before": "#ffe2b8"}
+
+
+def draw(path: Path, seed: int = 9) -> None:
+    """Writes the figure."""
+    known = np.ones((1, len(WORDS)), bool)
+    known[0, PREDICTED] = False
+    order = factorization_order(known, np.array([len(WORDS)]), np.random.default_rng(seed), parts=1)[0]
+    predicted = sorted(PREDICTED, key=lambda i: order[i])
+    figure, axes = plt.subplots(figsize=(8.6, 2.2), layout="constrained")
+    for row, target in enumerate(predicted):
+        for column, word in enumerate(WORDS):
+            sees = order[column] < order[target]
+            colour = COLOURS["known" if known[0, column] else "predicted before"] if sees else "white"
+            box = {"facecolor": colour, "edgecolor": "#b0b0b0", "boxstyle": "round,pad=0.35"}
+            text = "?" if column == target else word if sees else ""
+            axes.text(column, -row, text.center(7), ha="center", va="center", bbox=box, family="monospace", fontsize=9)
+    axes.set(
+        xlim=(-0.6, len(WORDS) - 0.4),
+        ylim=(0.6 - len(predicted), 0.6),
+    )
+    axes.set_yticks([-row for row in range(len(predicted))], [f"prediction {row + 1}" for row in range(len(predicted))])
+    axes.set_xticks(range(len(WORDS)), WORDS)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.savefig(path / "permutation.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("docs/assets"))
+    draw(parser.parse_args().output)

@@ -1,0 +1,154 @@
+"""XLNet's checkpoints: the names of its weights in the code of its authors and of Hugging Face."""
+
+import numpy as np
+
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
+from lmzoo.checkpoints.family_names import Names
+from lmzoo.checkpoints.google import StackedLayout
+from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, config_table, under
+from lmzoo.families.encoder_config import EncoderConfig
+
+_CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one
+    "vocab_size": ("vocabulary_size", 32000),
+    "n_layer": ("num_layers", 24),
+    "n_head": ("num_heads", 16),
+    "d_model": ("hidden_dim", 1024),
+    "d_inner": ("intermediate_dim", 4096),
+    "dropout": ("dropout", 0.1),
+    "ff_activation": ("activation", "gelu"),
+    "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
+    "initializer_range": ("initializer_range", 0.02),
+}
+# Heads are a separate axis in our kernels, too.
+_ATTENTION = {
+    "attention/query/kernel": "q",
+    "attention/key/kernel": "k",
+    "attention/value/kernel": "v",
+    "attention/output_dense/kernel": "o",
+    "attention/distance/kernel": "r",
+    "attention/content_bias": "r_w_bias",
+    "attention/distance_bias": "r_r_bias",
+    "attention/segment_bias": "r_s_bias",
+    "attention/segments": "seg_embed",
+}
+_BLOCK = {
+    "attention_layer_norm": "rel_attn.layer_norm",
+    "intermediate_dense": "ff.layer_1",
+    "output_dense": "ff.layer_2",
+    "output_layer_norm": "ff.layer_norm",
+}
+_START = "mask_emb"
+_SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "classifier/logits": "logits_proj"})
+
+
+def _with_start(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+    """Adds what the query stream begins with, which transformers has in every model, and we have in a head."""
+    return {}, {_START: np.zeros((1, 1, config.hidden_dim), "float32")}
+
+
+HUGGING_FACE = HuggingFaceLayout(
+    name="Hugging Face transformers",
+    config=config_table(
+        {theirs: ours for theirs, (ours, _) in _CONFIG.items()},
+        ignored=(
+            "d_head",
+            "end_n_top",
+            "mem_len",
+            "reuse_len",
+            "start_n_top",
+            "summary_last_dropout",
+            "task_specific_params",
+            "use_mems_eval",
+            "use_mems_train",
+        ),
+        defaults={theirs: default for theirs, (_, default) in _CONFIG.items()},
+        training={},
+        allowed={
+            "attn_type": ("bi",),
+            "bi_data": (False,),
+            "clamp_len": (-1,),
+            "same_length": (False,),
+            "summary_activation": ("tanh",),
+            "summary_type": ("last",),
+            "summary_use_proj": (True,),
+            "untie_r": (True,),
+        },
+        omitted=("max_sequence_length", "num_segments"),
+    ),
+    backbone={
+        "embeddings/token_embedding/embeddings": Row("word_embedding.weight"),
+        **torch_modules(under("block_{i}", "layer.{i}", _BLOCK)),
+        **{f"block_{{i}}/{ours}": Row(f"layer.{{i}}.rel_attn.{theirs}") for ours, theirs in _ATTENTION.items()},
+    },
+    heads={
+        "pretraining": {"masked_lm_head/output_bias": Row("lm_loss.bias"), "query_stream/vector": Row(_START)},
+        "classification": _SUMMARY,
+        "regression": _SUMMARY,
+        "multiple_choice": _SUMMARY,
+        "token_classification": torch_modules({"classifier/logits": "classifier"}),
+        "question_answering": torch_modules({"span_head/logits": "qa_outputs"}),
+    },
+    aliases={r"^transformer\.": ""},
+    copies={"lm_loss.weight": "word_embedding.weight"},
+    ignored={r"(start_logits|end_logits|answer_class)\..*": "the head of a question answerer that searches by beam"},
+    complete=_with_start,
+    names=Names(
+        "XLNet",
+        "xlnet",
+        "transformer",
+        {"pretraining": "XLNetLMHeadModel", "question_answering": "XLNetForQuestionAnsweringSimple"},
+    ),
+    parts=("word_embedding", "layer", _START),
+)
+
+_MODEL, _LAYER = "model/transformer", "model/transformer/layer_{i}"
+_STACKED = ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")
+
+GOOGLE = StackedLayout(
+    name="TensorFlow checkpoint of XLNet's code",
+    config=ConfigTable(
+        keys={
+            "n_token": "vocabulary_size",
+            "n_layer": "num_layers",
+            "n_head": "num_heads",
+            "d_model": "hidden_dim",
+            "d_inner": "intermediate_dim",
+            "ff_activation": "activation",
+        },
+        # The code has always computed the approximation for "gelu".
+        values={"activation": {"gelu": "gelu_tanh", "relu": "relu"}},
+        allowed={"untie_r": (True,)},
+        ignored=("d_head",),
+        omitted=("dropout", "initializer_range", "max_sequence_length", "num_segments"),
+        written={"untie_r": True},
+    ),
+    backbone={
+        "embeddings/token_embedding/embeddings": Row(f"{_MODEL}/word_embedding/lookup_table"),
+        **tensorflow_modules(
+            {
+                f"block_{{i}}/{ours}": f"{_LAYER}/{theirs.replace('.', '/').replace('layer_norm', 'LayerNorm')}"
+                for ours, theirs in _BLOCK.items()
+            }
+        ),
+        **{
+            f"block_{{i}}/{ours}": Row(
+                f"{_MODEL}/{theirs}/{{i}}" if theirs in _STACKED else f"{_LAYER}/rel_attn/{theirs}/kernel"
+            )
+            for ours, theirs in _ATTENTION.items()
+        },
+    },
+    heads={
+        "pretraining": {
+            "masked_lm_head/output_bias": Row("model/lm_loss/bias"),
+            "query_stream/vector": Row(f"{_MODEL}/mask_emb/mask_emb"),
+        }
+    },
+    ignored={
+        r".*/(Adam(_1)?|adam_[mv])|beta[12]_power": "the optimizer's state",
+        "global_step": "not a weight",
+        r"model/(sequnece_summary|regression|classification|answer_class|start_logits|end_logits|cls).*": "a head",
+    },
+    stacked=tuple(f"{_MODEL}/{name}" for name in _STACKED),
+    complete=lambda config: ({}, {f"{_MODEL}/mask_emb/mask_emb": np.zeros((1, 1, config.hidden_dim), "float32")}),
+)

@@ -1,0 +1,229 @@
+"""Attention by relative positions and segments, in one stream or in two, with a memory.
+
+Dai et al., 2019 (https://arxiv.org/abs/1901.02860), and Yang et al., 2019 (https://arxiv.org/abs/1906.08237).
+
+Letters in shape comments: B batch, T positions of the inputs, P positions of the memory, K = P + T keys, S queries of
+either stream, M queries of the query stream, R = K + T distances, N heads, D width of a head, H = N·D hidden width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.layers.attention import MASKED
+from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.tensor_types import Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class RelativeEncoding(ConfiguredLayer):
+    """Sinusoids of all distances between a query and a key (Dai et al., 2019, section 3.3).
+
+    Args:
+        dropout: float, rate on the encodings in training.
+
+    Call arguments: `inputs` float (B, T, H), H even; `memory` optional float (B, P, H), what precedes them. Returns
+    float (R, H): row r is for the distance P + T - r of a key before its query, from P + T down to 1 - T.
+    """
+
+    def __init__(self, dropout: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.built = True
+
+    def call(self, inputs: Tensor, memory: Tensor | None = None, training: bool = False) -> Tensor:
+        """Computes them."""
+        length, width = ops.shape(inputs)[1], inputs.shape[-1]
+        keys = length if memory is None else length + ops.shape(memory)[1]  # K
+        distances = ops.cast(keys - ops.arange(keys + length), "float32")  # (R,)
+        rates = 10_000.0 ** (-ops.arange(0, width, 2, dtype="float32") / width)  # (H / 2,)
+        angles = distances[:, None] * rates  # (R, H / 2)
+        encodings = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)  # (R, H)
+        return self.dropout(ops.cast(encodings, self.compute_dtype), training=training)
+
+    def compute_output_spec(
+        self, inputs: Tensor, memory: Tensor | None = None, training: bool = False
+    ) -> keras.KerasTensor:
+        """Their number is that of the keys and queries."""
+        lengths = [inputs.shape[1], inputs.shape[1], 0 if memory is None else memory.shape[1]]
+        return keras.KerasTensor((None if None in lengths else sum(lengths), inputs.shape[-1]), self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class RelativeAttention(ConfiguredLayer):
+    """Multi-head attention whose scores depend on contents, distances, and whether two tokens share a segment.
+
+    The score of a query q for a key k at a distance d is ((q + u)·k + (q + v)·r_d + (q + w)·s) / √D, where r_d is a
+    projection of the encoding of the distance, s one of two vectors, and u, v and w are learned biases of each head
+    (Dai et al., 2019, section 3.3; Yang et al., 2019, section 2.5).
+
+    With `queries` there are two streams with the same weights: that of the `inputs`, the contents, and that of the
+    queries, which stand at chosen positions and see contents, but do not know the token at their own position unless
+    their mask shows it. A query that sees no key at all gets a vector of zeros from the values.
+
+    Args:
+        num_heads: int, N.
+        hidden_dim: int, H; a multiple of `num_heads`.
+        dropout: float, rate for the attention probabilities in training.
+        initializer_range: float, standard deviation of the truncated normal initialiser of all weights.
+
+    Call arguments:
+        inputs: float (B, T, H).
+        encodings: float (R, H), see `RelativeEncoding`.
+        mask: bool (B, T or 1, K), which keys each of the inputs sees.
+        apart: bool (B, T, K), which keys are in another segment.
+        queries: optional float (B, M, H).
+        positions: with `queries`, int (B, M), where they stand among the inputs.
+        query_mask: with `queries`, bool (B, M, K).
+        query_apart: with `queries`, bool (B, M, K).
+        memory: optional float (B, P, H), vectors that precede the inputs, as keys.
+
+    Returns float (B, T, H); with `queries` also float (B, M, H).
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.layers import RelativeAttention, RelativeEncoding
+
+    x, sees, apart = np.ones((1, 5, 12), "float32"), np.ones((1, 1, 5), bool), np.zeros((1, 5, 5), bool)
+    RelativeAttention(num_heads=3, hidden_dim=12)(x, RelativeEncoding()(x), sees, apart).shape  # (1, 5, 12)
+    ```
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        hidden_dim: int,
+        dropout: float = 0.0,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if hidden_dim % num_heads:
+            raise ValueError(f"`hidden_dim` ({hidden_dim}) must be a multiple of `num_heads` ({num_heads}).")
+        self.num_heads, self.hidden_dim, self.initializer_range = num_heads, hidden_dim, initializer_range
+        heads = num_heads, hidden_dim // num_heads
+        self.query, self.key, self.value = (
+            self._dense("bth,hnd->btnd", (None, *heads), name) for name in ("query", "key", "value")
+        )
+        self.distance = self._dense("rh,hnd->rnd", heads, "distance")
+        self.output_dense = self._dense("btnd,hnd->bth", (None, hidden_dim), "output_dense")
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def _dense(self, equation: str, shape: tuple[int | None, ...], name: str) -> keras.layers.EinsumDense:
+        initializer = TruncatedNormal(stddev=self.initializer_range)
+        return keras.layers.EinsumDense(
+            equation, shape, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
+        )
+
+    def build(self, input_shape: Shape) -> None:
+        """Creates the projections, the biases and the vectors of the segments."""
+        heads = self.num_heads, self.hidden_dim // self.num_heads
+        for dense in (self.query, self.key, self.value):
+            dense.build((None, None, self.hidden_dim))
+        self.distance.build((None, self.hidden_dim))
+        self.output_dense.build((None, None, *heads))
+        self.content_bias = self._weight("content_bias", heads)
+        self.distance_bias = self._weight("distance_bias", heads)
+        self.segment_bias = self._weight("segment_bias", heads)
+        self.segments = self._weight("segments", (2, *heads))
+        self.built = True
+
+    def _weight(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
+        return self.add_weight(shape=shape, initializer=TruncatedNormal(stddev=self.initializer_range), name=name)
+
+    def call(
+        self,
+        inputs: Tensor,
+        encodings: Tensor,
+        mask: Tensor,
+        apart: Tensor,
+        queries: Tensor | None = None,
+        positions: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        query_apart: Tensor | None = None,
+        memory: Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attends from the inputs and, if there are any, from the queries."""
+        seen = inputs if memory is None else ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
+        keys = ops.transpose(self.key(seen), (0, 2, 3, 1))  # (B, N, D, K)
+        values = ops.transpose(self.value(seen), (0, 2, 1, 3))  # (B, N, K, D)
+        distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
+
+        def attend(x: Tensor, mask: Tensor, apart: Tensor, positions: Tensor | None) -> Tensor:
+            probabilities = self._probabilities(x, keys, distances, mask, apart, positions)  # (B, N, S, K)
+            found = ops.matmul(self.dropout(probabilities, training=training), values)  # (B, N, S, D)
+            some = ops.any(mask, axis=-1, keepdims=True)[:, None]  # (B, 1, S, 1), whether there is a key to see
+            found = ops.where(some, found, ops.zeros_like(found))
+            return self.output_dense(ops.transpose(found, (0, 2, 1, 3)))  # (B, S, H)
+
+        contents = attend(inputs, mask, apart, None)
+        return contents if queries is None else (contents, attend(queries, query_mask, query_apart, positions))
+
+    def _probabilities(
+        self,
+        x: Tensor,
+        keys: Tensor,
+        distances: Tensor,
+        mask: Tensor,
+        apart: Tensor,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The attention probabilities, (B, N, S, K), of queries from x, (B, S, H)."""
+        scale = (self.hidden_dim // self.num_heads) ** -0.5
+        query = self.query(x) * ops.cast(scale, x.dtype)  # (B, S, N, D)
+
+        def biased(bias: Tensor) -> Tensor:
+            return ops.transpose(query + bias * ops.cast(scale, bias.dtype), (0, 2, 1, 3))  # (B, N, S, D)
+
+        def for_all(x: Tensor) -> Tensor:
+            # (N, D, n) -> (B, N, D, n). TensorFlow's gradient of a product that repeats it itself may crash.
+            return ops.broadcast_to(x, (ops.shape(keys)[0], *ops.shape(x)))
+
+        by_content = ops.matmul(biased(self.content_bias), keys)  # (B, N, S, K)
+        by_distance = ops.matmul(biased(self.distance_bias), for_all(distances))  # (B, N, S, R)
+        by_distance = _at_keys(by_distance, ops.shape(keys)[3], positions)  # (B, N, S, K)
+        segments = for_all(ops.transpose(self.segments, (1, 2, 0)))  # (B, N, D, 2)
+        by_segment = ops.matmul(biased(self.segment_bias), segments)  # (B, N, S, 2)
+        by_segment = ops.where(apart[:, None], by_segment[..., 1:], by_segment[..., :1])  # (B, N, S, K)
+        scores = ops.cast(by_content + by_distance + by_segment, "float32")
+        scores = scores + ops.cast(ops.where(mask, 0.0, MASKED), "float32")[:, None]
+        # Keras' softmax warns if there is only one key.
+        probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
+        return ops.cast(probabilities, x.dtype)
+
+    def scores(self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor) -> Tensor:
+        """The attention probabilities of the inputs, (B, N, T, T), that `call` uses outside of training."""
+        keys = ops.transpose(self.key(inputs), (0, 2, 3, 1))  # (B, N, D, T)
+        distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
+        return self._probabilities(inputs, keys, distances, mask, apart)
+
+    def compute_output_spec(
+        self, inputs: Tensor, *args: Any, queries: Tensor | None = None, **kwargs: Any
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
+        """The shapes of the inputs and the queries."""
+        queries = args[3] if len(args) > 3 else queries
+        found = tuple(keras.KerasTensor(x.shape, self.compute_dtype) for x in (inputs, queries) if x is not None)
+        return found if len(found) == 2 else found[0]
+
+
+def _at_keys(by_distance: Tensor, keys: int | Tensor, positions: Tensor | None) -> Tensor:
+    """From scores of all distances, (B, N, S, R), to those of all keys, (B, N, S, K).
+
+    The queries are those of all positions, or stand at `positions`, (B, S).
+    """
+    batch, heads, queries, count = ops.shape(by_distance)
+    if positions is not None:
+        length = count - keys  # T
+        places = ops.arange(keys, dtype=positions.dtype) + (length - positions)[..., None]  # (B, S, K)
+        return ops.take_along_axis(by_distance, places[:, None], axis=3)
+    # Each row shifted by one more than the row before it: Dai et al., 2019, appendix B.
+    x = ops.reshape(by_distance, (batch, heads, count, queries))[:, :, 1:]
+    return ops.reshape(x, (batch, heads, queries, count - 1))[..., :keys]

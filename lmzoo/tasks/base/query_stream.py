@@ -1,0 +1,45 @@
+"""The vectors that predict tokens in a random order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.families.backbone import Backbone
+from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.tensor_types import Features, Tensor
+
+
+class QueryStream(keras.layers.Layer):
+    """The last vectors of a backbone's query stream, which all begin with one learned vector (Yang et al., 2019).
+
+    It is one layer, since Keras takes a layer for a part of a graph only if its number of results is always the same.
+
+    Args:
+        backbone: a backbone with `query_stream`, such as `lmzoo.models.XlnetBackbone`.
+
+    Call arguments: `inputs`, those of the backbone; `order` int (B, T) and `positions` int (B, M), see
+    `XlnetBackbone.query_stream`. Returns float (B, M, H).
+    """
+
+    def __init__(self, backbone: Backbone, **kwargs: Any) -> None:
+        super().__init__(dtype=backbone.dtype_policy, **kwargs)
+        self.backbone = backbone
+        config = backbone.config
+        initializer = TruncatedNormal(stddev=config.initializer_range)
+        self.vector = self.add_weight(shape=(1, 1, config.hidden_dim), initializer=initializer, name="vector")
+        self.built = True
+
+    def call(self, inputs: Features, order: Tensor, positions: Tensor, training: bool = False) -> Tensor:
+        """Computes them."""
+        start = ops.cast(self.vector, self.compute_dtype)
+        queries = ops.broadcast_to(start, (*ops.shape(positions), start.shape[-1]))  # (B, M, H)
+        return self.backbone.query_stream(inputs, order, queries, positions, training=training)[1][-1]
+
+    def compute_output_spec(
+        self, inputs: Features, order: Tensor, positions: Tensor, training: bool = False
+    ) -> keras.KerasTensor:
+        """A vector for each position."""
+        return keras.KerasTensor((*positions.shape, self.backbone.config.hidden_dim), self.compute_dtype)

@@ -1,0 +1,42 @@
+"""Orders in which the tokens of a text are predicted, for permutation language modeling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_PARTS = 2
+
+
+def factorization_order(
+    known: np.ndarray, lengths: np.ndarray, rng: np.random.Generator, parts: int = _PARTS
+) -> np.ndarray:
+    """Draws an order for each sequence, as XLNet's code does (Yang et al., 2019, section 2.2).
+
+    A token is predicted from those of a lower order. A sequence is cut into parts of equal length, and a part has a
+    lower order than the next one: it never sees it, and so could be remembered for it. Within a part all known tokens
+    come first, with the same order. The others follow in a random permutation, each with its own: those to predict, and
+    special tokens, which would otherwise show where a text ends.
+
+    Args:
+        known: bool (B, T), tokens that all others of their part may see.
+        lengths: int (B,), tokens of each sequence.
+        rng: source of randomness.
+        parts: int, the number of parts.
+
+    Returns:
+        Int32 (B, T).
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.text.permutation import factorization_order
+
+    known = np.array([[True, False, True, False]])
+    factorization_order(known, np.array([4]), np.random.default_rng(0))[0]  # the first half comes first: [0, 4, 5, 6]
+    ```
+    """
+    width = known.shape[1]
+    part = np.minimum(np.arange(width) * parts // np.maximum(lengths, 1)[:, None], parts - 1)  # (B, T)
+    rank = rng.random(known.shape).argsort(axis=1).argsort(axis=1)  # (B, T)
+    return (part * (width + 1) + np.where(known, 0, 1 + rank)).astype("int32")

@@ -1,0 +1,47 @@
+"""XLNet's SentencePiece."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Unpack
+
+import keras
+
+from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class XlnetTokenizer(SentencePieceTokenizer):
+    """XLNet's SentencePiece: ALBERT's with other special tokens, by default without lower-casing (Yang et al., 2019).
+
+    Args:
+        model: the path or the bytes of a SentencePiece model; None to read it with `load_assets`.
+        lowercase: whether to lower-case text.
+        keep_accents: whether to skip compatibility decomposition and the stripping of combining marks.
+        **special: special tokens that differ from XLNet's, see `lmzoo.text.SpecialTokens`.
+
+    Raises:
+        ValueError: if `model` is not a complete SentencePiece model or lacks a special token.
+
+    Example:
+
+    ```python
+    from lmzoo.text import XlnetTokenizer
+
+    tokenizer = XlnetTokenizer.of_words(["The", "film"], size=12)
+    tokenizer.tokenize(["The  film", ""])  # [[9, 10], []]
+    ```
+    """
+
+    start_token, end_token, mask_token = "<cls>", "<sep>", "<mask>"
+    other_tokens = ("<s>", "</s>", "<eod>", "<eop>")
+
+    def __init__(
+        self,
+        model: bytes | str | Path | None = None,
+        lowercase: bool = False,
+        keep_accents: bool = False,
+        **special: Unpack[SpecialTokens],
+    ) -> None:
+        super().__init__(model, lowercase, keep_accents, **special)

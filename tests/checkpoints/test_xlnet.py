@@ -1,0 +1,220 @@
+"""XLNet's checkpoints and tokenizer: read with transformers' numbers, and written for it again."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tokenizers
+
+from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from lmzoo.conversion import save_checkpoint
+from lmzoo.data.corpora import train_tokenizer
+from lmzoo.family import families
+from lmzoo.models import (
+    Backbone,
+    MultipleChoice,
+    Pretrainer,
+    QuestionAnswerer,
+    TextClassifier,
+    TextRegressor,
+    TokenClassifier,
+)
+from lmzoo.presets import PresetError
+from lmzoo.testing import tiny_backbone
+from lmzoo.text import Preprocessor, XlnetTokenizer
+from tests.checkpoints.model_files import configure, load, peer, read_there, state_of
+from tests.reference.weights import difference, run, to_numpy
+from tests.text.trained import assert_equal_or_tied, reviews
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-5
+
+
+def batch_of(backbone):
+    rng = np.random.default_rng(7)
+    ids = rng.integers(0, 131, (2, 11)).astype("int32")
+    segments = np.repeat([[0, 1, 2]], [5, 5, 1], axis=1).repeat(2, axis=0).astype("int32")
+    return {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": segments}
+
+
+def ask(theirs, batch, **arguments):
+    with torch.no_grad():
+        return theirs(
+            input_ids=torch.tensor(batch["token_ids"], dtype=torch.long),
+            token_type_ids=torch.tensor(batch["segment_ids"], dtype=torch.long),
+            use_mems=False,
+            **arguments,
+        )
+
+
+HEADS = {
+    "Model": None,
+    "ForSequenceClassification": TextClassifier,
+    "ForTokenClassification": TokenClassifier,
+    "ForQuestionAnsweringSimple": QuestionAnswerer,
+    "LMHeadModel": Pretrainer,
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_read_and_written(head, tmp_path):
+    theirs = peer("xlnet", head, tmp_path / "theirs", **({"num_labels": 2} if head.endswith("Simple") else {}))
+    ours = load(tmp_path / "theirs", HEADS[head])
+    batch = batch_of(ours)
+    if head == "Model":
+        assert difference(run(ours, batch)["sequence_output"], ask(theirs, batch)[0].numpy()) <= TOLERANCE
+    elif head == "LMHeadModel":
+        positions = np.array([[3, 7], [10, 0]], "int32")
+        order = np.zeros((2, 11), "int32")
+        np.put_along_axis(order, positions, 1, axis=1)
+        found = run(ours, {**batch, "mask_positions": positions, "order": order})["masked_lm"]
+        hidden = torch.tensor(np.repeat(order[:, None], 11, axis=1), dtype=torch.float32)
+        mapping = torch.tensor(np.eye(11)[positions], dtype=torch.float32)
+        expected = ask(theirs, batch, perm_mask=hidden, target_mapping=mapping).logits.numpy()
+        assert difference(found, expected) <= TOLERANCE
+    elif head == "ForQuestionAnsweringSimple":
+        expected = ask(theirs, batch)
+        found = run(ours, batch)
+        assert difference(found[..., 0], expected.start_logits.numpy()) <= TOLERANCE
+        assert difference(found[..., 1], expected.end_logits.numpy()) <= TOLERANCE
+    else:
+        assert difference(run(ours, batch), ask(theirs, batch).logits.numpy()) <= TOLERANCE
+    save_checkpoint(ours, tmp_path / "ours", to="hf")
+    again = read_there(type(theirs), tmp_path / "ours")
+    assert difference(ask(again, batch)[0].numpy(), ask(theirs, batch)[0].numpy()) == 0
+    before, after = state_of(tmp_path / "theirs"), state_of(tmp_path / "ours")
+    assert before.keys() == after.keys()
+    # What the query stream begins with is part of the head that predicts.
+    differing = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert differing <= ({*()} if head == "LMHeadModel" else {"mask_emb", "transformer.mask_emb"})
+
+
+@pytest.mark.parametrize("task", [TextRegressor, MultipleChoice])
+def test_other_heads(task, tmp_path):
+    head, settings = (
+        ("ForMultipleChoice", {}) if task is MultipleChoice else ("ForSequenceClassification", {"num_labels": 1})
+    )
+    theirs = peer("xlnet", head, tmp_path, **settings)
+    found = to_numpy(load(tmp_path, task).head.dense.kernel)
+    assert np.array_equal(found, theirs.sequence_summary.summary.weight.detach().numpy().T)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("attn_type", "uni"), ("bi_data", True), ("clamp_len", 40), ("same_length", True), ("summary_type", "mean")],
+)
+def test_refused(key, value, tmp_path):
+    peer("xlnet", "Model", tmp_path)
+    configure(tmp_path, **{key: value})
+    with pytest.raises(PresetError, match=key):
+        Backbone.from_preset(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(root):
+    return train_tokenizer(reviews(root), XlnetTokenizer, 700, verbose=False)
+
+
+def test_tokenizer(tokenizer, root, tmp_path):
+    """Packed ids, segments and the sides of sequences are transformers'; ids of texts but for equal scores."""
+    write_tokenizer(tokenizer, tmp_path, 64)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert type(theirs).__name__.startswith("XLNetTokenizer")
+    again = read_tokenizer(tmp_path, XlnetTokenizer)
+    assert again.get_config() == tokenizer.get_config()
+    assert again.vocabulary == tokenizer.vocabulary
+    assert (theirs.cls_token_id, theirs.sep_token_id) == (
+        tokenizer.token_to_id("<cls>"),
+        tokenizer.token_to_id("<sep>"),
+    )
+    texts = [*reviews(root)[:300], "A ``naïve''  Ünïcode <sep>text", "<mask> Ends", "", "日本 ﬁlm"]
+    expected = theirs(texts, add_special_tokens=False)["input_ids"]
+    assert_equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), expected)
+    features = Preprocessor(tokenizer, families()["xlnet"].packing, 64)(["A film"], ["a plot"])
+    expected = theirs("A film", "a plot", return_token_type_ids=True)
+    assert features["token_ids"][0].tolist() == expected["input_ids"]
+    assert features["segment_ids"][0].tolist() == expected["token_type_ids"]
+    alone = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("A film", "a plot")
+    assert (alone.ids, alone.type_ids) == (expected["input_ids"], expected["token_type_ids"])
+
+
+def test_case_is_kept_unless_files_say_otherwise(tokenizer, tmp_path):
+    (tmp_path / "spiece.model").write_bytes(tokenizer.model)
+    (tmp_path / "config.json").write_text('{"model_type": "xlnet"}', "utf-8")
+    assert read_tokenizer(tmp_path, XlnetTokenizer).lowercase is False
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}', "utf-8")
+    assert read_tokenizer(tmp_path, XlnetTokenizer).lowercase is True
+
+
+@pytest.mark.parametrize("family", ["xlnet", "lstm_lm"])
+def test_no_table_limits_the_length_of_sequences(family, tmp_path):
+    backbone = tiny_backbone(families()[family], max_sequence_length=5000)
+    backbone.save_to_preset(tmp_path)
+    assert Backbone.from_preset(tmp_path).config == backbone.config
+
+
+def original_names(state):
+    """The tensors of a model of transformers' by their names in XLNet's own code."""
+    found, stacks = {}, {}
+    for name, array in state.items():
+        name = name.removeprefix("transformer.")
+        if match := re.fullmatch(r"layer\.(\d+)\.rel_attn\.(r_\w_bias|seg_embed)", name):
+            stacks.setdefault(match[2], {})[int(match[1])] = array
+        elif match := re.fullmatch(r"layer\.(\d+)\.rel_attn\.([qkvor])", name):
+            found[f"model/transformer/layer_{match[1]}/rel_attn/{match[2]}/kernel"] = array
+        elif match := re.fullmatch(r"layer\.(\d+)\.(rel_attn|ff)\.layer_norm\.(weight|bias)", name):
+            kind = {"weight": "gamma", "bias": "beta"}[match[3]]
+            found[f"model/transformer/layer_{match[1]}/{match[2]}/LayerNorm/{kind}"] = array
+        elif match := re.fullmatch(r"layer\.(\d+)\.ff\.(layer_\d)\.(weight|bias)", name):
+            kind = {"weight": "kernel", "bias": "bias"}[match[3]]
+            found[f"model/transformer/layer_{match[1]}/ff/{match[2]}/{kind}"] = array.T
+        else:
+            others = {
+                "word_embedding.weight": "model/transformer/word_embedding/lookup_table",
+                "mask_emb": "model/transformer/mask_emb/mask_emb",
+                "lm_loss.bias": "model/lm_loss/bias",
+            }
+            found[others[name]] = array
+    for name, layers in stacks.items():
+        found[f"model/transformer/{name}"] = np.stack([layers[i] for i in range(len(layers))])
+    return found
+
+
+CONFIG = {
+    "d_head": 12,
+    "d_inner": 53,
+    "d_model": 36,
+    "ff_activation": "gelu",
+    "n_head": 3,
+    "n_layer": 3,
+    "n_token": 131,
+}
+
+
+def test_the_authors_checkpoint(tmp_path):
+    theirs = peer("xlnet", "LMHeadModel", tmp_path / "theirs", ff_activation="gelu_new")  # what they call gelu
+    stored = original_names(state_of(tmp_path / "theirs"))
+    (tmp_path / "original").mkdir()
+    more = {"global_step": np.array(7), "model/lm_loss/bias/Adam": np.zeros(131, "float32")}
+    write_tensorflow_checkpoint(tmp_path / "original/xlnet_model.ckpt", {**stored, **more}.items())
+    (tmp_path / "original/xlnet_config.json").write_text(json.dumps({**CONFIG, "untie_r": True}), "utf-8")
+    ours = load(tmp_path / "original", Pretrainer)
+    batch = batch_of(ours)
+    assert (
+        difference(run(ours.backbone, batch)["sequence_output"], ask(theirs.transformer, batch)[0].numpy()) <= TOLERANCE
+    )
+    save_checkpoint(ours, tmp_path / "ours", to="tf1")
+    again = TensorFlowCheckpoint(tmp_path / "ours/xlnet_model.ckpt")
+    assert set(again.names()) == stored.keys()
+    assert all(np.array_equal(again.read(name), array) for name, array in stored.items())
+    save_checkpoint(ours.backbone, tmp_path / "backbone", to="tf1")
+    assert load(tmp_path / "backbone").config == ours.backbone.config
+    (tmp_path / "original/xlnet_config.json").write_text(json.dumps({**CONFIG, "untie_r": False}), "utf-8")
+    with pytest.raises(PresetError, match="`untie_r` must be True"):
+        load(tmp_path / "original")
