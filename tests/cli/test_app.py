@@ -164,6 +164,7 @@ for command in json.loads(sys.argv[1]):
     assert done.stdout.splitlines() == ["1"] * len(cases)
 
 
+@pytest.mark.slow
 def test_the_whole_package_is_there_when_asked_for() -> None:
     """Commands that need the models get all of `lmzoo`."""
     code = """

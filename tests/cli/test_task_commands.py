@@ -320,6 +320,7 @@ def test_numbers_are_in_their_order(folder):
     assert task.pooling == "mean"
 
 
+@pytest.mark.slow
 def test_the_seed_decides(folder, fitted):
     case, (first, _) = CASES["classifier"], fitted("classifier")
     common = ["fit", folder / case.name, *case.options, "--task", "classifier", "--preset", folder / "preset"]
@@ -638,6 +639,7 @@ STREAMED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMED)
 def test_several_files_are_as_good_as_one(folder, name, tmp_path):
     case, parts = CASES[name], tmp_path / "parts"

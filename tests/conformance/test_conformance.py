@@ -19,6 +19,8 @@ TASKS = [
 ]
 # These start other processes or compile training steps: each task on one family sees everything that they look for.
 EXPENSIVE = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}
+# Compiling and resuming are the business of what tasks share: those that train in ways of their own are enough.
+OWN_WAYS = {"BidirectionalLM", "CausalLM", "MaskedLM", "Pretrainer", "TextClassifier"}
 # What these export tests/serving compares with their answers in Python.
 SERVED_ELSEWHERE = {"CausalLM", "QuestionAnswerer", "TokenClassifier"}
 # On TensorFlow these compile as well, but run eagerly here: `check_task_training` compares the two.
@@ -65,7 +67,8 @@ def is_slow(task, family, check, own):
     if keras.backend.backend() != "tensorflow":
         return not own or task is not tasks.TextClassifier or name_of(check) == "check_task_export"
     if own:
-        return name_of(check) == "check_task_export" and name_of(task) in SERVED_ELSEWHERE
+        shared = name_of(check) in ("check_task_resume", "check_task_training") and name_of(task) not in OWN_WAYS
+        return shared or (name_of(check) == "check_task_export" and name_of(task) in SERVED_ELSEWHERE)
     return task is not tasks.TextClassifier or family.name in SIMILAR or name_of(check) in EXPENSIVE
 
 

@@ -25,7 +25,7 @@ def case(backend: str, devices: str, *names: str, slow: bool = True):
 @pytest.mark.parametrize(
     ("devices", "names"),
     [
-        case("jax", "1x2", "bert", slow=False),
+        case("jax", "1x2", "token_features", slow=False),
         *(case("jax", mesh, *families()) for mesh in ("8x1", "4x2", "2x4", "1x8")),
         *(case("jax", "2x2", name) for name in FUNCTIONS if name != "outside"),
         case("jax", "2x2", *TASKS),

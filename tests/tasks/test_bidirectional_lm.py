@@ -142,6 +142,7 @@ class Corpus:
         return iter(DOCUMENTS)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("jit", [pytest.param(True, marks=SLOW_TO_COMPILE), pytest.param(False, marks=ON_TENSORFLOW)])
 def test_the_state_of_training(jit):

@@ -19,6 +19,7 @@ def build(family, **arguments):
     return tiny_task(TextClassifier, families()[family], num_classes=2, encoder="bilstm", encoder_dim=11, **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("family", NAMES)
 def test_learns_is_saved_and_ignores_padding(family, tmp_path):

@@ -86,6 +86,7 @@ def test_loss_and_f1_are_those_of_numpy(tiny, task, kind):
     assert found["loss"] != pytest.approx(scores_in_numpy(logits, MATRIX, np.ones(7))[0], rel=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_learns_several_labels_and_none(tiny):
     task = build(tiny)

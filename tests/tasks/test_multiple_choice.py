@@ -78,6 +78,7 @@ def test_loss_and_accuracy_are_over_the_examples_own_choices(task):
     assert found == pytest.approx([np.mean(losses * weights), np.average(right, weights=weights)], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_learns_to_choose(tiny, weights_of):
     rng = np.random.default_rng(3)

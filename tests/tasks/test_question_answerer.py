@@ -314,6 +314,7 @@ def test_thresholds_decide_on_no_answer(task, tiny):
         assert without_score(low[0]) == without_score(high[-1]) == NO_ANSWER
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_best_threshold_is_found_and_kept(tiny, tmp_path):
     task = build(tiny)

@@ -95,6 +95,7 @@ def test_loss_is_the_mean_over_words(task):
     assert float(loss(np.full((3, 5), IGNORED), logits)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_fit_learns_words_and_spans(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)

@@ -88,6 +88,7 @@ def test_an_error_of_one_is_shown_once(tmp_path, capfd):
     assert begun(tmp_path, "fail") == [1, 1]
 
 
+@pytest.mark.slow
 def test_signals_are_passed_on(tmp_path):
     def stop():
         while not all((tmp_path / f"waiting {index}").exists() for index in range(2)):
@@ -102,6 +103,7 @@ def test_signals_are_passed_on(tmp_path):
     assert signal.getsignal(signal.SIGINT) is former
 
 
+@pytest.mark.slow
 def test_what_is_missing(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="3 workers need a GPU each, and there are 2"):
         run_together(PROBE, ["finish", str(tmp_path)], 3)
