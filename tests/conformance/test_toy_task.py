@@ -60,15 +60,13 @@ class GaussianRegressor(Task):
 def parameters():
     """Every check on one family, the quick ones on different ones; the rest is left to `make test-all`.
 
-    Resuming is seen on JAX; on TensorFlow test_conformance.py does the same.
+    Other processes that have to know the task are seen on JAX; on TensorFlow test_conformance.py does the same.
     """
     on_tensorflow = keras.backend.backend() == "tensorflow"
     for family in FAMILIES:
         for check in TASK_CHECKS:
             few = check.__name__ in QUICK and on_tensorflow and family.name in DIFFERENT
-            left_out = check.__name__ == "check_task_export" or (
-                check.__name__ == "check_task_resume" and on_tensorflow
-            )
+            left_out = check.__name__ in {"check_task_export", "check_task_resume"} and on_tensorflow
             marks = [pytest.mark.slow] * ((family.name != "bert" and not few) or left_out)
             if check.__name__ == "check_task_backends":
                 marks.append(pytest.mark.tf_only)
