@@ -10,6 +10,7 @@ from lmzoo.families import (
     Gpt2Backbone,
     GptBackbone,
     LstmLmBackbone,
+    MarianBackbone,
     RobertaBackbone,
 )
 from lmzoo.ngrams import NgramLM
@@ -39,6 +40,7 @@ __all__ = [
     "Gpt2Backbone",
     "GptBackbone",
     "LstmLmBackbone",
+    "MarianBackbone",
     "MaskedLM",
     "MultipleChoice",
     "NgramLM",
