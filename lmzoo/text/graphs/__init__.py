@@ -3,6 +3,7 @@
 from lmzoo.text.graphs import (  # noqa: F401 - they register themselves
     bpe,
     character_pairs,
+    marian,
     sentencepiece,
     wordpiece,
     words_and_characters,
