@@ -139,7 +139,7 @@ class BeamSampler:
             # Rows whose prompt is not over yet stay as they are; all their beams, and so their caches, are equal.
             inside = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(
-                lambda x: ops.reshape(_take(ops.reshape(x, (-1, beams, *x.shape[1:])), next_origin), ops.shape(x)),
+                lambda x: ops.reshape(_take(ops.reshape(x, (-1, beams, *ops.shape(x)[1:])), next_origin), ops.shape(x)),
                 cache,
             )
             pairs = [(running, next_running), (scores, next_scores), (ended, next_ended)]
@@ -161,5 +161,5 @@ class BeamSampler:
 
 def _take(x: Tensor, indices: Tensor) -> Tensor:
     """Entries of the second axis of a tensor (B, N, ...), by int (B, M): (B, M, ...)."""
-    return ops.take_along_axis(x, ops.reshape(indices, (*indices.shape, *[1] * (len(x.shape) - 2))), axis=1)
+    return ops.take_along_axis(x, ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2))), axis=1)
 

@@ -30,7 +30,8 @@ class MarianGraph(tf.Module):
         """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         rest = tf.strings.regex_replace(texts, self._code, "")
-        code = tf.strings.substr(texts, 0, tf.strings.length(texts) - tf.strings.length(rest))  # (n,)
+        length = tf.strings.length(texts) - tf.strings.length(rest)  # (n,)
+        code = tf.strings.substr(texts, tf.zeros_like(length), length)
         known = self._whole.lookup(code) >= 0  # (n,)
         code, rest = tf.where(known, code, ""), tf.where(known, rest, texts)
         cut = tf.strings.regex_replace(rest, self._special, _CUT + b"\\1" + _CUT)
@@ -41,7 +42,7 @@ class MarianGraph(tf.Module):
         marks = tf.RaggedTensor.from_row_lengths(
             tf.boolean_mask(whole, whole >= 0), tf.cast(whole >= 0, tf.int64), validate=False
         )
-        return parts.with_values(tf.concat([marks, found], axis=1)).merge_dims(1, 2)
+        return parts.with_values(tf.concat([marks, found], axis=1)).merge_dims(1, 2)  # (n, None)
 
 
 def _table(keys: object, values: object, default: int) -> tf.lookup.StaticHashTable:
