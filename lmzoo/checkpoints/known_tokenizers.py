@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lmzoo.checkpoints.byte_pair_format import BytePairFormat, CharacterPairFormat
 from lmzoo.checkpoints.config_table import JsonObject
+from lmzoo.checkpoints.marian_format import MarianFormat
 from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.wordpiece_format import WordPieceFormat
@@ -20,7 +21,7 @@ def register_tokenizer_format(format: TokenizerFormat) -> None:
     _FORMATS[format.tokenizer] = format
 
 
-for _format in (WordPieceFormat(), BytePairFormat(), CharacterPairFormat(), SentencePieceFormat()):
+for _format in (WordPieceFormat(), BytePairFormat(), CharacterPairFormat(), SentencePieceFormat(), MarianFormat()):
     register_tokenizer_format(_format)
 
 
