@@ -125,6 +125,14 @@ class MarianTokenizer(Tokenizer):
         vocabulary = [*model.vocabulary[:count], *codes, *model.vocabulary[count:]]
         return cls(model.model, None, vocabulary, **special)
 
+    @classmethod
+    def of_model(cls, model: bytes, **special: Unpack[SpecialTokens]) -> Self:
+        """A tokenizer of one SentencePiece model for both languages, followed by padding's token if it has none."""
+        backend = _backend(model, "`model`")
+        vocabulary = [backend.id_to_piece(id) for id in range(backend.get_piece_size())]
+        pad = str(cls(**special).pad_token)
+        return cls(model, None, vocabulary if pad in vocabulary else [*vocabulary, pad], **special)
+
     # === Text to tokens ===
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
