@@ -6,8 +6,8 @@ from pathlib import Path
 
 from lmzoo.checkpoints.byte_pair_format import BytePairFormat, CharacterPairFormat
 from lmzoo.checkpoints.config_table import JsonObject
-from lmzoo.checkpoints.marian_format import MarianFormat
 from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat
+from lmzoo.checkpoints.sentencepiece_pair_format import MarianFormat
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.wordpiece_format import WordPieceFormat
 from lmzoo.errors import PresetError

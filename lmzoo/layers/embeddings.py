@@ -131,7 +131,7 @@ class TransformerEmbedding(ConfiguredLayer):
         x = self.token_embedding(token_ids)  # (B, T, H)
         if self.scale != 1:
             x = x * ops.cast(self.scale, x.dtype)
-        if self.sinusoidal:
+        if self.sinusoidal and self.max_sequence_length:
             table = ops.cast(sinusoids(self.max_sequence_length, self.hidden_dim), x.dtype)
             x = x + ops.take(table, self._positions(length, padding_mask, index), axis=0)  # + (T, H)
         if self.position_embedding is not None:

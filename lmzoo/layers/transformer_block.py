@@ -157,7 +157,7 @@ class TransformerBlock(ConfiguredLayer):
         x = residual + self.dropout(x, training=training)
         if not pre:
             x = self.attention_layer_norm(x)
-        if self.reads_source:
+        if self.source_layer_norm is not None:
             y = self._attend_to_source(x, source, source_mask, training)  # (B, S, H)
             x = self.source_layer_norm(x + self.dropout(y, training=training))
         y = self.output_layer_norm(x) if pre else x
@@ -173,6 +173,7 @@ class TransformerBlock(ConfiguredLayer):
         return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask))
 
     def _attend_to_source(self, x: Tensor, source: Tensor | Cache | None, mask: Tensor, training: bool) -> Tensor:
+        assert self.source_attention is not None
         if not isinstance(source, tuple):
             return self.source_attention(source, mask, x, training=training)  # (B, S, H)
         # Sequences that continue the same source come one after another: they are read as queries of one sequence.

@@ -162,4 +162,3 @@ class BeamSampler:
 def _take(x: Tensor, indices: Tensor) -> Tensor:
     """Entries of the second axis of a tensor (B, N, ...), by int (B, M): (B, M, ...)."""
     return ops.take_along_axis(x, ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2))), axis=1)
-

@@ -162,12 +162,14 @@ class Seq2SeqLM(Task):
         sources, targets = split_segments(x)
         if targets is None:
             raise ValueError(
-                "A Seq2SeqLM learns from pairs: pass a list of (source, target), or a tuple of two lists. Sources alone "
-                "are for `translate`."
+                "A Seq2SeqLM learns from pairs: pass a list of (source, target), or a tuple of two lists. Sources "
+                "alone are for `translate`."
             )
         sources, targets = list(sources), list(targets)
         if len(sources) != len(targets):
-            raise ValueError(f"Pairs need as many targets as sources: got {len(sources)} sources, {len(targets)} targets.")
+            raise ValueError(
+                f"Pairs need as many targets as sources: got {len(sources)} sources, {len(targets)} targets."
+            )
         sources, targets = clean_columns({"sources": sources, "targets": targets})
         given = self.text_preprocessor
         writer = Preprocessor(given.tokenizer.target_side, given.packing, given.sequence_length)
@@ -185,8 +187,8 @@ class Seq2SeqLM(Task):
         for i, tokens in enumerate(ids):
             if len(tokens) + overhead > most:
                 raise ValueError(
-                    f"The source at position {i} has {len(tokens) + overhead} tokens, more than the {most} positions of "
-                    "the model. Split it into sentences (`lmzoo.text.split_sentences`)."
+                    f"The source at position {i} has {len(tokens) + overhead} tokens, more than the {most} positions "
+                    "of the model. Split it into sentences (`lmzoo.text.split_sentences`)."
                 )
         return preprocessor.pack(ids)
 

@@ -5,7 +5,7 @@ Letters in shape comments: B sources, T tokens of the longest, L positions of ta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lmzoo.serving.export import signature, strings
 from lmzoo.serving.served_model import Signatures
@@ -15,10 +15,8 @@ from lmzoo.tasks.generation import TokenGenerator
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from lmzoo.tasks.seq2seq_lm import Seq2SeqLM
 
-
-def translation_signatures(task: Seq2SeqLM) -> Signatures:
+def translation_signatures(task: Any) -> Signatures:
     """The signatures of a model that writes a text from another one: see `Seq2SeqLM.signatures`."""
     import tensorflow as tf
 
@@ -38,11 +36,11 @@ def translation_signatures(task: Seq2SeqLM) -> Signatures:
     }
 
 
-def translated(task: Seq2SeqLM, features: dict[str, tf.Tensor]) -> tf.Tensor:
+def translated(task: Any, features: dict[str, tf.Tensor]) -> tf.Tensor:
     """The texts that a model writes from sources, in TensorFlow ops.
 
     Args:
-        task: the model.
+        task: a `Seq2SeqLM`.
         features: `token_ids` and `padding_mask`, int32 (B, T), of sources.
 
     Returns:

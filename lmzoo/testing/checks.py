@@ -123,7 +123,7 @@ def check_batches(family: Family) -> None:
 
 
 def check_causality(family: Family) -> None:
-    """In a causal model, or a decoder, another token changes nothing before it, and all real tokens from it on see it."""
+    """In a causal model or a decoder another token changes nothing before it, and all real tokens after it see it."""
     if not family.backbone.causal and not family.backbone.reads_source:
         return
     backbone, (features, real), position = tiny_backbone(family), _features(family), 3

@@ -9,8 +9,8 @@ from lmzoo.text.sentences import split_sentences
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
 from lmzoo.text.tokenizers.characters import CharacterTokenizer, batch_to_ids
-from lmzoo.text.tokenizers.marian import MarianTokenizer
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer

@@ -4,7 +4,7 @@ from lmzoo.families.marian.backbone import MarianBackbone, MarianConfig
 from lmzoo.families.marian.checkpoints import HUGGING_FACE
 from lmzoo.family import Family, register_family
 from lmzoo.text.packing import Packing
-from lmzoo.text.tokenizers.marian import MarianTokenizer
+from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 
 FAMILY = register_family(
     Family(

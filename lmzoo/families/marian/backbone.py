@@ -221,9 +221,7 @@ class MarianBackbone(Backbone):
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
         return [
-            block.source_attention.scores(
-                outputs["encoder_output"], mask, block.attend_to_itself(hidden, target_mask)
-            )
+            block.source_attention.scores(outputs["encoder_output"], mask, block.attend_to_itself(hidden, target_mask))
             for block, hidden in zip(self.decoder_blocks, outputs["hidden_states"], strict=False)
         ]
 

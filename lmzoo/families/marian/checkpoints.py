@@ -2,7 +2,7 @@
 
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, config_table, under
+from lmzoo.checkpoints.hugging_face import BLOCK, HuggingFaceLayout, config_table, under
 
 # Their key -> ours, and what transformers assumes for a missing one.
 _CONFIG: dict[str, tuple[str, object]] = {
@@ -21,23 +21,20 @@ _CONFIG: dict[str, tuple[str, object]] = {
     "attention_dropout": ("attention_dropout", 0.0),
     "scale_embedding": ("scale_embeddings", False),
 }
-_BLOCK = {
-    "attention/query": "self_attn.q_proj",
-    "attention/key": "self_attn.k_proj",
-    "attention/value": "self_attn.v_proj",
-    "attention/output_dense": "self_attn.out_proj",
-    "attention_layer_norm": "self_attn_layer_norm",
-    "intermediate_dense": "fc1",
-    "output_dense": "fc2",
-    "output_layer_norm": "final_layer_norm",
-}
+_THEIRS = (
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "self_attn_layer_norm", "fc1",
+    "fc2", "final_layer_norm",
+)  # fmt: skip
+_BLOCK = dict(zip(BLOCK, _THEIRS, strict=True))
 _SOURCE = {
-    "source_attention/query": "encoder_attn.q_proj",
-    "source_attention/key": "encoder_attn.k_proj",
-    "source_attention/value": "encoder_attn.v_proj",
-    "source_attention/output_dense": "encoder_attn.out_proj",
-    "source_layer_norm": "encoder_attn_layer_norm",
+    ours.replace("attention", "source_attention").replace("attention_layer", "layer"): theirs.replace("self", "encoder")
+    for ours, theirs in _BLOCK.items()
+    if "attention" in ours
 }
+_IGNORED = (
+    "bad_words_ids", "classif_dropout", "decoder_start_token_id", "decoder_vocab_size", "early_stopping",
+    "forced_eos_token_id", "length_penalty", "max_length", "num_beams", "num_hidden_layers",
+)  # fmt: skip
 _TABLE = "shared.weight"
 
 HUGGING_FACE = HuggingFaceLayout(
@@ -49,10 +46,7 @@ HUGGING_FACE = HuggingFaceLayout(
             "activation": {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}
         },
         training={},
-        ignored=(
-            "bad_words_ids", "classif_dropout", "decoder_start_token_id", "decoder_vocab_size", "early_stopping",
-            "forced_eos_token_id", "length_penalty", "max_length", "num_beams", "num_hidden_layers",
-        ),  # fmt: skip
+        ignored=_IGNORED,
         allowed={
             "activation_dropout": (0.0,),
             "add_bias_logits": (False,),

@@ -3,8 +3,8 @@
 from lmzoo.text.graphs import (  # noqa: F401 - they register themselves
     bpe,
     character_pairs,
-    marian,
     sentencepiece,
+    sentencepiece_pair,
     wordpiece,
     words_and_characters,
 )

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer, as_bytes
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer, spaced
-from lmzoo.text.tokenizers.marian import MarianTokenizer
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 

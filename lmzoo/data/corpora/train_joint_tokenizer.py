@@ -10,7 +10,7 @@ from lmzoo.text import MarianTokenizer
 from lmzoo.text.validate_text import clean_texts
 
 
-def train_marian(
+def train_joint_tokenizer(
     sources: Iterable[str], targets: Iterable[str], vocabulary_size: int, model_type: str = "bpe"
 ) -> MarianTokenizer:
     """Trains one SentencePiece model on sources and targets together (Sennrich et al., 2016, joint BPE).
@@ -28,9 +28,10 @@ def train_marian(
     Example:
 
     ```python
-    from lmzoo.data.corpora import train_marian
+    from lmzoo.data.corpora import train_joint_tokenizer
 
-    tokenizer = train_marian(["ein Film", "der Film war gut"], ["a film", "the film was good"], vocabulary_size=30)
+    sources, targets = ["ein Film", "der Film war gut"], ["a film", "the film was good"]
+    tokenizer = train_joint_tokenizer(sources, targets, vocabulary_size=30)
     ```
     """
     from sentencepiece import SentencePieceTrainer
@@ -55,4 +56,3 @@ def train_marian(
     except RuntimeError as error:
         raise ValueError(f"`vocabulary_size={vocabulary_size}` does not fit the texts: {error}") from None
     return MarianTokenizer.of_model(written.getvalue())
-

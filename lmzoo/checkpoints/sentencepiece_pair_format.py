@@ -10,7 +10,7 @@ from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.errors import PresetError
 from lmzoo.text import MarianTokenizer
-from lmzoo.text.tokenizers.marian import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, vocabulary_of
+from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, vocabulary_of
 
 
 class MarianFormat(TokenizerFormat[MarianTokenizer]):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
-from lmzoo.text.tokenizers.marian import MarianTokenizer
+from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 
 _CUT = b"\xff"  # a byte that UTF-8 does not have
 
@@ -45,8 +47,8 @@ class MarianGraph(tf.Module):
         return parts.with_values(tf.concat([marks, found], axis=1)).merge_dims(1, 2)  # (n, None)
 
 
-def _table(keys: object, values: object, default: int) -> tf.lookup.StaticHashTable:
-    content = tf.lookup.KeyValueTensorInitializer(list(keys), np.array([*values], "int32"))  # type: ignore[call-overload]
+def _table(keys: Iterable[str], values: Iterable[int], default: int) -> tf.lookup.StaticHashTable:
+    content = tf.lookup.KeyValueTensorInitializer(list(keys), np.array([*values], "int32"))
     return tf.lookup.StaticHashTable(content, default)
 
 

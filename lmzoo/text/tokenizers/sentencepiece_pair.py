@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -74,7 +74,7 @@ class MarianTokenizer(Tokenizer):
                 raise ValueError(f"The ids of the vocabulary must be 0 to {len(vocabulary) - 1}, each once.")
             vocabulary = sorted(vocabulary, key=vocabulary.__getitem__)
         self._set_tokens(vocabulary)
-        self._models = tuple(_content(model) for model in (source, target))
+        self._models = _content(source), _content(target)
         self._backends = tuple(
             _backend(content, "`source`" if content is self._models[0] else "`target`") for content in self._models
         )
@@ -120,7 +120,7 @@ class MarianTokenizer(Tokenizer):
         codes = [word for word in words if LANGUAGE.fullmatch(word)]
         roles: Any = {role: getattr(blank, role) for role in blank.roles}
         others = [word for word in words if word not in codes]
-        model = SentencePieceTokenizer.of_words(others, size - len(codes), **roles, lowercase=False)
+        model = SentencePieceTokenizer.of_words(others, size - len(codes), **roles)
         count = len(model.special_tokens)
         vocabulary = [*model.vocabulary[:count], *codes, *model.vocabulary[count:]]
         return cls(model.model, None, vocabulary, **special)
@@ -163,14 +163,26 @@ class MarianTokenizer(Tokenizer):
             for index, part in enumerate(self._split(text)):
                 if index % 2:
                     spans.append(TokenSpan(self._ids[part], part, begin, begin + len(part)))
-                else:
-                    for piece in self.backend.encode(part, out_type="immutable_proto").pieces:
-                        id = self._ids.get(piece.piece, unknown)
-                        start = begin + piece.end - len(part[piece.begin : piece.end].lstrip())
-                        spans.append(TokenSpan(id, self._tokens[id], start, begin + piece.end))
+                elif pieces := self.backend.encode(part, out_type=str):
+                    ids = [self._ids.get(piece, unknown) for piece in pieces]
+                    places = self._places(part, pieces)
+                    spans += [
+                        TokenSpan(i, self._tokens[i], begin + a, begin + b)
+                        for i, (a, b) in zip(ids, places, strict=True)
+                    ]
                 begin += len(part)
             result.append(spans)
         return result
+
+    def _places(self, text: str, pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """The characters of a text that pieces came from, without spaces."""
+        origin = np.array(self.backend.normalize(text, with_offsets=True)[1])  # of each character that is split
+        ends = np.cumsum([*map(len, pieces)])  # (t,)
+        begins = ends - [len(piece.lstrip(SPACE)) for piece in pieces]
+        after = np.minimum(origin.searchsorted(origin[ends - 1], side="right"), len(origin) - 1)
+        stops = np.where(begins < ends, origin[after], origin[begins])
+        for start, stop in zip(origin[begins].tolist(), stops.tolist(), strict=True):
+            yield start, start + len(text[start:stop].rstrip())
 
     # === Tokens to text ===
 
