@@ -7,6 +7,7 @@ from pathlib import Path
 from lmzoo.checkpoints.byte_pair_format import BytePairFormat, CharacterPairFormat
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat, XlnetFormat
+from lmzoo.checkpoints.sentencepiece_pair_format import MarianFormat
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.wordpiece_format import WordPieceFormat
 from lmzoo.errors import PresetError
@@ -20,7 +21,15 @@ def register_tokenizer_format(format: TokenizerFormat) -> None:
     _FORMATS[format.tokenizer] = format
 
 
-for _format in (WordPieceFormat(), BytePairFormat(), CharacterPairFormat(), SentencePieceFormat(), XlnetFormat()):
+_KNOWN = (
+    WordPieceFormat(),
+    BytePairFormat(),
+    CharacterPairFormat(),
+    SentencePieceFormat(),
+    XlnetFormat(),
+    MarianFormat(),
+)
+for _format in _KNOWN:
     register_tokenizer_format(_format)
 
 

@@ -158,4 +158,5 @@ def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int, 
         **format.extra_settings,
     }
     write_json(directory, SETTINGS_FILE, settings)
-    format.pipeline(tokenizer).save(str(directory / PIPELINE_FILE))
+    if (pipeline := format.pipeline(tokenizer)) is not None:
+        pipeline.save(str(directory / PIPELINE_FILE))

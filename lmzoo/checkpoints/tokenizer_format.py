@@ -77,8 +77,8 @@ class TokenizerFormat(ABC, Generic[T]):
         """
 
     @abstractmethod
-    def pipeline(self, tokenizer: T) -> tokenizers.Tokenizer:
-        """The tokenizer to write into `tokenizer.json`."""
+    def pipeline(self, tokenizer: T) -> tokenizers.Tokenizer | None:
+        """The tokenizer to write into `tokenizer.json`; None if no such file can hold it."""
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         """The lists that must be equal in two files of the same vocabulary, by what messages call them."""

@@ -163,6 +163,15 @@ def read_pairs(source: Source, columns: Columns, labelled: bool, labels: Allowed
     return read_numbers(source, columns, labelled and columns.label is not None)
 
 
+def read_translations(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
+    """Reads sources and their translations; without labels also sources alone."""
+    if not labelled:
+        return read_texts(source, replace(columns, pair=None), labelled=False)
+    if columns.pair is None:
+        raise ValueError("Translation is learned from pairs: name the column of the translations (--pair).")
+    return read_texts(source, columns, labelled=False)
+
+
 def read_texts_alone(source: Source, columns: Columns, labelled: bool, labels: Allowed = None) -> Examples:
     """Reads texts without labels."""
     return read_texts(source, columns, labelled=False)

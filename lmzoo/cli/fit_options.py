@@ -24,6 +24,7 @@ class Schedule(StrEnum):
     linear = "linear"
     cosine = "cosine"
     constant = "constant"
+    inverse_square_root = "inverse_square_root"
 
 
 ClassWeight = Annotated[

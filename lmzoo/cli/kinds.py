@@ -19,6 +19,7 @@ from lmzoo.cli.examples import (
     read_questions,
     read_texts,
     read_texts_alone,
+    read_translations,
     read_words,
 )
 
@@ -84,6 +85,7 @@ KINDS = (
     Kind("choice", "multiple_choice", "lmzoo>MultipleChoice", read_prompts, inputs=("prompt",)),
     Kind("masked-lm", "masked_lm", "lmzoo>MaskedLM", read_texts_alone),
     Kind("causal-lm", "causal_lm", "lmzoo>CausalLM", read_texts_alone, inputs=("prompt",)),
+    Kind("translation", "seq2seq_lm", "lmzoo>Seq2SeqLM", read_translations),
     Kind("embedder", "embedding", "lmzoo>TextEmbedder", read_pairs, arguments=_objective),
     Kind(
         "multi-label",

@@ -8,6 +8,7 @@ from lmzoo.cli import (  # noqa: F401 - add their commands
     pretrain_command,
     serving_commands,
     task_commands,
+    translate_command,
 )
 from lmzoo.cli.app import app
 

@@ -41,8 +41,8 @@ from lmzoo.text import Preprocessor
 Tensors: TypeAlias = Iterable[tuple[str, np.ndarray]]
 
 _TOKENIZER_FILES = {
-    "added_tokens.json", "merges.txt", "special_tokens_map.json", "spiece.model", "tokenizer.json",
-    "tokenizer_config.json", "vocab.json", "vocab.txt",
+    "added_tokens.json", "generation_config.json", "merges.txt", "source.spm", "special_tokens_map.json",
+    "spiece.model", "target.spm", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
 }  # fmt: skip
 
 
@@ -190,9 +190,27 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
             config["label2id"] = {name: i for i, name in enumerate(classes)}
         if head == "regression" or model.multi_label:
             config["problem_type"] = "regression" if head == "regression" else "multi_label_classification"
+        if head == "seq2seq_lm" and model.preprocessor is not None:
+            config |= _write_generation(target, model)
     config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
+
+
+def _write_generation(target: Path, model: Any) -> Arguments:
+    """Writes how a model from sequence to sequence generates; returns the ids that its configuration holds, too."""
+    tokenizer, (end,) = model.preprocessor.tokenizer, model.preprocessor.special_ids()[2]
+    ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end}
+    settings = {
+        "bad_words_ids": [[tokenizer.pad_id]],
+        "forced_eos_token_id": end,
+        "length_penalty": model.length_penalty,
+        "max_length": model.backbone.config.max_sequence_length,
+        "num_beams": model.num_beams,
+        "renormalize_logits": True,
+    }
+    write_json(target, "generation_config.json", {**ids, **settings})
+    return ids
 
 
 def _write_google(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:

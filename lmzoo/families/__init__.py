@@ -9,6 +9,7 @@ from lmzoo.families.ffnn_lm import FfnnLmBackbone
 from lmzoo.families.gpt import GptBackbone
 from lmzoo.families.gpt2 import Gpt2Backbone
 from lmzoo.families.lstm_lm import LstmLmBackbone
+from lmzoo.families.marian import MarianBackbone
 from lmzoo.families.roberta import RobertaBackbone
 from lmzoo.families.xlnet import XlnetBackbone
 
@@ -25,6 +26,7 @@ __all__ = [
     "Gpt2Backbone",
     "GptBackbone",
     "LstmLmBackbone",
+    "MarianBackbone",
     "RobertaBackbone",
     "XlnetBackbone",
 ]

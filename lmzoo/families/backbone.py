@@ -44,6 +44,7 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
 
     config_class: ClassVar[type]
     causal: ClassVar[bool] = False  # whether each position sees only itself and earlier ones
+    reads_source: ClassVar[bool] = False  # whether an encoder reads another sequence, the source
     # By kind of head, for models that recommend none; for other heads the rate depends on the width.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {}
     lora_rank: int | None = None

@@ -41,6 +41,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": _gelu_erf,
     "gelu_tanh": _gelu_tanh,
     "relu": keras.ops.relu,
+    "swish": keras.ops.silu,
     "tanh": keras.ops.tanh,
 }
 
@@ -49,7 +50,7 @@ def get_activation(name: str) -> Callable[[Tensor], Tensor]:
     """The function called `name`, from a float tensor to one of the same shape.
 
     Names are `"gelu"` (exact, erf), `"gelu_tanh"` (Hendrycks & Gimpel, 2016, the tanh approximation), `"relu"`,
-    `"tanh"`.
+    `"swish"`, also called SiLU (Ramachandran et al., 2017), `"tanh"`.
 
     Raises:
         ValueError: for any other name.

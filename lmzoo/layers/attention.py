@@ -141,6 +141,9 @@ class SelfAttention(ConfiguredLayer):
             tensor (), the position of the first of `inputs`. Then `inputs` is float (B, S, H) with S new positions.
             Their keys and values are put into the cache, and they see what it holds before them.
 
+    With `queries` from another sequence it is the attention of a decoder to its source. `keys_and_values` and `attend`
+    are its two halves, for a source that is read once and attended to many times.
+
     Returns float (B, T, H), or (B, S, H) with `queries`; with `cache`, float (B, S, H) and the new cache.
 
     Example:
@@ -255,9 +258,30 @@ class SelfAttention(ConfiguredLayer):
             probabilities = attention_probabilities(query, key, padding_mask, positions)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
-        context = ops.reshape(_transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
-        output = ops.reshape(self.output_dense(context), ops.shape(queries))  # (B, S, H)
+        output = self._joined_heads(context, ops.shape(queries))  # (B, S, H)
         return output if cache is None else (output, cache)
+
+    def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
+        """The output of a certain shape, (B, S, H), from what each head returns, (B, N, S, D)."""
+        context = ops.reshape(_transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
+        return ops.reshape(self.output_dense(context), shape)
+
+    def keys_and_values(self, inputs: Tensor) -> Cache:
+        """What `attend` needs to know of `inputs`, float (B, T, H): keys and values, float (B, N, T, D)."""
+        key, value = self._heads(inputs, self.key, self.value)
+        return key, value
+
+    def attend(self, queries: Tensor, held: Cache, padding_mask: Tensor) -> Tensor:
+        """What `call` returns outside of training for `queries`, float (B, S, H), of inputs that were read before.
+
+        Args:
+            queries: float (B, S, H).
+            held: the inputs' `keys_and_values`.
+            padding_mask: bool (B, T), True at the inputs' real tokens.
+        """
+        (query,) = self._heads(queries, self.query)  # (B, N, S, D)
+        context = ops.matmul(attention_probabilities(query, held[0], padding_mask), held[1])  # (B, N, S, D)
+        return self._joined_heads(context, ops.shape(queries))
 
     def _check_cache(self, inputs: Tensor, cache: Cache, index: int | Tensor | None) -> None:
         if self.mask != "causal" or index is None:
@@ -272,8 +296,11 @@ class SelfAttention(ConfiguredLayer):
         shape = batch, self.num_heads, length, self.hidden_dim // self.num_heads
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
-    def scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
-        """The attention probabilities, (B, N, T, T), that `call` uses outside of training."""
+    def scores(self, inputs: Tensor, padding_mask: Tensor, queries: Tensor | None = None) -> Tensor:
+        """The attention probabilities, (B, N, T, T) or (B, N, S, T), that `call` uses outside of training."""
+        if queries is not None:
+            (query,), (key,) = self._heads(queries, self.query), self._heads(inputs, self.key)
+            return attention_probabilities(query, key, padding_mask)
         query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
         positions = ops.arange(ops.shape(inputs)[1]) if self.mask == "causal" else None
         return attention_probabilities(query, key, padding_mask, positions)

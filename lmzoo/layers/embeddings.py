@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from lmzoo.layers.configured import ConfiguredLayer
@@ -12,6 +13,16 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.tensor_types import Shape, Tensor
+
+
+def sinusoids(count: int, width: int) -> np.ndarray:
+    """Vectors of positions, float32 (count, width) (Vaswani et al., 2017, section 3.5).
+
+    All sines come before all cosines, as in Marian.
+    """
+    rates = 10000.0 ** (-2 * np.arange((width + 1) // 2) / width)  # (width / 2,)
+    angles = np.arange(count)[:, None] * rates  # (count, width / 2)
+    return np.concatenate([np.sin(angles), np.cos(angles[:, : width // 2])], axis=1).astype("float32")
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -29,6 +40,8 @@ class TransformerEmbedding(ConfiguredLayer):
         first_position: int, row of the position table that the first token gets. If it is not 0, padding gets the row
             before it and only real tokens are counted (RoBERTa: 2, as fairseq numbers positions from its padding id).
         normalize: bool, whether LayerNorm is applied to the sum. (GPT does without: Radford et al., 2018.)
+        sinusoidal: bool, whether positions have fixed vectors, see `sinusoids`, rather than a table of learned ones.
+        scale: float, what the word embeddings are multiplied by.
 
     Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
     (B, T) if `first_position` is not 0. With `index`, an int or int tensor (), the tokens are those of the sequences
@@ -46,6 +59,8 @@ class TransformerEmbedding(ConfiguredLayer):
         initializer_range: float = 0.02,
         first_position: int = 0,
         normalize: bool = True,
+        sinusoidal: bool = False,
+        scale: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -57,11 +72,12 @@ class TransformerEmbedding(ConfiguredLayer):
         self.first_position = first_position
         self.layer_norm_epsilon = layer_norm_epsilon
         self.normalize = normalize
+        self.sinusoidal, self.scale = sinusoidal, scale
         # Reversible: a masked-LM head projects back through the same table.
         self.token_embedding = self._table(keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding")
         self.position_embedding = (
             self._table(keras.layers.Embedding, max_sequence_length + first_position, "position_embedding")
-            if max_sequence_length
+            if max_sequence_length and not sinusoidal
             else None
         )
         self.segment_embedding = (
@@ -113,6 +129,11 @@ class TransformerEmbedding(ConfiguredLayer):
                 f"The sequences are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )
         x = self.token_embedding(token_ids)  # (B, T, H)
+        if self.scale != 1:
+            x = x * ops.cast(self.scale, x.dtype)
+        if self.sinusoidal and self.max_sequence_length:
+            table = ops.cast(sinusoids(self.max_sequence_length, self.hidden_dim), x.dtype)
+            x = x + ops.take(table, self._positions(length, padding_mask, index), axis=0)  # + (T, H)
         if self.position_embedding is not None:
             x = x + self.position_embedding(self._positions(length, padding_mask, index))  # + (T, H) or (B, T, H)
         if self.segment_embedding is not None:

@@ -17,6 +17,32 @@ from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
+class OutputBias(ConfiguredLayer):
+    """Adds a bias to the logits of tokens, float (..., V).
+
+    Args:
+        vocabulary_size: int, V.
+    """
+
+    def __init__(self, vocabulary_size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+
+    def build(self, input_shape: Shape) -> None:
+        """Creates the bias."""
+        self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
+        self.built = True
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Adds it."""
+        return inputs + ops.cast(self.bias, inputs.dtype)
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """That of the logits."""
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
 class ClassificationHead(ConfiguredLayer):
     """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
 

@@ -28,7 +28,8 @@ class TransformerBlock(ConfiguredLayer):
     With `norm="pre"` (Radford et al., 2019, section 2.3): `a = x + dropout(attention(LN₁(x)))`, and the block returns
     `a + dropout(W₂·act(W₁·LN₂(a)))`. A model then needs one more LayerNorm after its last block.
 
-    LN₁ is `attention_layer_norm`, LN₂ `output_layer_norm`.
+    LN₁ is `attention_layer_norm`, LN₂ `output_layer_norm`. A block that `reads_source`, of a decoder, attends to the
+    source between the two: `a` becomes `LN(a + dropout(source_attention(a)))`, with `source_layer_norm`.
 
     Args:
         num_heads: int.
@@ -40,9 +41,13 @@ class TransformerBlock(ConfiguredLayer):
         initializer_range: float, standard deviation of the truncated normal initialiser.
         mask: `"padding"` or `"causal"`, see `SelfAttention`.
         norm: `"post"` or `"pre"`, the place of LayerNorm.
+        attention_dropout: float, rate for the attention probabilities if it is another one.
+        reads_source: whether the block also attends to a source; only with `norm="post"`.
 
     Call arguments and shapes of the results are those of `SelfAttention`. With `queries`, the last block of an encoder
-    computes only the vectors that are wanted.
+    computes only the vectors that are wanted. A block that `reads_source` also takes `source_mask`, bool (B, U), and
+    `source`: float (B, U, H), the encoder's vectors, or what `source_attention.keys_and_values` returns for them. Then
+    the batch of `inputs` may be K times that of the source, for K continuations of each.
 
     With `block.remat = True`, training keeps only a block's inputs and outputs, and computes the rest again in the
     backward pass: see `lmzoo.models.Backbone`.
@@ -62,9 +67,13 @@ class TransformerBlock(ConfiguredLayer):
         initializer_range: float = 0.02,
         mask: str = "padding",
         norm: str = "post",
+        attention_dropout: float | None = None,
+        reads_source: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if reads_source and norm != "post":
+            raise ValueError('A block that `reads_source` has `norm="post"`.')
         if norm not in ("post", "pre"):
             raise ValueError(f'`norm` must be "post" or "pre", got {norm!r}.')
         self.norm, self.mask = norm, mask
@@ -80,8 +89,12 @@ class TransformerBlock(ConfiguredLayer):
         def layer_norm(name: str) -> LayerNorm:
             return LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name=name)
 
-        self.attention = self.make_attention(dropout)
+        self.attention_dropout, self.reads_source = attention_dropout, reads_source
+        rate = dropout if attention_dropout is None else attention_dropout
+        self.attention = self.make_attention(rate)
         self.attention_layer_norm = layer_norm("attention_layer_norm")
+        self.source_attention = self._self_attention(rate, "padding", "source_attention") if reads_source else None
+        self.source_layer_norm = layer_norm("source_layer_norm") if reads_source else None
         self.intermediate_dense = dense(intermediate_dim, "intermediate_dense")
         self.output_dense = dense(hidden_dim, "output_dense")
         self.output_layer_norm = layer_norm("output_layer_norm")
@@ -89,19 +102,17 @@ class TransformerBlock(ConfiguredLayer):
 
     def make_attention(self, dropout: float) -> keras.layers.Layer:
         """The attention layer."""
-        return SelfAttention(
-            self.num_heads,
-            self.hidden_dim,
-            dropout,
-            self.initializer_range,
-            self.mask,
-            dtype=self.dtype_policy,
-            name="attention",
-        )
+        return self._self_attention(dropout, self.mask, "attention")
+
+    def _self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
+        sizes = self.num_heads, self.hidden_dim
+        return SelfAttention(*sizes, dropout, self.initializer_range, mask, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape: Shape) -> None:
         """Creates the sublayers' weights."""
-        for layer in (self.attention, self.attention_layer_norm, self.intermediate_dense, self.output_layer_norm):
+        source = [self.source_attention, self.source_layer_norm] if self.reads_source else []
+        first = [self.attention, self.attention_layer_norm, *source]
+        for layer in (*first, self.intermediate_dense, self.output_layer_norm):
             layer.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
         self.built = True
@@ -113,6 +124,8 @@ class TransformerBlock(ConfiguredLayer):
         queries: Tensor | None = None,
         cache: Cache | None = None,
         index: int | Tensor | None = None,
+        source: Tensor | Cache | None = None,
+        source_mask: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
         """Applies the block.
@@ -120,10 +133,13 @@ class TransformerBlock(ConfiguredLayer):
         Raises:
             ValueError: see `SelfAttention.call`.
         """
-        vectors = (inputs,) if queries is None else (inputs, queries)
+        given = {"queries": queries, "source": None if isinstance(source, tuple) else source}
+        names = [name for name, value in given.items() if value is not None]
+        vectors = (inputs, *(given[name] for name in names))
 
-        def apply(inputs: Tensor, queries: Tensor | None = None) -> Tensor | tuple[Tensor, Cache]:
-            return self._apply(inputs, padding_mask, queries, cache, index, training)
+        def apply(inputs: Tensor, *others: Tensor) -> Tensor | tuple[Tensor, Cache]:
+            now = {"queries": None, "source": source, **dict(zip(names, others, strict=True))}
+            return self._apply(inputs, padding_mask, now["queries"], cache, index, now["source"], source_mask, training)
 
         return recomputed(self, apply, *vectors) if self.remat and training else apply(*vectors)
 
@@ -134,6 +150,8 @@ class TransformerBlock(ConfiguredLayer):
         queries: Tensor | None,
         cache: Cache | None,
         index: int | Tensor | None,
+        source: Tensor | Cache | None,
+        source_mask: Tensor | None,
         training: bool,
     ) -> Tensor | tuple[Tensor, Cache]:
         pre, residual = self.norm == "pre", inputs if queries is None else queries
@@ -142,20 +160,42 @@ class TransformerBlock(ConfiguredLayer):
             queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
         x = self.attention(inputs, padding_mask, queries, cache=cache, index=index, training=training)  # (B, S, H)
         x, cache = (x, None) if cache is None else x
-        x = self.add_feed_forward(residual, x, training)  # (B, S, H)
+        x = self.add_feed_forward(residual, x, training, source, source_mask)  # (B, S, H)
         return x if cache is None else (x, cache)
 
-    def add_feed_forward(self, residual: Tensor, attended: Tensor, training: bool) -> Tensor:
+    def add_feed_forward(
+        self,
+        residual: Tensor,
+        attended: Tensor,
+        training: bool,
+        source: Tensor | Cache | None = None,
+        source_mask: Tensor | None = None,
+    ) -> Tensor:
         """The block's result, (B, S, H), from its input and what the attention found, before dropout."""
         x = residual + self.dropout(attended, training=training)
         if self.norm == "post":
             x = self.attention_layer_norm(x)
+        if self.source_layer_norm is not None:
+            y = self._attend_to_source(x, source, source_mask, training)  # (B, S, H)
+            x = self.source_layer_norm(x + self.dropout(y, training=training))
         y = self.output_layer_norm(x) if self.norm == "pre" else x
         y = get_activation(self.activation)(self.intermediate_dense(as_rows(y)))  # (B·S, I)
         y = self.dropout(y, training=training) if self.activation_dropout else y
         y = ops.reshape(self.output_dense(y), ops.shape(x))  # (B, S, H)
         x = x + self.dropout(y, training=training)
         return self.output_layer_norm(x) if self.norm == "post" else x
+
+    def attend_to_itself(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
+        """What the block attends to its source with, float (B, T, H), outside of training."""
+        return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask))
+
+    def _attend_to_source(self, x: Tensor, source: Tensor | Cache | None, mask: Tensor, training: bool) -> Tensor:
+        assert self.source_attention is not None
+        if not isinstance(source, tuple):
+            return self.source_attention(source, mask, x, training=training)  # (B, S, H)
+        # Sequences that continue the same source come one after another: they are read as queries of one sequence.
+        grouped = ops.reshape(x, (ops.shape(source[0])[0], -1, self.hidden_dim))  # (B, K·S, H)
+        return ops.reshape(self.source_attention.attend(grouped, source, mask), ops.shape(x))
 
     def attention_scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
         """The attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
@@ -169,6 +209,7 @@ class TransformerBlock(ConfiguredLayer):
         padding_mask_shape: Shape | None = None,
         queries_shape: Shape | None = None,
         cache_shape: tuple[Shape, Shape] | None = None,
+        **_: Shape | None,
     ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
         """See `SelfAttention.compute_output_shape`."""
         return self.attention.compute_output_shape(inputs_shape, padding_mask_shape, queries_shape, cache_shape)

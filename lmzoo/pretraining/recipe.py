@@ -206,7 +206,13 @@ class Recipe:
 
     @property
     def method(self) -> Method:
-        """Defaults and limits of recipes for the family."""
+        """Defaults and limits of recipes for the family.
+
+        Raises:
+            ValueError: for a family that learns from pairs of texts.
+        """
+        if self.family_record.backbone.reads_source:
+            raise ValueError(f"{self.family} learns from pairs of texts, not from texts: use `lmzoo fit`.")
         return METHODS[self.family_record.pretrained_head]
 
     @property

@@ -7,6 +7,7 @@ from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.multiple_choice import MultipleChoice
 from lmzoo.tasks.pretrainer import Pretrainer
 from lmzoo.tasks.question_answerer import QuestionAnswerer
+from lmzoo.tasks.seq2seq_lm import Seq2SeqLM
 from lmzoo.tasks.text_classifier import TextClassifier
 from lmzoo.tasks.text_embedder import TextEmbedder
 from lmzoo.tasks.text_regressor import TextRegressor
@@ -19,6 +20,7 @@ __all__ = [
     "MultipleChoice",
     "Pretrainer",
     "QuestionAnswerer",
+    "Seq2SeqLM",
     "Task",
     "TextClassifier",
     "TextEmbedder",

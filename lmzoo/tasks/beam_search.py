@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.layers.position_cache import with_positions
 from lmzoo.tensor_types import Tensor, Tensors
 
 _NEVER = -1e9
@@ -81,7 +82,7 @@ class BeamSampler:
         Returns:
             int (B, L), the prompts and their best continuations.
         """
-        beams, width = self.num_beams, prompt.shape[1]
+        beams, width = self.num_beams, ops.shape(prompt)[1]
         mask = ops.zeros_like(prompt, "bool") if mask is None else mask
         stop_token_ids = [-1] if stop_token_ids is None else stop_token_ids
         stops = ops.cast(ops.convert_to_tensor(stop_token_ids), prompt.dtype)  # (S,)
@@ -113,7 +114,7 @@ class BeamSampler:
             log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
             totals, found = ops.top_k(ops.reshape(log_probabilities, (-1, beams * size)), 2 * beams)  # (B, C)
             origin, token = found // size, ops.cast(found % size, prompt.dtype)  # (B, C)
-            candidates = _put(_take(running, origin), token, index)  # (B, C, L)
+            candidates = with_positions(_take(running, origin), ops.expand_dims(token, 2), index, axis=2)  # (B, C, L)
             full = index + 1 >= limits  # (B,)
             stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(full, 1)  # (B, C)
 
@@ -138,7 +139,7 @@ class BeamSampler:
             # Rows whose prompt is not over yet stay as they are; all their beams, and so their caches, are equal.
             inside = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(
-                lambda x: ops.reshape(_take(ops.reshape(x, (-1, beams, *x.shape[1:])), next_origin), ops.shape(x)),
+                lambda x: ops.reshape(_take(ops.reshape(x, (-1, beams, *ops.shape(x)[1:])), next_origin), ops.shape(x)),
                 cache,
             )
             pairs = [(running, next_running), (scores, next_scores), (ended, next_ended)]
@@ -160,9 +161,4 @@ class BeamSampler:
 
 def _take(x: Tensor, indices: Tensor) -> Tensor:
     """Entries of the second axis of a tensor (B, N, ...), by int (B, M): (B, M, ...)."""
-    return ops.take_along_axis(x, ops.reshape(indices, (*indices.shape, *[1] * (len(x.shape) - 2))), axis=1)
-
-
-def _put(rows: Tensor, tokens: Tensor, index: Tensor) -> Tensor:
-    """Tokens (B, C) at one position of (B, C, L)."""
-    return ops.slice_update(rows, (0, 0, index), ops.expand_dims(tokens, 2))
+    return ops.take_along_axis(x, ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2))), axis=1)

@@ -30,7 +30,7 @@ SAMPLERS = ("beam", "contrastive", "greedy", "random", "top_k", "top_p")
 _SHARES = (1 / 64, 1 / 16, 1 / 4, 1)  # of a model's positions: the widths to which prompts are padded
 _CHUNK = 8  # tokens generated at once while streaming
 _KEPT = 8  # compiled loops
-_NEVER = -1e9  # the logit of a token that must not come
+NEVER = -1e9  # the logit of a token that must not come
 
 
 def sampler_called(sampler: str | Sampler) -> Sampler:
@@ -142,33 +142,39 @@ class TokenGenerator:
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
-        new: int,
+        new: int | np.ndarray,
         sampler: Sampler,
         stop_ids: Sequence[int],
         temperature: float,
         stream: bool,
         rows: int,
+        room: int | None = None,
+        source: dict[str, np.ndarray] | None = None,
     ) -> Iterator[list[list[int]]]:
         """Iterates over the new tokens of a batch of prompts, those that end a text included.
 
         Args:
             prompts: token ids of n prompts, each at least one.
-            new: the most tokens that are added to a prompt.
+            new: the most tokens that are added to a prompt, or int (n,), to each.
             sampler: see `sampler`.
             stop_ids: tokens that end a text.
             temperature: what logits are divided by.
             stream: whether to return tokens a few at a time; otherwise all at once.
             rows: sequences of the compiled loop, at least n.
+            room: new tokens that the compiled loop has room for; by default as many as are wanted.
+            source: what a decoder writes from, `token_ids` and `padding_mask`, int32 (rows, T).
         """
-        given = [len(prompt) for prompt in prompts]
-        start, last, most = min(given), max(given) + new, self.task.backbone.config.max_sequence_length
+        given, added = [len(prompt) for prompt in prompts], np.broadcast_to(new, len(prompts)).tolist()
+        limits = [count + more for count, more in zip(given, added, strict=True)]
+        start, last, most = min(given), max(limits), self.task.backbone.config.max_sequence_length
         length = np.array([*given, *[start] * (rows - len(given))], "int32")  # (B,)
         read = prompt_width(max(given), most)
-        width = min(read + new, most)
+        width = min(read + (room or max(added)), most)
         ids = np.zeros((rows, width), "int32")
         for row, prompt in zip(ids, prompts, strict=False):
             row[: len(prompt)] = prompt
         run, stops, ending = self._loop(sampler), self._padded(stop_ids), {*stop_ids, self.vocabulary_size}
+        limit = np.array([*limits, *[0] * (rows - len(given))], "int32")  # (B,)
         done = np.arange(rows) >= len(prompts)
         chunk = _CHUNK if stream and not isinstance(sampler, BeamSampler) else width
         while start < last and not done.all():
@@ -177,19 +183,20 @@ class TokenGenerator:
                 prompt=ids,
                 read=ids if stream else ids[:, :read],
                 length=length,
-                limit=np.where(done, 0, length + new).astype("int32"),
+                limit=np.where(done, 0, limit),
                 start=np.int32(start),
                 end=np.int32(end),
                 stops=stops,
                 temperature=np.float32(temperature),
+                **({} if source is None else {"source": source}),
             )
             found: list[list[int]] = []
             for k, count in enumerate(given):
-                first, after = max(count, start), min(count + new, end)
+                first, after = max(count, start), min(limits[k], end)
                 tokens = [] if done[k] else made[k, first:after].tolist()
                 ended = next((i for i, token in enumerate(tokens) if token in ending), None)
                 tokens = tokens if ended is None else tokens[: ended + 1]
-                done[k] |= ended is not None or end >= count + new
+                done[k] |= ended is not None or end >= limits[k]
                 ids[k, first : first + len(tokens)] = tokens
                 found.append([token for token in tokens if token < self.vocabulary_size])
             yield found
@@ -218,21 +225,21 @@ class TokenGenerator:
                 lambda data: self.generate_in_graph(sampler, **data), jit_compile=self.task.jit_compile, autograph=False
             )
 
-            def run(**data: np.ndarray) -> np.ndarray:
+            def run(**data: Any) -> np.ndarray:
                 with expected_retracing():
-                    return compiled({name: tf.constant(values) for name, values in data.items()}).numpy()
+                    return compiled(keras.tree.map_structure(tf.constant, data)).numpy()
 
             return run
         if backend == "jax":
             return self._compile_for_jax(sampler)
         return lambda **data: ops.convert_to_numpy(
-            self.generate_in_graph(sampler, **{name: ops.convert_to_tensor(values) for name, values in data.items()})
+            self.generate_in_graph(sampler, **keras.tree.map_structure(ops.convert_to_tensor, data))
         )
 
     def _compile_for_jax(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         import jax
 
-        weights, states = self.task.backbone.variables, list(getattr(sampler, "variables", ()))
+        weights, states = self.task.weights, list(getattr(sampler, "variables", ()))
 
         @jax.jit
         def compiled(weight_values: Any, state_values: Any, data: Any) -> tuple[Tensor, list[Tensor]]:
@@ -260,6 +267,7 @@ class TokenGenerator:
         end: Tensor,
         stops: Tensor,
         temperature: Tensor,
+        source: dict[str, Tensor] | None = None,
     ) -> Tensor:
         """Generates the tokens from `start` up to `end`.
 
@@ -273,28 +281,33 @@ class TokenGenerator:
             end: int32 (), the position after the last.
             stops: int32 (S,), the tokens that end a text.
             temperature: float32 () or (B, 1), what logits are divided by.
+            source: see `generate`.
 
         Returns:
             int32 (B, L), the prompts and the new tokens. What comes after the end of a text has no meaning.
         """
         backbone, size = self.task.backbone, self.vocabulary_size
         rows, width = ops.shape(prompt)
-        hidden, cache = backbone.call_with_cache(read, backbone.empty_cache(rows, width), 0)  # (B, W, H)
+        # All sequences of a prompt read the same source, which is therefore not a part of the cache.
+        seen = {} if source is None else {"source": backbone.read_source(**source)}
+        hidden, cache = backbone.call_with_cache(read, backbone.empty_cache(rows, width), 0, **seen)  # (B, W, H)
         hidden = ops.pad(hidden, ((0, 0), (0, width - ops.shape(read)[1]), (0, 0)))  # (B, L, H)
 
         # Some samplers have several sequences for each prompt, and choose among them: whatever belongs to a sequence
         # is part of the cache.
         def next(prompt: Tensor, cache: dict[str, Any], index: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
             last = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
-            hidden, blocks = backbone.call_with_cache(ops.minimum(last, size - 1), cache["blocks"], index - 1)
-            logits = backbone.embeddings.token_embedding(hidden, reverse=True)[:, 0, :size]  # (B, V)
-            logits = ops.cast(logits, "float32") / temperature
+            hidden, blocks = backbone.call_with_cache(ops.minimum(last, size - 1), cache["blocks"], index - 1, **seen)
+            logits = self.task.next_token_logits(hidden)[:, 0, :size] / temperature  # (B, V)
             length, limit = cache["length"], cache["limit"]  # (B,)
             ended = ops.any(last == stops, axis=1) & (index > length)  # (B,)
             limit = ops.where(ended, ops.minimum(limit, index), limit)
+            if self.task.forces_end:
+                full = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
+                logits = ops.where(full, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
             done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
             logits = ops.concatenate(
-                [ops.where(done, _NEVER, logits), ops.where(done, 0.0, _NEVER)], axis=1
+                [ops.where(done, NEVER, logits), ops.where(done, 0.0, NEVER)], axis=1
             )  # (B, V + 1)
             # Where nothing is left to choose, contrastive search must not find one token better than another.
             waits = ops.expand_dims(index > ops.minimum(limit, end), 1)  # (B, 1)

@@ -37,12 +37,16 @@ def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarra
         for name, values in features.items():
             if name != "padding_mask":
                 values[~real] = 1
+    if family.backbone.reads_source:  # the same texts as targets, of other sources
+        features |= {f"decoder_{name}": values.copy() for name, values in features.items()}
+        features |= {name: np.roll(features[name], 1, axis=0) for name in ("token_ids", "padding_mask")}
     return features, real
 
 
 def _blank(features: dict[str, np.ndarray], index: int) -> None:
     """Makes a sequence all padding."""
-    for values in [features["padding_mask"]] if "padding_mask" in features else features.values():
+    masks = [values for name, values in features.items() if name.endswith("padding_mask")]
+    for values in masks or features.values():
         values[index] = 0
 
 
@@ -82,7 +86,8 @@ def check_shapes(family: Family) -> None:
     backbone, (features, real) = tiny_backbone(family), _features(family)
     outputs, (batch, length) = _outputs(backbone, features), real.shape
     hidden = family.tiny.hidden_dim
-    assert outputs.keys() == {"sequence_output", "pooled_output", "hidden_states"}
+    of_source = {"encoder_output", "encoder_hidden_states"} if family.backbone.reads_source else set()
+    assert outputs.keys() == {"sequence_output", "pooled_output", "hidden_states", *of_source}
     assert outputs["sequence_output"].shape == (batch, length, hidden)
     assert outputs["pooled_output"].shape == (batch, hidden)
     assert {state.shape for state in outputs["hidden_states"]} == {(batch, length, hidden)}
@@ -118,12 +123,13 @@ def check_batches(family: Family) -> None:
 
 
 def check_causality(family: Family) -> None:
-    """In a causal model another token changes nothing before it, and all real tokens from it on see it."""
-    if not family.backbone.causal:
+    """In a causal model or a decoder another token changes nothing before it, and all real tokens after it see it."""
+    if not family.backbone.causal and not family.backbone.reads_source:
         return
     backbone, (features, real), position = tiny_backbone(family), _features(family), 3
-    changed = {**features, "token_ids": features["token_ids"].copy()}
-    changed["token_ids"][:, position] = (changed["token_ids"][:, position] + 1) % family.tiny.vocabulary_size
+    name = "decoder_token_ids" if family.backbone.reads_source else "token_ids"
+    changed = {**features, name: features[name].copy()}
+    changed[name][:, position] = (changed[name][:, position] + 1) % family.tiny.vocabulary_size
     old, new = (_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed))
     for before, after in zip(old, new, strict=True):
         _close(after[:, :position], before[:, :position], "a token changes earlier ones", tolerance=0)

@@ -18,6 +18,7 @@ from lmzoo.tasks import (
     MultipleChoice,
     Pretrainer,
     QuestionAnswerer,
+    Seq2SeqLM,
     Task,
     TextEmbedder,
     TextRegressor,
@@ -99,6 +100,7 @@ _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
     # Documents of two sentences to `fit`, pairs to `predict`.
     Pretrainer: lambda texts: ([_halves(text.split()) for text in texts], None),
     QuestionAnswerer: lambda texts: ([("the film", text) for text in texts], [_second_word(text) for text in texts]),
+    Seq2SeqLM: lambda texts: ([(text, " ".join(reversed(text.split()))) for text in texts], None),
     TextEmbedder: lambda texts: ([_halves(text.split()) for text in texts], None),
     TextRegressor: lambda texts: (texts, [len(text) / 10 for text in texts]),
     TokenClassifier: lambda texts: (texts, [[len(word) % 3 for word in text.split()] for text in texts]),

@@ -10,6 +10,7 @@ from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
 from lmzoo.text.tokenizers.characters import CharacterTokenizer, batch_to_ids
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -27,6 +28,7 @@ __all__ = [
     "EncodedWindows",
     "EncodedWords",
     "LengthBatches",
+    "MarianTokenizer",
     "Masking",
     "Packing",
     "Preprocessor",

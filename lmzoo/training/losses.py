@@ -5,6 +5,51 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+from keras import ops
+
+from lmzoo.arguments import require_share
+from lmzoo.tensor_types import Tensor
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class SmoothedCrossEntropy(keras.losses.Loss):
+    """Cross-entropy of logits with label smoothing (Szegedy et al., 2016): a share of each label goes to all classes.
+
+    Labels are int (..., ), logits float (..., C). No labels of the logits' shape are made, as by Keras' own loss.
+
+    Args:
+        label_smoothing: float in [0, 1), the share.
+        name: name of the loss.
+        reduction: as in Keras; by default the mean over what counts.
+        **kwargs: of `keras.losses.Loss`.
+
+    Raises:
+        ValueError: for a share out of range.
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.1,
+        name: str = "smoothed_cross_entropy",
+        reduction: str = "mean_with_sample_weight",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, reduction=reduction, **kwargs)
+        require_share("label_smoothing", label_smoothing)
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """The loss of each label."""
+        share = self.label_smoothing
+        loss = keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+        if not share:
+            return loss
+        spread = ops.logsumexp(y_pred, axis=-1) - ops.mean(y_pred, axis=-1)
+        return (1 - share) * loss + share * spread
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
 def loss_of_logits(loss: Any) -> Any:

@@ -18,6 +18,7 @@ _SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda left: left,
     "cosine": lambda left: 0.5 - 0.5 * ops.cos(math.pi * left),
     "constant": ops.ones_like,
+    "inverse_square_root": ops.ones_like,  # see `AdamW._factor`: the number of steps matters, not their share
 }
 Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
@@ -58,8 +59,8 @@ class AdamW(keras.optimizers.Optimizer):
         bias_correction: False for the form of BERT's own code (Devlin et al., 2019).
         exclude_from_decay: substrings of variable paths.
         name: name of the optimizer.
-        schedule: how the rate falls after the warm-up, which is linear: "linear", "cosine", or "constant" if it does
-            not.
+        schedule: how the rate falls after the warm-up, which is linear: "linear", "cosine", "inverse_square_root"
+            (Vaswani et al., 2017), or "constant" if it does not.
         **kwargs: of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 
     Raises:
@@ -143,6 +144,9 @@ class AdamW(keras.optimizers.Optimizer):
         step = ops.cast(self.iterations, "float32") - start
         rise = ops.where(warmup > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup, 1.0)), 1.0)
         left = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
+        if self.schedule == "inverse_square_root":
+            first = ops.maximum(warmup, 1.0)
+            return rise * ops.where(total > 0, ops.sqrt(first / ops.maximum(step + 1, first)), 1.0)
         return rise * ops.where(total > 0, _SHAPES[self.schedule](left), 1.0)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:

@@ -33,6 +33,7 @@ from lmzoo.cli.main import app
 from lmzoo.cli.output import output_to
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
+from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.head_kinds import task_name
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 
@@ -133,6 +134,13 @@ CASES = {
     "choice": Case("swag.csv", SWAG, [], {"index", "choice", "score"}, LOSS | {"accuracy"}),
     "masked-lm": Case("texts.txt", "\n".join(TEXTS), [], {"token", "score", "text"}, LOSS | {"accuracy", "perplexity"}),
     "causal-lm": Case("prompts.txt", "\n".join(TEXTS), [], set(), LOSS | {"accuracy", "perplexity"}),
+    "translation": Case(
+        "translations.tsv",
+        "de\ten\n" + _csv(TEXTS, TEXTS[::-1]).replace(",", "\t"),
+        ["--text", "de", "--pair", "en"],
+        set(),
+        LOSS | {"accuracy", "bleu", "chrf"},
+    ),
     "embedder": Case(
         "pairs.tsv",
         "one\ttwo\tscore\n" + _csv(TEXTS, TEXTS[::-1], [len(text) % 6 for text in TEXTS]).replace(",", "\t"),
@@ -158,7 +166,8 @@ def folder(tmp_path_factory):
     for case in CASES.values():
         (folder / case.name).write_text(case.text, "utf-8")
     tiny_task(models.MaskedLM, FAMILY).save_to_preset(folder / "preset")
-    tiny_task(models.CausalLM, GPT2).save_to_preset(folder / "causal")
+    tiny_task(models.CausalLM, GPT2).save_to_preset(folder / "causal-lm")
+    tiny_task(models.Seq2SeqLM, MARIAN).save_to_preset(folder / "translation")
     return folder
 
 
@@ -170,7 +179,7 @@ def fitted(folder):
     def fit(kind):
         if kind not in done:
             case, output = CASES[kind], folder / f"{kind}.keras"
-            preset = folder / ("causal" if kind == "causal-lm" else "preset")
+            preset = folder / (kind if kind in ("causal-lm", "translation") else "preset")
             arguments = [folder / case.name, "--preset", preset, "--output", output, *case.options]
             result = run("fit", *arguments, "--task", kind, "--epochs", 1, "--validation-split", 0.3, "--seed", 5)
             done[kind] = (output, result)
@@ -248,7 +257,7 @@ def test_predict(folder, fitted, kind):
             assert first.keys() == case.answer
             assert {k: v for k, v in first.items() if k != "score"} == {k: v for k, v in second.items() if k != "score"}
             first, second = first["score"], second["score"]
-        if kind.name == "causal-lm":
+        if kind.name in ("causal-lm", "translation"):
             assert first == second
             continue
         np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)

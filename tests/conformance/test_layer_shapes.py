@@ -21,6 +21,7 @@ from lmzoo.layers.carried_state import CarriesState, StreamedBackbone
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.heads import OutputBias
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.tasks.base.query_stream import QueryStream
@@ -123,6 +124,7 @@ CASES = {
         lambda p: CharacterEncoder(V, D, ((1, 5), (2, 7)), P, 1, "relu", W, padding=V - 1, dtype=p),
         lambda: [ids(V, T, W)],
     ),
+    OutputBias: (lambda p: OutputBias(H, dtype=p), lambda: [floats(B, T, H)]),
     layers.ClassificationHead: (
         lambda p: layers.ClassificationHead(P, activation="tanh", dtype=p),
         lambda: [floats(B, H)],

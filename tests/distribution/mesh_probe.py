@@ -34,6 +34,7 @@ from lmzoo.training import Adagrad, AdamW, ResumableCheckpoint
 WIDE: dict[str, Any] = {"hidden_dim": 40, "num_heads": 5, "intermediate_dim": 56, "num_layers": 2}
 SIZES = {
     "albert": {**WIDE, "num_groups": 1, "embedding_dim": 13},
+    "marian": {**WIDE, "decoder_heads": 5, "decoder_intermediate_dim": 56},
     "elmo": {"lstm_dim": 16, "projection_dim": 13},
 }
 

@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 SMALLER = {
     "num_layers": 1, "num_groups": 1, "num_heads": 2, "hidden_dim": 6, "intermediate_dim": 7, "embedding_dim": 5,
     "lstm_dim": 7, "projection_dim": 3, "filters": ((1, 3), (2, 5)),
+    "decoder_layers": 1, "decoder_heads": 3, "decoder_intermediate_dim": 5,
 }  # fmt: skip
 
 
@@ -39,6 +40,8 @@ def save_backbone(family: Family, folder: Path) -> None:
     """Writes a backbone, what goes in and what comes out."""
     backbone, preprocessor = tiny_backbone(family), tiny_preprocessor(family)
     features = preprocessor(["good film !", "the plot was never dull ."])
+    if backbone.reads_source:
+        features |= {f"decoder_{name}": values for name, values in features.items()}
     backbone.save(folder / "Backbone.keras")
     backbone.save_to_preset(folder / "Backbone")
     outputs = keras.tree.flatten(backbone.predict_on_batch(features))

@@ -113,7 +113,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"`sequence_length` is {length}, but the model has positions for {longest} tokens. Choose at most "
             f"{longest}."
         )
-    made, taken = set(tokenizer.features(None, None)), set(backbone.input)
+    made = set(tokenizer.features(None, None))
+    taken = {name for name in backbone.input if not name.startswith("decoder_")}  # those the task makes
     segments = {"segment_ids"} if preprocessor.packing.segments else set()  # a model may do without them
     if not made <= taken <= made | segments:
         raise ValueError(

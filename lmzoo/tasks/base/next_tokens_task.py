@@ -85,6 +85,12 @@ class NextTokensTask(Task):
         """Whether the family's models see only what comes before."""
         return bool(family.backbone.causal)
 
+    forces_end = False  # whether generated text that reaches its limit ends with the end token
+
+    def next_token_logits(self, vectors: Tensor) -> Tensor:
+        """Logits of the tokens that follow those with these vectors, float (B, T, H): float32 (B, T, V)."""
+        return next_token_logits(self.backbone, vectors)
+
     @property
     def carries_state(self) -> bool:
         """Whether batches go on from the states in which those before them ended."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from lmzoo.evaluation.reports import Report, compare_classes, compare_label_sets, compare_numbers, compare_tags
 from lmzoo.evaluation.squad import squad_metrics
+from lmzoo.evaluation.translations import compare_translations
 from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.input_kinds import split_segments
@@ -104,3 +105,14 @@ def report_pairs(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_
         a, b = (task.embed(texts, batch_size) for texts in split_segments(part))  # (n, H)
         cosines.append((a * b).sum(axis=1) / np.maximum(np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1), 1e-12))
     return compare_numbers(y, np.concatenate(cosines))
+
+
+def report_translations(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+    """See `compare_translations`."""
+    translations: list[str] = []
+    references: list[Any] = []
+    for part in parts:
+        sources, targets = split_segments(part)
+        translations += task.translate(sources, batch_size=batch_size)
+        references += targets or ()
+    return compare_translations(translations, references)

@@ -69,6 +69,11 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         name: str | None = None,
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
+        if backbone.reads_source and not self.supports(family_of(backbone)):
+            raise ValueError(
+                f"A {type(backbone).__name__} writes one sequence from another: it is for a Seq2SeqLM, not for a "
+                f"{type(self).__name__}."
+            )
         if preprocessor is not None:
             check_preprocessor(backbone, preprocessor)
         self.backbone = backbone
@@ -80,8 +85,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the task works on backbones of a family."""
-        return True
+        """Whether the task works on backbones of a family; by default on those that read one sequence."""
+        return not family.backbone.reads_source
 
     @property
     def family(self) -> Family:

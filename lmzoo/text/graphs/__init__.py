@@ -4,6 +4,7 @@ from lmzoo.text.graphs import (  # noqa: F401 - they register themselves
     bpe,
     character_pairs,
     sentencepiece,
+    sentencepiece_pair,
     wordpiece,
     words_and_characters,
 )

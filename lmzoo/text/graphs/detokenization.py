@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer, as_bytes
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer, spaced
+from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 
@@ -67,6 +69,19 @@ class CharacterPairText(tf.Module):
         return tf.strings.regex_replace(joined, "^ +| +$", "")
 
 
+class SentencePieceText(tf.Module):
+    """The characters of tokens, without spaces at the ends."""
+
+    def __init__(self, tokenizer: MarianTokenizer | SentencePieceTokenizer) -> None:
+        super().__init__()
+        self._texts = [tokenizer.text_of(token).encode() for token in tokenizer.vocabulary]  # (V,)
+
+    def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
+        return tf.strings.regex_replace(joined, "^ +| +$", "")
+
+
 class WordText(tf.Module):
     """Words with spaces between them, without padding."""
 
@@ -83,4 +98,6 @@ class WordText(tf.Module):
 
 graph_detokenizer.register(BytePairTokenizer, BytePairText)
 graph_detokenizer.register(CharacterPairTokenizer, CharacterPairText)
+graph_detokenizer.register(MarianTokenizer, SentencePieceText)
+graph_detokenizer.register(SentencePieceTokenizer, SentencePieceText)
 graph_detokenizer.register(WordTokenizer, WordText)

@@ -158,6 +158,11 @@ class Tokenizer(ABC):
         return 0 if self.pad_token is None else self.token_to_id(self.pad_token)
 
     @property
+    def target_side(self) -> Tokenizer:
+        """The tokenizer of the target that a model writes from a source; by default the same."""
+        return self
+
+    @property
     def mask_id(self) -> int:
         """Id of the mask token.
 

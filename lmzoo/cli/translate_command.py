@@ -1,0 +1,51 @@
+"""`lmzoo translate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from lmzoo.cli.app import app, messages
+from lmzoo.cli.options import MODEL, BatchSize
+from lmzoo.cli.output import announced
+from lmzoo.cli.stored_models import find_model, load_task
+
+
+@app.command(rich_help_panel="Tasks")
+def translate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]...", help="Texts to translate. Default: lines from standard input."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="The language to translate to, for a model that writes several.")
+    ] = None,
+    num_beams: Annotated[
+        int | None, typer.Option("--num-beams", min=1, help="Beams of the search. Default: the model's.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option("--length-penalty", help="Above 1, longer translations win. Default: the model's.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="The most tokens of a translation.")
+    ] = None,
+    batch_size: BatchSize = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="Print lines of JSON, with the text and its translation.")] = (
+        False
+    ),
+) -> None:
+    """Translate texts, one on each line."""
+    with messages():
+        found = texts or [line.rstrip("\r\n") for line in sys.stdin]
+        kind, task = load_task(find_model(model))
+        if kind.name != "translation":
+            raise ValueError(f"{model} holds a {type(task).__name__}, which does not translate: use `lmzoo predict`.")
+        with announced(f"Compiling and translating {len(found):,} texts"):
+            answers = task.translate(found, num_beams, length_penalty, max_new_tokens, to, batch_size)
+        for text, answer in zip(found, answers, strict=True):
+            line = {"text": text, "translation": answer}
+            typer.echo(json.dumps(line, ensure_ascii=False) if as_json else answer)

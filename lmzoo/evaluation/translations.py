@@ -1,0 +1,38 @@
+"""Scores of translations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lmzoo.evaluation.reports import Report
+
+
+def compare_translations(translations: Sequence[str], references: Sequence[str]) -> Report:
+    """BLEU (Papineni et al., 2002) and chrF (Popović, 2015) of a corpus, as sacrebleu computes them by default.
+
+    Args:
+        translations: n texts.
+        references: n texts, the right translations.
+
+    Raises:
+        ImportError: if sacrebleu is not installed.
+        ValueError: if the two differ in number.
+
+    Example:
+
+    ```python notest
+    from lmzoo.evaluation.translations import compare_translations
+
+    compare_translations(["A cat sits there."], ["A cat sits there."]).scores  # {'bleu': 100.0, 'chrf': 100.0}
+    ```
+    """
+    if len(translations) != len(references):
+        raise ValueError(f"Got {len(translations)} translations but {len(references)} references.")
+    try:
+        import sacrebleu
+    except ImportError:
+        raise ImportError("Translations are scored by sacrebleu: pip install 'lmzoo[translation]'.") from None
+    given = list(translations), [list(references)]
+    return Report(
+        {"bleu": float(sacrebleu.corpus_bleu(*given).score), "chrf": float(sacrebleu.corpus_chrf(*given).score)}
+    )

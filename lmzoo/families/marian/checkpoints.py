@@ -1,0 +1,74 @@
+"""Marian's checkpoints: the names of its weights in the code of Hugging Face."""
+
+from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
+from lmzoo.checkpoints.family_names import Names
+from lmzoo.checkpoints.hugging_face import BLOCK, HuggingFaceLayout, config_table, under
+
+# Their key -> ours, and what transformers assumes for a missing one.
+_CONFIG: dict[str, tuple[str, object]] = {
+    "vocab_size": ("vocabulary_size", 58101),
+    "encoder_layers": ("num_layers", 12),
+    "encoder_attention_heads": ("num_heads", 16),
+    "d_model": ("hidden_dim", 1024),
+    "encoder_ffn_dim": ("intermediate_dim", 4096),
+    "dropout": ("dropout", 0.1),
+    "max_position_embeddings": ("max_sequence_length", 1024),
+    "activation_function": ("activation", "gelu"),
+    "init_std": ("initializer_range", 0.02),
+    "decoder_layers": ("decoder_layers", 12),
+    "decoder_attention_heads": ("decoder_heads", 16),
+    "decoder_ffn_dim": ("decoder_intermediate_dim", 4096),
+    "attention_dropout": ("attention_dropout", 0.0),
+    "scale_embedding": ("scale_embeddings", False),
+}
+_THEIRS = (
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "self_attn_layer_norm", "fc1",
+    "fc2", "final_layer_norm",
+)  # fmt: skip
+_BLOCK = dict(zip(BLOCK, _THEIRS, strict=True))
+_SOURCE = {
+    ours.replace("attention", "source_attention").replace("attention_layer", "layer"): theirs.replace("self", "encoder")
+    for ours, theirs in _BLOCK.items()
+    if "attention" in ours
+}
+_IGNORED = (
+    "bad_words_ids", "classif_dropout", "decoder_start_token_id", "decoder_vocab_size", "early_stopping",
+    "forced_eos_token_id", "length_penalty", "max_length", "num_beams", "num_hidden_layers",
+)  # fmt: skip
+_TABLE = "shared.weight"
+
+HUGGING_FACE = HuggingFaceLayout(
+    name="Hugging Face transformers",
+    config=config_table(
+        {theirs: ours for theirs, (ours, _) in _CONFIG.items()},
+        defaults={theirs: default for theirs, (_, default) in _CONFIG.items()},
+        values={
+            "activation": {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}
+        },
+        training={},
+        ignored=_IGNORED,
+        allowed={
+            "activation_dropout": (0.0,),
+            "add_bias_logits": (False,),
+            "add_final_layer_norm": (False,),
+            "decoder_layerdrop": (0.0,),
+            "encoder_layerdrop": (0.0,),
+            "is_encoder_decoder": (True,),
+            "normalize_before": (False,),
+            "normalize_embedding": (False,),
+            "share_encoder_decoder_embeddings": (True,),
+            "static_position_embeddings": (True,),
+        },
+    ),
+    backbone={
+        "embeddings/token_embedding/embeddings": Row(_TABLE),
+        **torch_modules(under("encoder_block_{i}", "encoder.layers.{i}", _BLOCK)),
+        **torch_modules(under("decoder_block_{j}", "decoder.layers.{j}", {**_BLOCK, **_SOURCE})),
+    },
+    heads={"seq2seq_lm": {"output_bias/bias": Row("final_logits_bias", ONE_AXIS_MORE)}},
+    aliases={r"^model\.": ""},
+    copies=dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), _TABLE),
+    ignored={r"(en|de)coder\.embed_positions\.weight": "sines and cosines, which are computed"},
+    parts=("shared", "encoder", "decoder"),
+    names=Names("Marian", "marian", "model", {"seq2seq_lm": "MarianMTModel"}),
+)

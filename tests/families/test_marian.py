@@ -1,0 +1,172 @@
+"""Marian against transformers on random weights: states, logits, tokens and beams, read from its files and written."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.families.marian import FAMILY
+from lmzoo.layers import TransformerBlock
+from lmzoo.layers.embeddings import sinusoids
+from lmzoo.models import Backbone, MarianBackbone, Seq2SeqLM
+from lmzoo.pretraining.recipe import Recipe
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-5
+# Odd widths and different numbers of layers, heads and columns in the encoder and the decoder.
+SHAPE = {
+    "vocab_size": 131,
+    "d_model": 35,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 5,
+    "decoder_attention_heads": 7,
+    "encoder_ffn_dim": 41,
+    "decoder_ffn_dim": 29,
+    "max_position_embeddings": 73,
+    "pad_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 0,
+    "forced_eos_token_id": 2,
+}
+
+
+def their_model(**options):
+    torch.manual_seed(17)
+    model = transformers.MarianMTModel(transformers.MarianConfig(**SHAPE, init_std=0.1, **options)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.1 * torch.randn_like(parameter)
+        model.final_logits_bias.normal_()
+    return model
+
+
+def padded_batch():
+    rng = np.random.default_rng(3)
+    (source, target), (first, second) = (rng.integers(3, 131, (3, n)) for n in (11, 7)), ([11, 7, 3], [5, 7, 2])
+    masks = [np.arange(n) < np.array(lengths)[:, None] for n, lengths in ((11, first), (7, second))]
+    return {
+        "token_ids": source.astype("int32"),
+        "padding_mask": masks[0].astype("int32"),
+        "decoder_token_ids": target.astype("int32"),
+        "decoder_padding_mask": masks[1].astype("int32"),
+    }
+
+
+@pytest.mark.parametrize(("activation", "scale"), [("swish", True), ("relu", False)])
+def test_states_and_logits(tmp_path, activation, scale):
+    theirs, batch = their_model(activation_function=activation, scale_embedding=scale), padded_batch()
+    theirs.save_pretrained(tmp_path)
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    tensors = {name: torch.tensor(values.astype("int64")) for name, values in zip(names, batch.values(), strict=True)}
+    with torch.no_grad():
+        expected = theirs(**tensors, output_hidden_states=True)
+    ours = Backbone.from_preset(tmp_path)
+    assert type(ours) is MarianBackbone
+    found = ours.predict(batch, verbose=0)
+    source, target = (batch[name].astype(bool) for name in ("padding_mask", "decoder_padding_mask"))
+    pairs = [(found["encoder_hidden_states"], expected.encoder_hidden_states, source)]
+    pairs += [(found["hidden_states"], expected.decoder_hidden_states, target)]
+    task = Seq2SeqLM.from_preset(tmp_path, preprocessor=tiny_preprocessor(FAMILY))
+    pairs += [([task.predict(batch, verbose=0)], [expected.logits], target)]
+    for mine, other, real in pairs:
+        for a, b in zip(mine, other, strict=True):
+            np.testing.assert_allclose(a[real], b.numpy()[real], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_beams_tokens_and_files(tmp_path):
+    """A saved task is transformers' model with the same tokens and, for texts of various lengths, the same beams."""
+    task, texts = tiny_task(Seq2SeqLM, FAMILY, max_new_tokens=None), tiny_texts(40)
+    bias = np.random.default_rng(5).normal(size=131).astype("float32")
+    bias[2] += 4  # the end token: some translations end early, and beams that have ended compete with others
+    task.output_bias.bias.assign(bias)
+    for weight in task.weights:  # so that translations depend on their sources
+        if weight.path.endswith("kernel"):
+            weight.assign(3 * keras.ops.convert_to_numpy(weight))
+    lmzoo.save_checkpoint(task, tmp_path / "hf", to="hf")
+    theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "hf").eval()
+    with pytest.warns(UserWarning, match="sacremoses"):
+        tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "hf")
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    np.testing.assert_array_equal(inputs.input_ids, task.preprocessor(texts)["token_ids"])
+    assert theirs.generation_config.num_beams == 4
+    for penalty in (1.0, 0.3):
+        with torch.no_grad():
+            made = theirs.generate(**inputs, max_new_tokens=17, max_length=None, length_penalty=penalty)
+        expected = tokenizer.batch_decode(made, skip_special_tokens=True)
+        found = task.translate(texts, max_new_tokens=17, length_penalty=penalty)
+        assert found == expected
+        lengths = {len(text.split()) for text in found}
+        assert min(lengths) < 2 < max(lengths)
+    again = Seq2SeqLM.from_preset(tmp_path / "hf")
+    for weight, other in zip(again.weights, task.weights, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), keras.ops.convert_to_numpy(other))
+    assert again.translate(texts[:3], max_new_tokens=17) == task.translate(texts[:3], max_new_tokens=17)
+
+
+def test_beams_alone_and_in_a_batch():
+    task, texts = tiny_task(Seq2SeqLM, FAMILY, max_new_tokens=None), tiny_texts(9)
+    bias = np.zeros(131, "float32")
+    bias[2] = 7
+    task.output_bias.bias.assign(bias)
+    together = task.translate(texts)
+    assert [task.translate([text])[0] for text in texts[:3]] == together[:3]
+    assert task.translate(texts[::-1], batch_size=4) == together[::-1]
+
+
+def test_step_by_step_is_at_once():
+    backbone, batch = tiny_backbone(FAMILY), padded_batch()
+    expected = backbone.predict(batch, verbose=0)["sequence_output"]
+    source = backbone.read_source(*(keras.ops.convert_to_tensor(batch[n]) for n in ("token_ids", "padding_mask")))
+    cache, parts = backbone.empty_cache(3, 7), []
+    for first, last in ((0, 4), (4, 5), (5, 7)):
+        ids = keras.ops.convert_to_tensor(batch["decoder_token_ids"][:, first:last])
+        vectors, cache = backbone.call_with_cache(ids, cache, first, source)
+        parts.append(keras.ops.convert_to_numpy(vectors))
+    real = batch["decoder_padding_mask"].astype(bool)
+    np.testing.assert_allclose(np.concatenate(parts, axis=1)[real], expected[real], atol=TOLERANCE)
+
+
+def test_attention_to_the_source():
+    batch = padded_batch()
+    scores = tiny_backbone(FAMILY).source_attention_scores(batch)
+    assert [tuple(s.shape) for s in scores] == [(3, 7, 7, 11)] * 2
+    for layer in map(keras.ops.convert_to_numpy, scores):
+        np.testing.assert_allclose(layer.sum(axis=-1), 1, atol=1e-5)
+        assert (np.moveaxis(layer, -1, 1)[~batch["padding_mask"].astype(bool)] == 0).all()
+    read, written, mean = tiny_task(Seq2SeqLM, FAMILY).source_attention("the film", "a plot was")
+    assert (read, written, mean.shape) == (["▁the", "▁film", "</s>"], ["▁a", "▁plot", "▁was", "</s>"], (4, 3))
+
+
+def test_positions():
+    theirs = transformers.models.marian.modeling_marian.MarianSinusoidalPositionalEmbedding(19, 7)
+    np.testing.assert_allclose(sinusoids(19, 7), theirs.create_weight().numpy(), atol=1e-6)
+
+
+WRONG = {
+    "decoder_heads": ({"decoder_heads": 3}, r"`hidden_dim` \(35\) must be a multiple of `decoder_heads` \(3\)"),
+    "decoder_layers": ({"decoder_layers": 0}, "`decoder_layers` must be a positive integer"),
+    "attention_dropout": ({"attention_dropout": 1.5}, "`attention_dropout`"),
+    "scale": ({"scale_embeddings": 2}, "`scale_embeddings` must be True or False"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_backbone(FAMILY, **arguments)
+
+
+def test_what_reads_a_source():
+    with pytest.raises(ValueError, match="it is for a Seq2SeqLM, not for a TextClassifier"):
+        lmzoo.models.TextClassifier(tiny_backbone(FAMILY), num_classes=2)
+    with pytest.raises(ValueError, match='`reads_source` has `norm="post"`'):
+        TransformerBlock(2, 4, 8, norm="pre", reads_source=True)
+    with pytest.raises(ValueError, match="marian learns from pairs of texts"):
+        Recipe(family="marian")
