@@ -324,7 +324,11 @@ WAYS: dict[str, Callable[[], Iterator[Any]]] = {
     **FUNCTIONS,
     **{name: functools.partial(fit_of_family, name) for name in families()},
     **{name: functools.partial(all_of_task, name) for name in TASKS},
-    **{f"pretrain_{name}": functools.partial(pretraining, name) for name in families()},
+    **{
+        f"pretrain_{name}": functools.partial(pretraining, name)
+        for name, family in families().items()
+        if not family.backbone.reads_source
+    },
 }
 
 
