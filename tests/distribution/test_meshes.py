@@ -10,7 +10,7 @@ from tests.distribution.mesh_probe import FUNCTIONS, TASKS
 from tests.virtual_devices import assert_equal_on_devices
 
 BACKEND = keras.backend.backend()
-PRETRAINING = [f"pretrain_{name}" for name in families()]
+PRETRAINING = [f"pretrain_{name}" for name, family in families().items() if not family.backbone.reads_source]
 # TensorFlow does not accumulate gradients on several devices, nor carry the states of a BidirectionalLM.
 ON_TENSORFLOW = [name for name in FUNCTIONS if name not in ("accumulation", "outside")]
 

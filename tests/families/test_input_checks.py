@@ -25,7 +25,10 @@ def backbones():
 
 
 def features_of(name):
-    return tiny_preprocessor(families()[name])(tiny_texts())
+    features = tiny_preprocessor(families()[name])(tiny_texts())
+    if families()[name].backbone.reads_source:  # the same texts as targets
+        features |= {f"decoder_{name}": values.copy() for name, values in features.items()}
+    return features
 
 
 def changed(name, input_name, value, as_tensor=False):
@@ -38,7 +41,7 @@ def changed(name, input_name, value, as_tensor=False):
 def calls_of(backbone):
     """What takes the backbone's inputs outside of graphs."""
     calls = {"call": backbone, "predict": lambda inputs: backbone.predict(inputs, verbose=0)}
-    for name in ("call_with_state", "attention_scores"):
+    for name in ("call_with_state", "attention_scores", "source_attention_scores"):
         calls |= {name: getattr(backbone, name)} if hasattr(backbone, name) else {}
     if backbone.causal or isinstance(backbone, ElmoBackbone):
         return calls
@@ -57,7 +60,8 @@ def calls_of(backbone):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_ids_that_the_model_does_not_have(backbones, name, value, as_tensor):
     backbone = backbones[name]
-    sizes = {"token_ids": families()[name].tiny.vocabulary_size, "character_ids": 262}
+    tokens = families()[name].tiny.vocabulary_size
+    sizes = {"token_ids": tokens, "decoder_token_ids": tokens, "character_ids": 262}
     for input_name in backbone.input:
         size = sizes.get(input_name, 2)
         wrong = size if value == "high" else value
