@@ -113,6 +113,12 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
     return ConfigTable(keys=keys, **{**usual, **table, "allowed": allowed, "ignored": _IGNORED | {*ignored}})
 
 
+def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> ConfigTable:
+    """The same, from its keys to ours with what transformers assumes for a missing one."""
+    defaults = {theirs: default for theirs, (_, default) in keys.items()}
+    return config_table({theirs: ours for theirs, (ours, _) in keys.items()}, defaults=defaults, training={}, **table)
+
+
 def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
     """Prepends a path to each of our layers in `names`, and one to each of their modules."""
     return {f"{layer}/{ours}": f"{module}.{theirs}" for ours, theirs in names.items()}

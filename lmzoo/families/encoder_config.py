@@ -36,6 +36,12 @@ class EncoderConfig:
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
 
+    @property
+    def block_arguments(self) -> tuple[int, int, int, str, float, float, float]:
+        """The first arguments of `lmzoo.layers.TransformerBlock`: those that every block has."""
+        sizes = self.num_heads, self.hidden_dim, self.intermediate_dim
+        return *sizes, self.activation, self.dropout, self.layer_norm_epsilon, self.initializer_range
+
     def __post_init__(self) -> None:
         """Checks every field.
 

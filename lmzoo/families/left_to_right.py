@@ -14,7 +14,8 @@ from keras import ops
 from lmzoo.arguments import is_number, require, require_share
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import require_positive
-from lmzoo.layers import Dropout, GatherPositions, TransformerEmbedding
+from lmzoo.families.plain_embeddings import plain_embeddings
+from lmzoo.layers import Dropout, GatherPositions
 from lmzoo.tensor_types import Features, Tensor, Tensors
 from lmzoo.training import FineTuningRecipe
 
@@ -77,17 +78,7 @@ class LeftToRightBackbone(Backbone):
         """Builds the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
-            "embeddings": TransformerEmbedding(
-                config.vocabulary_size,
-                config.hidden_dim,
-                max_sequence_length=None,
-                num_segments=0,
-                dropout=config.dropout,
-                initializer_range=config.initializer_range,
-                normalize=False,
-                dtype=dtype,
-                name="embeddings",
-            ),
+            "embeddings": plain_embeddings(config, dtype),
             **cls.make_layers(config, dtype),
             "output_dropout": Dropout(config.dropout, dtype=dtype, name="output_dropout"),
         }

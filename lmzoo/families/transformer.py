@@ -94,13 +94,7 @@ class TransformerBackbone(Backbone):
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:
         """A block."""
         return TransformerBlock(
-            config.num_heads,
-            config.hidden_dim,
-            config.intermediate_dim,
-            config.activation,
-            config.dropout,
-            config.layer_norm_epsilon,
-            config.initializer_range,
+            *config.block_arguments,
             mask="causal" if cls.causal else "padding",
             norm=cls.norm,
             dtype=dtype,

@@ -35,7 +35,7 @@ def tokens(monkeypatch):
 def without_cache(model, prompt):
     """The most probable tokens, each from a call of the model on all tokens before it."""
     tokenizer = model.preprocessor.tokenizer
-    ids = model._prompt_ids([prompt], NEW)[0][0]
+    ids = prompt_ids(model.preprocessor, [prompt], model.start_ids)[0]
     count, features = len(ids), np.zeros((2, 1, 73), "int32")
     for _ in range(NEW):
         features[0, 0, : len(ids)], features[1, 0, : len(ids)] = ids, 1
@@ -105,7 +105,7 @@ def test_stops(model, tokens, monkeypatch):
     first = ids.index(third)
     generator = TokenGenerator(model, tokenizer.vocabulary_size)
     for stream in (False, True):
-        prompts = model._prompt_ids(["the film", "a"], NEW)[0]
+        prompts = prompt_ids(model.preprocessor, ["the film", "a"], model.start_ids)
         parts = list(generator.generate(prompts, NEW, generator.sampler("greedy", None), [third], 1.0, stream, 2))
         assert [i for found, _ in parts for i in found] == ids[: first + 1]
     # In the loop, what has ended waits for the others of its batch.

@@ -12,7 +12,8 @@ from keras import ops
 from lmzoo.arguments import require, require_share
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
-from lmzoo.layers import GatherPositions, TransformerBlock, TransformerEmbedding
+from lmzoo.families.plain_embeddings import plain_embeddings
+from lmzoo.layers import GatherPositions, TransformerBlock
 from lmzoo.layers.attention import Cache
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.training import FineTuningRecipe
@@ -139,34 +140,12 @@ class MarianBackbone(Backbone):
 
         # === Layers ===
         def make_block(name: str, heads: int, width: int, **arguments: Any) -> TransformerBlock:
-            return TransformerBlock(
-                heads,
-                config.hidden_dim,
-                width,
-                config.activation,
-                config.dropout,
-                config.layer_norm_epsilon,
-                config.initializer_range,
-                attention_dropout=config.attention_dropout,
-                dtype=dtype,
-                name=name,
-                **arguments,
-            )
+            arguments |= {"attention_dropout": config.attention_dropout, "dtype": dtype, "name": name}
+            return TransformerBlock(heads, config.hidden_dim, width, *config.block_arguments[3:], **arguments)
 
+        scale = config.hidden_dim**0.5 if config.scale_embeddings else 1.0
         layers: dict[str, Any] = {
-            "embeddings": TransformerEmbedding(
-                config.vocabulary_size,
-                config.hidden_dim,
-                config.max_sequence_length,
-                num_segments=0,
-                dropout=config.dropout,
-                initializer_range=config.initializer_range,
-                normalize=False,
-                sinusoidal=True,
-                scale=config.hidden_dim**0.5 if config.scale_embeddings else 1.0,
-                dtype=dtype,
-                name="embeddings",
-            ),
+            "embeddings": plain_embeddings(config, dtype, config.max_sequence_length, sinusoidal=True, scale=scale),
             "encoder_blocks": [
                 make_block(f"encoder_block_{i}", config.num_heads, config.intermediate_dim)
                 for i in range(config.num_layers)

@@ -2,7 +2,7 @@
 
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face import BLOCK, HuggingFaceLayout, config_table, under
+from lmzoo.checkpoints.hugging_face import BLOCK, HuggingFaceLayout, own_config_table, under
 
 # Their key -> ours, and what transformers assumes for a missing one.
 _CONFIG: dict[str, tuple[str, object]] = {
@@ -39,13 +39,11 @@ _TABLE = "shared.weight"
 
 HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
-    config=config_table(
-        {theirs: ours for theirs, (ours, _) in _CONFIG.items()},
-        defaults={theirs: default for theirs, (_, default) in _CONFIG.items()},
+    config=own_config_table(
+        _CONFIG,
         values={
             "activation": {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}
         },
-        training={},
         ignored=_IGNORED,
         allowed={
             "activation_dropout": (0.0,),

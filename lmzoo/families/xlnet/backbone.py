@@ -13,8 +13,9 @@ from lmzoo.arguments import is_integer, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.input_checks import check_like
+from lmzoo.families.plain_embeddings import plain_embeddings
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
-from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding, TransformerEmbedding
+from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding
 from lmzoo.tensor_types import Features, Tensor
 
 # Which positions of the memory hold a token, bool (B, P), and what each block read there: float (B, P, H).
@@ -97,17 +98,7 @@ class XlnetBackbone(TransformerBackbone):
         """Builds the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
-            "embeddings": TransformerEmbedding(
-                config.vocabulary_size,
-                config.hidden_dim,
-                max_sequence_length=None,
-                num_segments=0,
-                dropout=config.dropout,
-                initializer_range=config.initializer_range,
-                normalize=False,
-                dtype=dtype,
-                name="embeddings",
-            ),
+            "embeddings": plain_embeddings(config, dtype),
             "encoding": RelativeEncoding(config.dropout, dtype=dtype, name="encoding"),
             "blocks": [cls.make_block(config, dtype, f"block_{i}") for i in range(config.num_layers)],
             "output_dropout": Dropout(config.dropout, dtype=dtype, name="output_dropout"),
@@ -121,17 +112,7 @@ class XlnetBackbone(TransformerBackbone):
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> RelativeBlock:
         """A block."""
-        return RelativeBlock(
-            config.num_heads,
-            config.hidden_dim,
-            config.intermediate_dim,
-            config.activation,
-            config.dropout,
-            config.layer_norm_epsilon,
-            config.initializer_range,
-            dtype=dtype,
-            name=name,
-        )
+        return RelativeBlock(*config.block_arguments, dtype=dtype, name=name)
 
     @property
     def _layers_by_name(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import StackedLayout
-from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, config_table, under
+from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, own_config_table, under
 from lmzoo.families.encoder_config import EncoderConfig
 
 _CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one
@@ -49,8 +49,8 @@ def _with_start(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.
 
 HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
-    config=config_table(
-        {theirs: ours for theirs, (ours, _) in _CONFIG.items()},
+    config=own_config_table(
+        _CONFIG,
         ignored=(
             "d_head",
             "end_n_top",
@@ -62,8 +62,6 @@ HUGGING_FACE = HuggingFaceLayout(
             "use_mems_eval",
             "use_mems_train",
         ),
-        defaults={theirs: default for theirs, (_, default) in _CONFIG.items()},
-        training={},
         allowed={
             "attn_type": ("bi",),
             "bi_data": (False,),
