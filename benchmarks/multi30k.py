@@ -1,0 +1,102 @@
+"""Translation from random weights: German to English on Multi30k's 29,000 pairs of captions.
+
+    python -m benchmarks.multi30k --data DATA/mt_multi30k --work FOLDER
+
+An encoder and a decoder of three blocks of width 256, with a joint vocabulary of 8,000 tokens. The scores are BLEU and
+chrF of sacrebleu on the validation set, which is used for nothing else, with four beams. A run that was stopped
+continues from its last state; the results go to `results/multi30k.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from pathlib import Path
+
+import keras
+
+import lmzoo
+from benchmarks.common import SHARED, console, save
+from lmzoo.data.corpora import train_joint_tokenizer
+from lmzoo.families.marian import FAMILY
+from lmzoo.models import MarianBackbone, Seq2SeqLM
+from lmzoo.text import MarianTokenizer, Preprocessor
+from lmzoo.training import ResumableCheckpoint
+from lmzoo.training.throughput import Throughput
+
+POSITIONS = 128
+
+
+def read(folder: Path, part: str, count: int | None) -> tuple[list[str], list[str]]:
+    """Sentences in German, and the same in English."""
+    files = (folder / f"{part}.{language}.gz" for language in ("de", "en"))
+    german, english = (gzip.decompress(file.read_bytes()).decode().splitlines()[:count] for file in files)
+    return german, english
+
+
+def tokenizer_of(work: Path, sources: list[str], targets: list[str], size: int) -> MarianTokenizer:
+    """The tokenizer of an earlier part of the run, or a new one."""
+    folder = work / "tokenizer"
+    if folder.exists():
+        tokenizer = MarianTokenizer()
+        tokenizer.load_assets(folder)
+        return tokenizer
+    tokenizer = train_joint_tokenizer(sources, targets, size)
+    folder.mkdir(parents=True)
+    tokenizer.save_assets(folder)
+    return tokenizer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the tokenizer, the states and the preset")
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--vocabulary-size", type=int, default=8000)
+    parser.add_argument("--dropout", type=float, default=0.3)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=int, help="pairs to train and validate on, for a trial")
+    parser.add_argument("--name", default="multi30k", help="name of the result file")
+    options = parser.parse_args()
+    keras.utils.set_random_seed(options.seed)
+    train, validation = (read(options.data, part, options.limit) for part in ("train", "val"))
+    tokenizer = tokenizer_of(options.work, *train, options.vocabulary_size)
+    backbone = MarianBackbone(
+        vocabulary_size=tokenizer.vocabulary_size,
+        num_layers=options.layers,
+        num_heads=options.width // 64,
+        hidden_dim=options.width,
+        intermediate_dim=4 * options.width,
+        max_sequence_length=POSITIONS,
+        dropout=options.dropout,
+        scale_embeddings=True,
+        initializer_range=options.width**-0.5,
+    )
+    model = Seq2SeqLM(backbone, Preprocessor(tokenizer, FAMILY.packing, POSITIONS))
+    model.compile(
+        lmzoo.training.AdamW(options.learning_rate, beta_2=0.98, global_clipnorm=1.0, schedule="inverse_square_root")
+    )
+    steps = -(-len(train[0]) // options.batch_size) * options.epochs
+    words = sum(len(text.split()) for text in train[1]) / len(train[1])
+    shown = Throughput(options.batch_size * words, steps, True, console.print)
+    model.fit(
+        train,
+        batch_size=options.batch_size,
+        epochs=options.epochs,
+        callbacks=[ResumableCheckpoint(options.work / "states"), shown],
+        seed=options.seed,
+        verbose=0,
+    )
+    model.save_to_preset(options.work / "preset", overwrite=True)
+    report = model.report(validation, verbose=0)
+    console.print(report.scores)
+    console.print(list(zip(validation[0], model.translate(validation[0][:5]), validation[1], strict=False))[:5])
+    save(options.name, {**vars(options), "data": "multi30k", "work": ""}, scores=report.scores)
+
+
+if __name__ == "__main__":
+    main()
