@@ -102,7 +102,11 @@ def test_schedule(arguments, expected):
 
 @pytest.mark.parametrize(
     ("schedule", "decay"),
-    [("cosine", [0.5 + 0.5 * np.cos(np.pi * k / 9) for k in range(10)]), ("constant", [1.0] * 10)],
+    [
+        ("cosine", [0.5 + 0.5 * np.cos(np.pi * k / 9) for k in range(10)]),
+        ("constant", [1.0] * 10),
+        ("inverse_square_root", [np.sqrt(4 / (4 + k)) for k in range(10)]),
+    ],
 )
 def test_schedules_of_other_shapes(schedule, decay):
     optimizer, variable = scheduled(warmup_steps=4, total_steps=13)
@@ -111,7 +115,9 @@ def test_schedules_of_other_shapes(schedule, decay):
     np.testing.assert_allclose(rates(optimizer, variable, 14), [*FULL_RAMP[:4], *(peak * d for d in decay)], atol=2e-6)
     again = AdamW.from_config(optimizer.get_config())
     assert again.schedule == schedule
-    with pytest.raises(ValueError, match="`schedule` must be one of linear, cosine, constant, got 'step'"):
+    with pytest.raises(
+        ValueError, match="`schedule` must be one of linear, cosine, constant, inverse_square_root, got 'step'"
+    ):
         AdamW(schedule="step")
 
 
