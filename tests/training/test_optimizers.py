@@ -105,7 +105,7 @@ def test_schedule(arguments, expected):
     [
         ("cosine", [0.5 + 0.5 * np.cos(np.pi * k / 9) for k in range(10)]),
         ("constant", [1.0] * 10),
-        ("inverse_square_root", [np.sqrt(4 / (4 + k)) for k in range(10)]),
+        ("inverse_square_root", [np.sqrt(4 / (5 + k)) for k in range(10)]),
     ],
 )
 def test_schedules_of_other_shapes(schedule, decay):
