@@ -60,8 +60,9 @@ def calls_of(backbone):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_ids_that_the_model_does_not_have(backbones, name, value, as_tensor):
     backbone = backbones[name]
-    tokens = families()[name].tiny.vocabulary_size
-    sizes = {"token_ids": tokens, "decoder_token_ids": tokens, "character_ids": 262}
+    tiny = families()[name].tiny
+    tokens, segments = tiny.vocabulary_size, getattr(tiny, "num_segments", 2)
+    sizes = {"token_ids": tokens, "decoder_token_ids": tokens, "character_ids": 262, "segment_ids": segments}
     for input_name in backbone.input:
         size = sizes.get(input_name, 2)
         wrong = size if value == "high" else value

@@ -12,6 +12,7 @@ from keras import ops
 from lmzoo.families.ffnn_lm import FAMILY as FFNN
 from lmzoo.families.lstm_lm import FAMILY as LSTM
 from lmzoo.models import BidirectionalLM, CausalLM, FfnnLmBackbone, LstmLmBackbone, MaskedLM, Pretrainer
+from lmzoo.tasks.generation import prompt_ids
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.training import FineTuningRecipe
 from tests.reference import left_to_right
@@ -136,7 +137,7 @@ def tokens(monkeypatch):
 
 def without_cache(model, prompt):
     """The most probable tokens, each from a call of the model on all tokens before it."""
-    ids = model._prompt_ids([prompt], NEW)[0][0]
+    ids = prompt_ids(model.preprocessor, [prompt], model.start_ids)[0]
     count = len(ids)
     for _ in range(NEW):
         features = {"token_ids": np.zeros((1, 31), "int32"), "padding_mask": np.zeros((1, 31), "int32")}
