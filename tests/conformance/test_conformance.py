@@ -22,7 +22,7 @@ EXPENSIVE = {"check_task_backends", "check_task_export", "check_task_resume", "c
 # Compiling and resuming are the business of what tasks share: those that train in ways of their own are enough.
 OWN_WAYS = {"BidirectionalLM", "CausalLM", "MaskedLM", "Pretrainer", "TextClassifier"}
 # What these export tests/serving compares with their answers in Python.
-SERVED_ELSEWHERE = {"CausalLM", "QuestionAnswerer", "TokenClassifier"}
+SERVED_ELSEWHERE = {"CausalLM", "MaskedLM", "QuestionAnswerer", "TextClassifier", "TokenClassifier"}
 # On TensorFlow these compile as well, but run eagerly here: `check_task_training` compares the two.
 EAGER = {"check_task_fit", "check_task_predictions"}
 
@@ -35,6 +35,7 @@ def name_of(item):
 # does for them what takes no time; that they compute the right numbers other tests see.
 SIMILAR = {"roberta", "distilbert", "gpt"}
 QUICK = {"check_config", "check_shapes", "check_padding"}
+TRAINED = {"albert", "bert", "elmo"}  # on TensorFlow, too: one block in a loop, many blocks, LSTMs
 
 
 def family_parameters():
@@ -42,8 +43,11 @@ def family_parameters():
     for family in FAMILIES:
         for check in FAMILY_CHECKS:
             slow = family.name in SIMILAR and name_of(check) not in QUICK
+            # On JAX all others are trained.
+            on_jax = keras.backend.backend() == "jax"
+            slow |= name_of(check) == "check_training" and not on_jax and family.name not in TRAINED
             # On JAX dropout outside of compiled code takes seconds.
-            slow |= keras.backend.backend() == "jax" and name_of(check) == "check_seed" and family.name != "bert"
+            slow |= on_jax and name_of(check) == "check_seed" and family.name != "bert"
             yield pytest.param(family, check, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name_of(check)}")
 
 
@@ -82,8 +86,8 @@ def parameters():
             if not task.supports(family):
                 continue
             supported = [other for other in FAMILIES if task.supports(other)]
-            # ELMo and ALBERT take longest: the classifier and the task that only ELMo has are enough there.
-            quick = [other for other in supported if other.name not in ("albert", "elmo")] or supported
+            # These take longest: the classifier and the tasks that only they have are enough there.
+            quick = [other for other in supported if other.name not in ("albert", "elmo", "xlnet")] or supported
             own = family is quick[index % len(quick)]
             for check in TASK_CHECKS:
                 marks = [pytest.mark.slow] * is_slow(task, family, check, own)
