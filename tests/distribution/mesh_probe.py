@@ -337,8 +337,10 @@ WAYS: dict[str, Callable[[], Iterator[Any]]] = {
 
 def model_of(name: str) -> models.Task:
     """A task with weights like those that a way to use a model trains."""
-    task_class = getattr(models, name if name in TASKS else "TextClassifier")
-    family = name.removeprefix("pretrain_") if name.removeprefix("pretrain_") in families() else family_for(task_class)
+    found = name.removeprefix("pretrain_")
+    reads_source = found in families() and families()[found].backbone.reads_source
+    task_class = getattr(models, name if name in TASKS else "Seq2SeqLM" if reads_source else "TextClassifier")
+    family = found if found in families() else family_for(task_class)
     return tiny_task(task_class, wide(families()[family]))
 
 
