@@ -288,6 +288,7 @@ def test_labels_are_counted(fitted):
     assert sum(held for _, held in counts.values()) == round(0.3 * len(TEXTS))
 
 
+@pytest.mark.slow
 def test_several_labels_in_a_cell(folder, fitted):
     data = folder / "topics.csv"
     data.write_text("text,label\n" + _csv(TEXTS, ["|".join(row) for row in TOPICS]))
@@ -455,6 +456,7 @@ def test_any_number_of_answers_in_csv():
     assert file.getvalue() == b'id,vector\n1,"[0.5, 0.333333]"\n2,"[1.0, 2.0]"\n'
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default:Stopped by SIGTERM")
 def test_options_of_training(folder, fitted, monkeypatch):
     """--schedule, --class-weight, --patience and --checkpoint reach `fit`; a stopped run continues."""
@@ -515,6 +517,7 @@ def test_text_that_is_not_ascii(folder, fitted):
     assert result.stderr == "Warning: 1 of 1 texts held invalid UTF-8; it was read as U+FFFD.\n"
 
 
+@pytest.mark.slow
 def test_presets_of_tasks(folder, fitted):
     model, _ = fitted("classifier")
     keras.saving.load_model(model).save_to_preset(folder / "classifier")

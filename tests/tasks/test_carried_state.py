@@ -20,7 +20,7 @@ TEXTS = ["the film was good", "the plot was never dull .", "a quiet film", "good
 LENGTH, ROWS = 5, 3
 
 
-@pytest.fixture(params=["lstm", "gru"])
+@pytest.fixture(params=["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def model(request):
     backbone = tiny_backbone(FAMILY, cell=request.param, dropout=0.0)
     tokenizer = tiny_preprocessor(FAMILY).tokenizer

@@ -42,6 +42,7 @@ def test_batches():
     np.testing.assert_array_equal(weights, [[0.5] * 6, [1, 1, 1, 1, 0, 0]])
 
 
+@pytest.mark.slow
 def test_it_learns_to_copy_backwards(eager):
     words = ["good", "bad", "film", "plot"]
     rng = np.random.default_rng(1)
