@@ -50,7 +50,7 @@ class Reader:
 
         Raises:
             TypeError: for anything else.
-            ValueError: if there is no preprocessor.
+            ValueError: if there is no preprocessor, or for a model from sequence to sequence.
         """
         if not isinstance(model, (Task, Backbone)):
             raise TypeError(f"Expected a task or a backbone of `lmzoo.models`, got {model!r:.60}.")
@@ -60,7 +60,13 @@ class Reader:
                 f"A {type(model).__name__} without a preprocessor cannot read texts: pass `preprocessor`, or a task of "
                 "a preset, such as `lmzoo.models.TextEmbedder.from_preset(...)`."
             )
-        return cls(model.backbone if isinstance(model, Task) else model, found)
+        backbone = model.backbone if isinstance(model, Task) else model
+        if backbone.reads_source:
+            raise ValueError(
+                f"A {type(backbone).__name__} reads a source and a target, and this is about single sequences: see "
+                "`lmzoo.models.Seq2SeqLM.source_attention`."
+            )
+        return cls(backbone, found)
 
     def read(self, texts: Any) -> tuple[list[ReadText], EncodedTexts]:
         """The tokens of texts or pairs, and the packed sequences.

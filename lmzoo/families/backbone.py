@@ -103,7 +103,10 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         if name.startswith("_") or not hasattr(config, name):
             if hasattr(super(), "__getattr__"):  # on torch, which keeps layers there
                 return super().__getattr__(name)
-            reason = ": models of its family have no attention" if name == "attention_scores" else ""
+            reason = (
+                "models of its family have no attention" if not self.reads_source else "see source_attention_scores"
+            )
+            reason = f": {reason}" if name == "attention_scores" else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{reason}")
         return getattr(config, name)
 

@@ -6,6 +6,7 @@ Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,7 +14,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.arguments import require
+from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.compilation import expected_retracing
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tensor_types import Tensor
@@ -56,6 +58,20 @@ def sampler_called(sampler: str | Sampler) -> Sampler:
     import keras_hub
 
     return keras_hub.samplers.get(sampler)
+
+
+def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None, batch_size: int) -> None:
+    """Checks the arguments that all that generates has.
+
+    Raises:
+        TypeError: for a `sampler` that is none.
+        ValueError: for an unknown sampler, and for numbers out of range.
+    """
+    check_arguments(batch_size=batch_size)
+    require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
+    valid = is_number(temperature, 0) and 0 < temperature < math.inf
+    require(valid, "temperature", "a positive number", temperature, 'The limit of 0 is `sampler="greedy"`.')
+    sampler_called(sampler)
 
 
 def stop_strings(stop: Any) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +15,13 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers.heads import OutputBias
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.next_tokens_task import next_token_logits
 from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, sampler_called
+from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling
 from lmzoo.tasks.served_translation import translated, translation_signatures
 from lmzoo.tensor_types import Tensor
 from lmzoo.text import EncodedTexts, Preprocessor
@@ -286,11 +284,7 @@ class Seq2SeqLM(Task):
         most = self.backbone.config.max_sequence_length - 1
         known = max_new_tokens is None or is_integer(max_new_tokens, 1, most)
         require(known, "max_new_tokens", f"an integer from 1 to {most}", max_new_tokens)
-        check_arguments(batch_size=batch_size)
-        require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
-        valid = is_number(temperature, 0) and 0 < temperature < math.inf
-        require(valid, "temperature", "a positive number", temperature)
-        sampler_called(sampler)  # an error for an unknown one
+        check_sampling(sampler, temperature, seed, batch_size)
         self.check_takes_text()
         (cleaned,) = clean_columns({"texts": texts})
         if language is not None:

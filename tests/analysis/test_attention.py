@@ -13,7 +13,7 @@ import lmzoo
 from lmzoo.analysis import Attention, attention, head_statistics, join_words, write_attention
 from lmzoo.families.bert import FAMILY
 from lmzoo.family import families
-from lmzoo.models import TextClassifier, TextEmbedder
+from lmzoo.models import Seq2SeqLM, TextClassifier, TextEmbedder
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 
 TEXTS = ["the film was good", "a", "the plot was never dull ."]
@@ -90,6 +90,8 @@ def test_what_cannot_be_looked_at(task, tmp_path):
         attention(task.backbone, TEXTS)
     with pytest.raises(TypeError, match="Expected a task or a backbone"):
         attention("bert_nano_en_uncased", TEXTS)
+    with pytest.raises(ValueError, match=r"reads a source and a target, .*Seq2SeqLM\.source_attention"):
+        attention(tiny_task(Seq2SeqLM, families()["marian"]), TEXTS)
     with pytest.raises(ValueError, match="`texts` is empty"):
         attention(task, [])
     with pytest.raises(TypeError, match=r"texts\[1\]"):
