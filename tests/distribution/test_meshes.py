@@ -32,7 +32,7 @@ def case(backend: str, devices: str, *names: str, slow: bool = True):
         case("jax", "4", *TASKS),
         case("jax", "2x2", *PRETRAINING),
         case("jax", "2", *PRETRAINING),
-        case("tensorflow", "2", "outside"),
+        case("tensorflow", "2", "outside", slow=False),
         case("tensorflow", "4", "bert"),
         case("tensorflow", "2", *families()),
         *(case("tensorflow", "2", name) for name in ON_TENSORFLOW),
