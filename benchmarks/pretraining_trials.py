@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import shutil
 import statistics
 import time
@@ -95,26 +96,29 @@ def probe(preset: Path, data: Path) -> dict[str, float]:
     return {"SST-2": linear(train, labels, 0.1).score(test, right), "SST-2, 300": statistics.mean(few)}
 
 
-def run(name: str, data: Path, work: Path) -> dict[str, Any]:
-    """A trial, with the vocabulary of all text."""
+def train(name: str, data: Path, work: Path) -> dict[str, Any]:
+    """Trains a model; its losses on held-out text. All trials share the vocabulary and the tokenized texts."""
     weights, changes = TRIALS[name]
     recipe, folder = dataclasses.replace(RECIPE, **changes), work / name.replace(" ", "_").replace(",", "")
-    vocabulary, preset = work / "tokenizer", folder / "preset"
-    own = folder / "run" / "tokenizer"
-    if vocabulary.exists() and not own.exists():
-        shutil.copytree(vocabulary, own)
+    shared, own, losses = work / "texts", folder / "run", folder / "losses.json"
+    if losses.exists():
+        return json.loads(losses.read_text())
+    if shared.exists() and not own.exists():
+        shutil.copytree(shared, own, copy_function=os.link)
     begun = time.perf_counter()
     scores = pretrain(
         texts(data, weights, "train-00"),
-        preset,
+        folder / "preset",
         recipe,
         texts(data, {**MODERN, **OLD}, "dev"),
-        folder / "run",
+        own,
         overwrite=True,
     )
-    if not vocabulary.exists():
-        shutil.copytree(own, vocabulary)
-    return {**scores, **probe(preset, data), "seconds": time.perf_counter() - begun}
+    if not shared.exists():
+        for part in (*own.glob("train_*"), *own.glob("held_out_*"), own / "tokenizer"):
+            shutil.copytree(part, shared / part.name, copy_function=os.link)
+    losses.write_text(json.dumps({**scores, "seconds": time.perf_counter() - begun}))
+    return json.loads(losses.read_text())
 
 
 def main() -> None:
@@ -122,14 +126,20 @@ def main() -> None:
     parser.add_argument("trials", nargs="*", metavar="TRIAL", help=f"of {', '.join(TRIALS)}; all by default")
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--work", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--train-only", action="store_true", help="leave the classifiers to another call")
     args = parser.parse_args()
+    if args.train_only:
+        for name in args.trials or TRIALS:
+            train(name, args.data, args.work)
+        return
     file = RESULTS / "pretraining_trials.json"
     rows = json.loads(file.read_text())["rows"] if file.exists() else {}
     for name in args.trials or TRIALS:
         if name not in rows:
             console.rule(name)
             keras.utils.set_random_seed(0)
-            rows[name] = run(name, args.data, args.work)
+            losses = train(name, args.data, args.work)
+            rows[name] = losses | probe(args.work / name.replace(" ", "_").replace(",", "") / "preset", args.data)
             save("pretraining_trials", {"recipe": dataclasses.asdict(RECIPE)}, rows=rows)
     kinds = [key for key in next(iter(rows.values())) if key.startswith("loss_")]
     table = Table("trial", "SST-2", "SST-2, 300", "loss", *(kind.removeprefix("loss_") for kind in kinds))

@@ -44,9 +44,15 @@ def _flash_attention(query: Tensor, key: Tensor, value: Tensor, padding_mask: Te
         return None
     import jax
 
-    if jax.default_backend() != "gpu" or query.shape[-1] % 8 or query.shape[-1] > 128:  # what cuDNN has kernels for
+    if jax.default_backend() != "gpu" or not _has_kernel(query, key):
         return None
     return attention_by_length(query, key, value, padding_mask, causal, implementation="cudnn")
+
+
+def _has_kernel(query: Tensor, key: Tensor) -> bool:
+    """Whether cuDNN has kernels, in training too, for queries (B, N, S, D) and keys (B, N, T, D)."""
+    (queries, width), keys = query.shape[2:], key.shape[2]
+    return width % 8 == 0 and width <= 128 and queries % 2 == 0 and keys % 2 == 0
 
 
 def attention_by_length(
@@ -80,7 +86,8 @@ def attention_by_length(
     def by_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         return attention_probabilities(q, k, mask, jnp.arange(q.shape[2]) if causal else None) @ v
 
-    return jax.lax.cond(right_padded, by_length, by_mask, query, key, value, padding_mask)
+    # A branch that is not taken still fills what it would leave for the gradient: its probabilities are computed again.
+    return jax.lax.cond(right_padded, by_length, jax.checkpoint(by_mask), query, key, value, padding_mask)
 
 
 def attention_probabilities(

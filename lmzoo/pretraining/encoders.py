@@ -87,10 +87,15 @@ def train_encoder(
         scores: dict[str, float] = {}
         for part in parts:  # short sequences lack the later positions
             tested = _sequences(model, documents, part.length, 1, run)
-            tested = sample_sequences(tested, max(1, _TESTED * short // part.length))
+            size, count = part.size, max(1, _TESTED * short // part.length)
+            if _compiles_shapes():  # full batches only, small ones for a text that has few sequences
+                size = min(size, 64, 1 << (min(count, len(tested)).bit_length() - 1))
+                count = min(count, len(tested)) // size * size
+            tested = sample_sequences(tested, count)
             of_text = f" of {text.name}" if text.name else ""
             run.say(f"evaluating on {len(tested):,} sequences{of_text} of up to {part.length} tokens")
-            measured = model.evaluate(tested, batch_size=part.size, verbose=0, return_dict=True)
+            options = BatchOptions(size, buckets=_buckets(model, tested.lengths))
+            measured = model.evaluate(model.batches(tested, None, None, options)[0], verbose=0, return_dict=True)
             measured |= {"perplexity": math.exp(measured["loss"])} if causal else {}
             of_length = "" if part.length == short else f"_at_{part.length}"
             scores |= {f"{name}{of_length}": float(value) for name, value in measured.items()}
@@ -152,12 +157,28 @@ def _batches(
         passes = math.ceil(share * text.share * run.recipe.tokens / corpus.num_tokens)
         passes = _PASSES if run.recipe.schedule == "wsd" else passes  # whose tokens may become more
         found.append(_sequences(model, corpus, length, passes, run))
-    options, tokens = BatchOptions(size, "shuffle"), [float(sequences.lengths.mean()) for sequences in found]
+    longest = np.array([sequences.lengths.max() for sequences in found])
+    options = BatchOptions(size, "shuffle", buckets=_buckets(model, longest))
+    tokens = [float(sequences.lengths.mean()) for sequences in found]
     if len(found) == 1:
         return model.batches(found[0], None, None, options)[0], size * tokens[0]
     rates = [text.share / mean for text, mean in zip(texts, tokens, strict=True)]
     batches = model.batches(join_sequences(found, run.work), None, None, options)[0]
     return MixedBatches(batches, list(map(len, found)), rates), size / sum(rates)
+
+
+def _compiles_shapes() -> bool:
+    """Whether each shape of a batch is compiled for an accelerator, which takes longer than its padding costs."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() != "cpu"
+
+
+def _buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
+    """One width where most sequences are full and each width would cost too much; None for those that fit."""
+    return [int(lengths.max())] if isinstance(model, CausalLM) or _compiles_shapes() else None
 
 
 def decay_begin(recipe: Recipe, total: int) -> int | None:

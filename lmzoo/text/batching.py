@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _ENDLESS = -1  # `tf.data.INFINITE_CARDINALITY`
 _MULTIPLE = 8  # of which padded widths are multiples, except for the largest
 _SAMPLED = 1024  # examples whose content identifies a data set
+_AHEAD = 2  # batches that are made before they are needed
 _WINDOW = 50  # batches whose examples are sorted by length together, after shuffling
 
 
@@ -262,7 +265,16 @@ def keras_input(x: Any, start: int | None = None) -> Any:
             return stream(partial(x.batches_from, start), _ENDLESS, x.batches)
         count = x.num_batches
         return stream(x.batches, _ENDLESS if count is None else count)
-    return x if start is None else x.batches_from(start)
+    return x if start is None else made_ahead(x.batches_from(start))
+
+
+def made_ahead(batches: Iterator[Tensors]) -> Iterator[Tensors]:
+    """Makes batches in a thread of its own, two ahead, while the model computes others."""
+    with ThreadPoolExecutor(1, "batches") as pool:
+        waiting = deque(pool.submit(next, batches, None) for _ in range(_AHEAD))
+        while (batch := waiting.popleft().result()) is not None:
+            waiting.append(pool.submit(next, batches, None))
+            yield batch
 
 
 def stream(

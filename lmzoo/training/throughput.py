@@ -11,6 +11,8 @@ from rich.console import Console
 
 from lmzoo.progress import progress_bar
 
+_INTERVAL = 0.5  # seconds between two moves of the bar: on JAX, each waits for the step and costs milliseconds
+
 
 class Throughput(keras.callbacks.Callback):
     """Shows steps, loss, tokens per second and the remaining time: in a progress bar, or one line per epoch.
@@ -38,12 +40,14 @@ class Throughput(keras.callbacks.Callback):
         super().__init__()
         self.tokens, self.steps, self.verbose, self.say = tokens, steps, verbose, say
         self._bar = ExitStack()
-        self._shown = 0  # number of steps that the bar shows
+        self._visible = False  # whether there is a bar
+        self._shown, self._moved = 0, 0.0  # number of steps that the bar shows, and since when
         self._epoch = (0.0, 0)  # when it began, and at which step
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Starts the bar at the number of steps already done."""
         self._advance = self._bar.enter_context(progress_bar("Training", self.steps, "steps", self.verbose))
+        self._visible = self.verbose and Console(stderr=True).is_terminal
         self._shown = 0
         self._move()
 
@@ -52,14 +56,17 @@ class Throughput(keras.callbacks.Callback):
         self._epoch = (time.perf_counter(), self._done())
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Moves the bar."""
-        self._move(self._summary(logs))
+        """Moves the bar, if it is time."""
+        if self._visible and time.perf_counter() - self._moved >= _INTERVAL:
+            self._move(self._summary(logs))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Adds the speed to the logs."""
         if logs is not None:
             logs["tokens_per_second"] = self._speed()
-        if self.verbose and not Console(stderr=True).is_terminal:
+        if self._visible:
+            self._move(self._summary(logs))
+        elif self.verbose:
             left = (self.steps - self._done()) * self.tokens / max(self._speed(), 1e-9)
             self.say(f"step {self._done():,} of {self.steps:,}: {self._summary(logs)}, {left / 60:.0f} minutes left")
 
@@ -70,7 +77,7 @@ class Throughput(keras.callbacks.Callback):
     def _move(self, note: str = "") -> None:
         done = self._done()
         self._advance(done - self._shown, note)
-        self._shown = done
+        self._shown, self._moved = done, time.perf_counter()
 
     def _done(self) -> int:
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))

@@ -141,6 +141,36 @@ def test_heads_must_divide_the_width():
         SelfAttention(5, 36)
 
 
+@jax_only
+def test_attention_by_length_keeps_no_probabilities(monkeypatch):
+    """What the branch that is not taken would keep for the gradient takes as much memory as if it were taken."""
+    import jax
+
+    from lmzoo.layers.attention import attention_by_length
+
+    query = np.ones((3, 2, 64, 5), "float32")
+    mask = np.ones((3, 64), bool)
+
+    def memory():
+        loss = jax.grad(lambda q: attention_by_length(q, q, q, mask).sum())
+        return jax.jit(loss).lower(query).compile().memory_analysis().temp_size_in_bytes
+
+    sparing = memory()
+    monkeypatch.setattr(jax, "checkpoint", lambda function: function)
+    assert sparing < memory()
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "width", "expected"),
+    [(128, 128, 64, True), (1, 128, 64, False), (127, 127, 64, False), (64, 64, 136, False), (64, 64, 20, False)],
+)
+def test_where_cudnn_has_kernels(queries, keys, width, expected):
+    """As seen on an H200: in training, cuDNN refuses odd numbers of positions, such as that of a pooled first token."""
+    from lmzoo.layers.attention import _has_kernel
+
+    assert _has_kernel(np.zeros((3, 2, queries, width)), np.zeros((3, 2, keys, width))) is expected
+
+
 @pytest.mark.tf_only
 @pytest.mark.parametrize("kind", ["plain", "lora", "int8"])
 def test_projections_joined_beforehand_give_what_the_layer_gives(kind):

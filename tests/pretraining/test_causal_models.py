@@ -47,6 +47,20 @@ def test_a_preset_and_its_continuation(text, tmp_path):
     assert longer["perplexity"] < scores["perplexity"] * 1.2
 
 
+def test_batches_are_not_padded(text, tmp_path, monkeypatch):
+    """Sequences of one more token than a multiple of eight fill their batches."""
+    widths = set()
+    make_batch = CausalLM.make_batch
+
+    def noting(self, examples, indices, width, rng):
+        widths.add(width)
+        return make_batch(self, examples, indices, width, rng)
+
+    monkeypatch.setattr(CausalLM, "make_batch", noting)
+    pretrain(text, tmp_path / "it", Recipe(**{**GPT2, "tokens": 500}), verbose=False)
+    assert widths == {18, 24}  # for 17 and 23 tokens to predict
+
+
 def test_a_mixture(text, tmp_path):
     """The perplexity of all texts is the mean of their logarithms."""
     other = tmp_path / "other.txt"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import itertools
+import threading
 import time
 import weakref
+from collections.abc import Iterator
 
 import keras
 import numpy as np
 import pytest
 
 from lmzoo.text import LengthBatches
-from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets
+from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, made_ahead
 
 
 def padded_size(lengths: np.ndarray, widths: list[int]) -> int:
@@ -229,3 +231,24 @@ def test_a_dataset_releases_its_batches() -> None:
     del batches, dataset
     gc.collect()
     assert reference() is None
+
+
+def test_batches_are_made_ahead() -> None:
+    made: list[int] = []
+
+    def batches(count: int, fails: bool = False) -> Iterator[np.ndarray]:
+        for i in range(count):
+            made.append(i)
+            yield np.array([i])
+        if fails:
+            raise ValueError("no more text")
+
+    assert [int(batch[0]) for batch in made_ahead(batches(7))] == [*range(7)]
+    made.clear()
+    some = made_ahead(batches(10**9))
+    assert int(next(some)[0]) == 0
+    some.close()  # ends the thread, too
+    assert len(made) <= 4
+    assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
+    with pytest.raises(ValueError, match="no more text"):
+        list(made_ahead(batches(3, fails=True)))

@@ -71,7 +71,7 @@ def make_batches(
             lengths,
             partial(task.make_batch, examples),
             options.batch_size or BATCH_SIZE,
-            fitted_buckets(lengths, task.text_preprocessor.sequence_length),
+            options.buckets or fitted_buckets(lengths, task.text_preprocessor.sequence_length),
             options.order,
             options.seed,
         ),

@@ -85,6 +85,7 @@ class BatchOptions:
         steps: batches of an epoch, where the caller says so.
         verbose: whether progress is shown.
         buffer: examples that are in memory at once, if they are read on demand.
+        buckets: padded widths, rising; None for those that fit the lengths.
     """
 
     batch_size: int | None = None
@@ -94,6 +95,7 @@ class BatchOptions:
     steps: int | None = None
     verbose: bool = True
     buffer: int = BUFFER
+    buckets: list[int] | None = None
 
 
 def as_array(values: Any) -> np.ndarray | None:
