@@ -45,4 +45,4 @@ assert not pathlib.Path(lmzoo.__file__).is_relative_to('$root'), lmzoo.__file__
 assert 'bert_nano_en_uncased' in lmzoo.list_presets()
 "
 "$python" "$scratch/site/bin/lmzoo" presets
-"$python" examples/quickstart.py --epochs 1
+"$python" examples/quickstart.py --epochs 1 --seeds 1

@@ -58,6 +58,7 @@ class Dataset(NamedTuple):
     arguments: dict[str, Any] = {}  # noqa: RUF012 - the task's
     epochs: int = 4
     batch_size: int = 32
+    labelled: int | None = None  # so many training examples, beside those for validation; None for all
 
 
 # === Examples ===
@@ -107,6 +108,29 @@ def read_wikigold(folder: Path) -> tuple[Examples, Examples]:
             marked[-1][first:end] = [f"B-{type_}", *[f"I-{type_}"] * (end - first - 1)]
     count = len(words) * 4 // 5
     return (words[:count], marked[:count]), (words[count:], marked[count:])
+
+
+def read_trec(folder: Path) -> tuple[Examples, Examples]:
+    """TREC's six kinds of questions; a tenth of the training questions is for testing."""
+    lines = (folder / "trec/TREC.train").read_text("latin-1").splitlines()
+    labels, texts = zip(*(line.split(maxsplit=1) for line in lines), strict=True)
+    kinds = [label.partition(":")[0] for label in labels]
+    numbers = {kind: i for i, kind in enumerate(sorted(set(kinds)))}
+    order = np.random.default_rng(1).permutation(len(texts))
+    examples, tests = ([*texts], [numbers[kind] for kind in kinds]), len(texts) // 10
+    return take(examples, order[tests:]), take(examples, order[:tests])
+
+
+def read_clinc(folder: Path) -> tuple[Examples, Examples]:
+    """CLINC150's intents, without the questions that have none."""
+    with gzip.open(folder / "clinc150/data_full.train_val.json.gz", "rt", encoding="utf-8") as file:
+        parts = json.load(file)
+    numbers = {intent: i for i, intent in enumerate(sorted({intent for _, intent in parts["train"]}))}
+
+    def examples(part: str) -> Examples:
+        return [text for text, _ in parts[part]], [numbers[intent] for _, intent in parts[part]]
+
+    return some(examples("train"), 4500), examples("val")
 
 
 def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
@@ -295,14 +319,40 @@ ENCODERS = {
     "-bilstm": {"encoder": "bilstm", "encoder_dim": 128},
     "-bilstm-crf": {"encoder": "bilstm", "encoder_dim": 128, "crf": True},
 }
+
+
+SST2 = Dataset(
+    "SST-2, sentiment",
+    "TextClassifier",
+    tables("sst2/stsa.binary.train", "sst2/stsa.binary.dev", format="labelled", label="label", label_type=int),
+    accuracy,
+    words_classifier(accuracy),
+    {"num_classes": 2, **MEAN},
+)
 DATASETS = {
-    "sst2": Dataset(
-        "SST-2, sentiment",
+    "sst2": SST2,
+    **{
+        f"sst2-{count}": SST2._replace(
+            title=f"SST-2, {count:,} labelled sentences, 10 epochs", epochs=10, batch_size=16, labelled=count
+        )
+        for count in (100, 300, 1000)
+    },
+    "trec": Dataset(
+        "TREC, six kinds of questions",
         "TextClassifier",
-        tables("sst2/stsa.binary.train", "sst2/stsa.binary.dev", format="labelled", label="label", label_type=int),
+        read_trec,
         accuracy,
         words_classifier(accuracy),
-        {"num_classes": 2, **MEAN},
+        {"num_classes": 6, **MEAN},
+    ),
+    "clinc": Dataset(
+        "CLINC150, 150 intents, 4,500 questions",
+        "TextClassifier",
+        read_clinc,
+        accuracy,
+        words_classifier(accuracy),
+        {"num_classes": 150, **MEAN},
+        epochs=10,
     ),
     "cola": Dataset(
         "CoLA, acceptability, 4,000 sentences",
@@ -409,6 +459,8 @@ def compare(name: str, presets: list[str], folder: Path, rows: dict[str, list[di
     dataset = DATASETS[name]
     train, dev = dataset.read(folder)
     parts = [*split(train), dev]
+    if dataset.labelled is not None:
+        train = parts[0] = some(parts[0], dataset.labelled)
     if (key := f"{name} baseline") not in rows:
         kind, scores = dataset.baseline(train, dev)
         rows[key] = [{"kind": kind, "examples": len(train[1]), "tested": len(dev[1]), **scores}]

@@ -1,6 +1,6 @@
 """A tour from a pre-trained model to a served classifier.
 
-Run with `make quickstart` or `python examples/quickstart.py [--output FOLDER] [--epochs N]`.
+Run with `make quickstart` or `python examples/quickstart.py [--output FOLDER] [--epochs N] [--seeds N]`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,33 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
+from lmzoo.data.readers import read_conll
 from lmzoo.serving.rest_api import RestApi
 from lmzoo.serving.server import running_server
 
 PRESET = "bert_nano_en_uncased"
-REVIEWS = Path(__file__).parent / "data" / "reviews.csv"
-LEARNING_RATE = 2e-3
-VERBOSE = 1 if sys.stdout.isatty() else 2  # progress bars only on terminals
+DATA = Path(__file__).parent / "data"
+REVIEWS = DATA / "reviews.csv"
+LABELLED = 100  # reviews to learn from; those after them chose the learning rates
+RATES = {True: 1e-4, False: 1e-3}  # of 1e-4, 3e-4 and 1e-3, the best for the preset's and for random weights
+QUIET = {"verbose": 1 if sys.stdout.isatty() else 0}  # progress bars only on terminals
+KINDS = {True: "pre-trained", False: "random weights"}
 QUESTIONS = [
     "A warm and funny film, I loved every minute.",
     "It broke after two days, a waste of money.",
     "The food was cold and the waiter was rude.",
     "Not a single dull moment, I would go again.",
     "I expected to love it, and I was wrong.",
+]
+
+WORD = "bank"
+SENTENCES = [
+    "She opened an account at the bank on Monday.",
+    "The boat drifted towards the muddy bank.",
+    "The bank refused to lend them the money for a house.",
+    "They sat on the bank and watched the river go by.",
+    "Willows grew along the bank of the stream.",
+    "He works as a cashier in a small bank.",
 ]
 
 # The code of a serving process: it uses TensorFlow and its text ops, and not lmzoo.
@@ -56,15 +70,28 @@ def read_reviews(split: str) -> tuple[list[str], list[str]]:
     return [row["text"] for row in rows], [row["label"] for row in rows]
 
 
-def fine_tune(texts: list[str], labels: list[str], pretrained: bool, epochs: int) -> lmzoo.models.TextClassifier:
+def fine_tune(
+    texts: list[str], labels: list[str], pretrained: bool, seed: int, epochs: int
+) -> lmzoo.models.TextClassifier:
     """Trains a classifier from the preset's weights, or from random weights."""
-    keras.utils.set_random_seed(1)
+    keras.utils.set_random_seed(seed)
     classifier = lmzoo.models.TextClassifier.from_preset(
-        PRESET, labels=["negative", "positive"], pooling="mean", load_weights=pretrained
+        PRESET, labels=["negative", "positive"], load_weights=pretrained
     )
-    classifier.compile(optimizer=lmzoo.training.AdamW(LEARNING_RATE, global_clipnorm=1.0))
-    classifier.fit(texts, labels, epochs=epochs, batch_size=16, verbose=VERBOSE)
+    classifier.compile(optimizer=lmzoo.training.AdamW(RATES[pretrained], global_clipnorm=1.0))
+    classifier.fit(texts, labels, epochs=epochs, batch_size=8, **QUIET)
     return classifier
+
+
+def tagger(pretrained: bool, epochs: int) -> lmzoo.models.TokenClassifier:
+    """Trains a tagger for persons, places and organisations."""
+    keras.utils.set_random_seed(1)
+    words, tags = read_conll(DATA / "entities-train.conll")
+    labels = sorted({tag for of_sentence in tags for tag in of_sentence})
+    model = lmzoo.models.TokenClassifier.from_preset(PRESET, labels=labels, load_weights=pretrained)
+    model.compile(optimizer=lmzoo.training.AdamW(1e-3, global_clipnorm=1.0))
+    model.fit(words, tags, epochs=epochs, batch_size=8, **QUIET)
+    return model
 
 
 def accuracy(predicted: list[str], labels: list[str]) -> float:
@@ -81,9 +108,10 @@ def main() -> None:
     """Runs the tour."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("quickstart_output"), help="where files go")
-    parser.add_argument("--epochs", type=int, default=8, help="epochs of fine-tuning")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs of fine-tuning")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each classifier")
     arguments = parser.parse_args()
-    output, epochs = arguments.output, arguments.epochs
+    output, epochs, seeds = arguments.output, arguments.epochs, range(1, arguments.seeds + 1)
     output.mkdir(parents=True, exist_ok=True)
 
     print(f"\n1. Fill a mask with {PRESET}")
@@ -92,36 +120,49 @@ def main() -> None:
         guesses = ", ".join(f"{g['token']} {g['score']:.2f}" for g in masked_lm.fill([text], top_k=4)[0])
         print(f"   {text:45s} -> {guesses}")
 
-    texts, labels = read_reviews("train")
+    texts, labels = (part[:LABELLED] for part in read_reviews("train"))
     test_texts, test_labels = read_reviews("test")
-    print(f"\n2. Fine-tune a sentiment classifier on {len(texts)} reviews ({REVIEWS.name})")
-    classifier = fine_tune(texts, labels, pretrained=True, epochs=epochs)
-    print("   ... and the same architecture with random weights, for comparison")
-    untrained = fine_tune(texts, labels, pretrained=False, epochs=epochs)
+    print(f"\n2. Fine-tune a sentiment classifier on {len(texts)} reviews ({REVIEWS.name}), with {len(seeds)} seeds")
     words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)).fit(texts, labels)
-    print(f"\n   accuracy on {len(test_texts)} held-out reviews")
-    for name, predicted in (
-        ("majority class", [max(set(labels), key=labels.count)] * len(test_texts)),
-        ("same network, random weights", predict(untrained, test_texts)),
-        ("bag of words, logistic regression", list(words.predict(test_texts))),
-        (f"{PRESET}, fine-tuned", predict(classifier, test_texts)),
-    ):
-        print(f"   {name:40s} {accuracy(predicted, test_labels):.2f}")
-    print(f"   A toy on {len(texts)} reviews: counting words is as good, and differences of a few points are chance.")
-    print(f"   For results on other data see the preset's model card, presets/bert/{PRESET}/README.md")
+    found = {"bag of words, logistic regression": [accuracy(list(words.predict(test_texts)), test_labels)]}
+    for pretrained, name in ((False, "same network, random weights"), (True, f"{PRESET}, fine-tuned")):
+        found[name] = []
+        for seed in seeds:
+            classifier = fine_tune(texts, labels, pretrained, seed, epochs)
+            found[name].append(accuracy(predict(classifier, test_texts), test_labels))
+    print(f"\n   accuracy on {len(test_texts)} held-out reviews: mean, and range over the seeds")
+    for name, values in found.items():
+        spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+        print(f"   {name:40s} {np.mean(values):.2f}{spread}")
 
-    print(f"\n3. Ask it (do not trust labels or scores after {len(texts)} reviews)")
+    print(f"\n3. Ask the last one (do not trust labels or scores after {len(texts)} reviews)")
     for text, answer in zip(QUESTIONS, classifier.classify(QUESTIONS), strict=True):
         print(f"   {text!r:50s} -> {answer['label']} ({answer['score']:.2f})")
 
-    print("\n4. Save, reload, compare")
+    print("\n4. Tag persons, places and organisations after 80 sentences (entities-train.conll)")
+    tests = read_conll(DATA / "entities-test.conll")
+    for pretrained in (False, True):
+        model = tagger(pretrained, 3 * epochs)
+        score = model.evaluate(*tests, verbose=0, return_dict=True)["span_f1"]
+        print(f"   span F1 on {len(tests[0])} sentences with other names, {KINDS[pretrained]:15s} {score:.2f}")
+    entities = ", ".join(
+        f"{span['text']} ({span['label']})" for span in model.tag(["Anna Kovacs left Porto for Oslo."])[0]
+    )
+    print(f"   'Anna Kovacs left Porto for Oslo.' -> {entities}")
+
+    print(f"\n5. One word in two senses: the vectors of {WORD!r}, grouped")
+    embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
+    for sense in sorted(lmzoo.analysis.senses(embedder, WORD, SENTENCES), key=lambda sense: sense.group):
+        print(f"   {sense.group + 1}  {SENTENCES[sense.text]}")
+
+    print("\n6. Save, reload, compare")
     classifier.save(output / "sentiment.keras")
     reloaded = keras.saving.load_model(output / "sentiment.keras")
     before, after = (model.predict(test_texts, verbose=0) for model in (classifier, reloaded))
     difference = np.abs(before - after).max()
     print(f"   {output / 'sentiment.keras'}: largest difference of {before.size} logits {difference:.1e}")
 
-    print("\n5. Export for TF Serving and run in a process with only tensorflow and tensorflow_text")
+    print("\n7. Export for TF Serving and run in a process with only tensorflow and tensorflow_text")
     classifier.export(output / "serving" / "sentiment" / "1")
     command = [sys.executable, "-c", SERVE, str(output / "serving" / "sentiment" / "1"), json.dumps(test_texts)]
     served = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
@@ -132,7 +173,7 @@ def main() -> None:
     if difference > 0 or not all(agree) or max(differences) > 1e-5:
         sys.exit("The reloaded or the served model does not agree with the one in memory.")
 
-    print("\n6. Serve it over HTTP, as TensorFlow Serving would (`lmzoo serve` does this on the command line)")
+    print("\n8. Serve it over HTTP, as TensorFlow Serving would (`lmzoo serve` does this on the command line)")
     with running_server(RestApi(output / "serving" / "sentiment")) as url:
         body = json.dumps({"instances": QUESTIONS[:1]}).encode()
         with urllib.request.urlopen(f"{url}/v1/models/sentiment:predict", body) as answer:

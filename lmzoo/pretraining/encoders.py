@@ -14,7 +14,7 @@ import numpy as np
 
 from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.segment_pairing import segment_pairs
-from lmzoo.data.corpora.sequences import pack_continuously, pack_sentences
+from lmzoo.data.corpora.sequences import WithSpaces, pack_continuously, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_tokenizer
 from lmzoo.families.backbone import Backbone
@@ -137,7 +137,8 @@ def _corpora(run: Run, kind: str, texts: Sequence[TrainingDocuments], tokenizer:
     corpora = []
     for text in texts:
         name = "_".join(filter(None, (kind, text.name)))
-        corpora.append(write_corpus(text, tokenizer, run.work / name, verbose=run.verbose))
+        documents = WithSpaces(text) if run.recipe.method.causal else text
+        corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
         run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
     return corpora
 
@@ -160,7 +161,7 @@ def _batches(
     longest = np.array([sequences.lengths.max() for sequences in found])
     options = BatchOptions(size, "shuffle", buckets=_buckets(model, longest))
     tokens = [float(sequences.lengths.mean()) for sequences in found]
-    if len(found) == 1:
+    if len(found) == 1 and not _compiles_shapes():  # an epoch may end with a smaller batch
         return model.batches(found[0], None, None, options)[0], size * tokens[0]
     rates = [text.share / mean for text, mean in zip(texts, tokens, strict=True)]
     batches = model.batches(join_sequences(found, run.work), None, None, options)[0]

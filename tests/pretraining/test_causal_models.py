@@ -33,6 +33,7 @@ def test_a_preset_and_its_continuation(text, tmp_path):
     packed = pack_continuously(TokenCorpus(tmp_path / "it.work/held_out"), preprocessor)
     assert model.evaluate(packed, verbose=0, return_dict=True)["loss"] == pytest.approx(scores["loss"], rel=1e-3)
     assert set(packed.lengths[:-1]) == {18}
+    assert "calm. The" in model.preprocessor.tokenizer.detokenize(packed.token_ids)  # not "calm.The"
     assert len(model.generate(["The ship"], max_new_tokens=4)[0]) > 3
     assert TextClassifier.from_preset(tmp_path / "it", num_classes=2).pooling == "mean"
     card = (tmp_path / "it/README.md").read_text("utf-8")

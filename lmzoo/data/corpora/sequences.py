@@ -97,7 +97,7 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
     end = None if tokenizer.end_token is None else tokenizer.token_to_id(tokenizer.end_token)
     start = None if tokenizer.start_token is None else tokenizer.token_to_id(tokenizer.start_token)
     if not isinstance(documents, TokenCorpus):
-        documents = _WithSpaces(documents)
+        documents = WithSpaces(documents)
 
     def blocks() -> _Blocks:
         left = np.zeros(0, "int32")
@@ -119,8 +119,8 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
     return _joined(blocks(), documents)
 
 
-class _WithSpaces:
-    """Documents as texts: their sentences joined by spaces."""
+class WithSpaces:
+    """Documents as texts: their sentences joined by spaces, for models that write text."""
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
         check_documents(documents)
