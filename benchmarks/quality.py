@@ -38,7 +38,7 @@ from lmzoo.evaluation import squad_metrics
 from lmzoo.text.span_labels import spans_of
 from lmzoo.training import AdamW
 
-RATES = (3e-4, 1e-3)
+RATES = (1e-4, 3e-4, 1e-3)
 SEEDS = (0, 1, 2)
 VALIDATION = 500  # examples at most, and at most a tenth of the training examples
 WEIGHTS = {"pre-trained": True, "random weights": False}

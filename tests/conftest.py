@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
 # Data sets that are not part of the repository. Tests that use them are skipped if they are absent.
 SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
+LONG = {line for line in (ROOT / "tests/long.txt").read_text().splitlines() if not line.startswith("#")}
 
 
 def pytest_report_header() -> str:
@@ -37,6 +38,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in LONG:
+            item.add_marker(pytest.mark.slow)
     if BACKEND != "tensorflow":
         for item in items:
             if item.get_closest_marker("tf_only"):

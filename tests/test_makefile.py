@@ -1,4 +1,4 @@
-"""What `make` refuses before it installs anything."""
+"""What `make` refuses before it installs anything, and which tests it leaves out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import LONG
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -49,3 +51,10 @@ def test_other_environments_are_used(checkout: Path, arguments: list[str]) -> No
     done = make(checkout, "quickstart", *(part.format(parent=checkout.parent) for part in arguments))
     assert done.returncode == 0, done.stdout
     assert "ran" in done.stdout
+
+
+def test_long_tests_are_there(root: Path) -> None:
+    """Those that are left to `make test-all`; a test that was renamed would run in `make test` again."""
+    for line in sorted(LONG):
+        file, function = line.split("[")[0].split("::")
+        assert f"def {function}(" in (root / file).read_text("utf-8"), line

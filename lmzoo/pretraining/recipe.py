@@ -164,7 +164,7 @@ class Recipe:
         ```python
         from lmzoo.pretraining import Recipe
 
-        Recipe.from_preset("bert_nano_en_uncased", tokens=5_000_000).size  # "nano"
+        Recipe.from_preset("bert_nano_en_uncased", tokens=5_000_000).size  # "6x256"
         ```
         """
         return cls(**{**_traits(preset), **settings, "init": str(preset)})

@@ -75,7 +75,7 @@ def test_arrays():
 
 
 @pytest.mark.parametrize(
-    "preset", ["bert_nano_en_uncased", pytest.param("albert_nano_en_uncased", marks=pytest.mark.slow)]
+    "preset", ["bert_nano_en_uncased@1", pytest.param("albert_nano_en_uncased", marks=pytest.mark.slow)]
 )
 def test_what_is_lost(tmp_path, preset):
     """Of a preset with learned weights: less than a thousandth in the loss, and half of the bytes."""

@@ -19,6 +19,7 @@ TASKS = (
     models.QuestionAnswerer,
     models.TextEmbedder,
     models.MaskedLM,
+    models.CausalLM,
 )
 POOLED = {"classification", "regression", "multiple_choice"}
 

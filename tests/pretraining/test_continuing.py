@@ -105,7 +105,8 @@ def test_what_contradicts_the_preset(tmp_path):
         Recipe.from_preset("elmo_nano_en")
     with pytest.raises(ValueError, match="Unknown preset 'bert_nan'"):
         Recipe.from_preset("bert_nan")
-    assert Recipe.from_preset("bert_nano_en_uncased").size == "nano"
+    assert Recipe.from_preset("bert_nano_en_uncased@1").size == "nano"
+    assert Recipe.from_preset("bert_nano_en_uncased").size == "6x256"
 
 
 def test_the_command_line(tmp_path, monkeypatch):
