@@ -216,10 +216,19 @@ def _named_head(file: Path, config: JsonObject, names: Names) -> tuple[str | Non
             kind, arguments = "regression", {}
         elif problem == "multi_label_classification":
             arguments["multi_label"] = True
+    if kind == "seq2seq_lm":
+        arguments = _beams(file.parent, config)
     rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
     if rates and kind in _WITH_DROPOUT:
         arguments["dropout"] = rates[0]
     return kind, arguments
+
+
+def _beams(directory: Path, config: JsonObject) -> Arguments:
+    """How the checkpoint searches: generation_config.json says so or, in older ones, `config.json`."""
+    own = directory / "generation_config.json"
+    found = read_json(directory, own.name) if own.is_file() else config
+    return {name: found[name] for name in ("num_beams", "length_penalty") if found.get(name) is not None}
 
 
 def _classes(file: Path, config: JsonObject) -> Arguments:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import keras
 import numpy as np
 import pytest
 
 import lmzoo
+from lmzoo.errors import PresetError
 from lmzoo.families.marian import FAMILY
 from lmzoo.layers import TransformerBlock
 from lmzoo.layers.embeddings import sinusoids
@@ -108,6 +111,24 @@ def test_beams_tokens_and_files(tmp_path):
     for weight, other in zip(again.weights, task.weights, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), keras.ops.convert_to_numpy(other))
     assert again.translate(texts[:3], max_new_tokens=17) == task.translate(texts[:3], max_new_tokens=17)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
+def test_the_search_of_a_checkpoint(tmp_path, name):
+    """Newer checkpoints have a file for it."""
+    task = tiny_task(Seq2SeqLM, FAMILY)
+    lmzoo.save_checkpoint(task, tmp_path / "it", to="hf")
+    usual = tmp_path / "it/generation_config.json"
+    config = json.loads((tmp_path / "it" / name).read_text())
+    if name == "config.json":
+        usual.unlink()
+    (tmp_path / "it" / name).write_text(json.dumps({**config, "num_beams": 7, "length_penalty": 0.3}))
+    again = Seq2SeqLM.from_preset(tmp_path / "it")
+    assert (again.num_beams, again.length_penalty) == (7, 0.3)
+    assert Seq2SeqLM.from_preset(tmp_path / "it", num_beams=2).num_beams == 2
+    (tmp_path / "it" / name).write_text(json.dumps({**config, "num_beams": 0}))
+    with pytest.raises(PresetError, match="`num_beams` must be a positive integer, got 0"):
+        Seq2SeqLM.from_preset(tmp_path / "it")
 
 
 def test_beams_alone_and_in_a_batch():

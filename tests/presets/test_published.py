@@ -22,6 +22,7 @@ ALBERT = {"base": BASE, "large": LARGE, "extra_large": (24, 2048), "extra_extra_
 
 NAME = re.compile(
     r"[a-z]+2?(_([a-z]+2?|[a-z]?\d+(\.\d+)?[a-z]?))*_(en|zh|multi)(_uncased)?(_sst2|_mnli)?|bge_llm_embedder"
+    r"|marian_[a-z]{2}_[a-z]{2}"
 )
 HANDLE = re.compile(
     r"hf://[\w-]+/[\w.-]+|kaggle://keras/[\w-]+/keras/[\w.]+/\d+|https://[\w.-]+/[\w./-]+(\.zip|\.tar\.gz|/)", re.ASCII
@@ -53,6 +54,12 @@ def gpt2(layers, width):
 
 def gpt():
     return (40478 + 512) * 768 + 12 * block(768, 3072)
+
+
+def marian(vocabulary):
+    """Both sides: 6 layers of width 512. A decoder's layer has a second attention, and a layer normalisation for it."""
+    attention = 4 * (512**2 + 512) + 2 * 512
+    return vocabulary * 512 + 12 * block(512, 2048) + 6 * attention
 
 
 def distilbert(vocabulary):
@@ -120,6 +127,8 @@ SIZES = {
     "gpt2_extra_large_en": gpt2(48, 1600),
     "distil_gpt2_en": gpt2(6, 768),
     "gpt_base_en_uncased": gpt(),
+    "marian_de_en": marian(58101),
+    "marian_en_de": marian(58101),
     "elmo_small_en": elmo(1024, 128, 1),
     "elmo_medium_en": elmo(2048, 256, 1),
     "elmo_original_en": elmo(4096, 512, 2),
@@ -149,7 +158,10 @@ def test_entry(name):
     family = name.split("_")[0]
     assert family not in families() or family == entry["family"]
     language = re.search("_(zh|multi)(?=_|$)", name)
-    assert entry["languages"] == [{"zh": "zh", "multi": "mul"}[language[1]] if language else "en"]
+    if family == "marian":
+        assert entry["languages"] == name.split("_")[1:]
+    else:
+        assert entry["languages"] == [{"zh": "zh", "multi": "mul"}[language[1]] if language else "en"]
     assert entry["licence"] in {"Apache-2.0", "MIT", "NOASSERTION"}
     assert entry["description"].endswith(".")
     assert re.fullmatch("[0-9a-f]{40}", entry.get("revision", "0" * 40))
