@@ -44,7 +44,7 @@ def test_what_it_tells(tmp_path):
 
 def test_a_preset_of_ours(classifier, tmp_path):
     found = verify("bert_nano_en_uncased")
-    assert (found["format"], found["manifest"], found["head"]) == ("lmzoo", "matches", "MaskedLM")
+    assert (found["format"], found["manifest"], found["head"]) == ("lmzoo", "matches", "Pretrainer")
     assert found["tokenizer"] == "WordPieceTokenizer, 8,000 tokens"
     classifier.save_to_preset(tmp_path)
     assert verify(tmp_path)["head"] == "TextClassifier"
