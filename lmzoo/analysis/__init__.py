@@ -1,4 +1,4 @@
-"""Looking inside models: attention, layers, the senses of words, what is surprising, and what an answer is due to."""
+"""Looking inside models: attention, layers, senses and surprise of words, what an answer is due to, and errors."""
 
 from lmzoo.analysis.attention import Attention, HeadStatistics, attention, head_statistics, join_words
 from lmzoo.analysis.attention_view import write_attention
@@ -13,6 +13,7 @@ from lmzoo.analysis.layers import (
     probe,
 )
 from lmzoo.analysis.reading import ReadText, hidden_states
+from lmzoo.analysis.report_view import write_report
 from lmzoo.analysis.words import Sense, WordSurprisal, senses, surprisal
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "senses",
     "surprisal",
     "write_attention",
+    "write_report",
 ]

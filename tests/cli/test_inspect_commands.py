@@ -15,6 +15,7 @@ from lmzoo.models import MaskedLM, TextClassifier
 from lmzoo.testing import tiny_task
 
 TEXTS = ["the film was good", "a plot , a film"]
+EXAMPLES = [("good", "O", "web"), ("bad", "B-PER", "web"), ("fine", "I-PER", "print")]
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +73,19 @@ def test_errors_in_one_line(model):
     code, output = run("attention", "bert_nano_en_uncasd", *TEXTS)
     assert code == 1
     assert "bert_nano_en_uncased" in output
+
+
+def test_reports(tmp_path):
+    task = tiny_task(TextClassifier, FAMILY)
+    task.save(tmp_path / "it.keras")
+    rows = ["text,label,source", *(f"the film was {word},{label},{source}" for word, label, source in EXAMPLES)]
+    (tmp_path / "data.csv").write_text("\n".join(rows))
+    page = tmp_path / "page.html"
+    code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "source", "-o", page)
+    assert code == 0, output
+    assert f"Wrote {page}." in output
+    text = page.read_text("utf-8")
+    assert all(part in text for part in ("the film was", "By source", "By length", "Calibration", "Worst", "macro_f1"))
+    code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "year", "-o", page)
+    assert code == 1
+    assert "year" in output
