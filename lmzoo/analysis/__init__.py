@@ -3,6 +3,7 @@
 from lmzoo.analysis.attention import Attention, HeadStatistics, attention, head_statistics, join_words
 from lmzoo.analysis.attention_view import write_attention
 from lmzoo.analysis.attribution import Attribution, integrated_gradients, leave_out
+from lmzoo.analysis.attribution_view import write_attributions
 from lmzoo.analysis.layers import (
     LayerChanges,
     Probe,
@@ -39,5 +40,6 @@ __all__ = [
     "senses",
     "surprisal",
     "write_attention",
+    "write_attributions",
     "write_report",
 ]

@@ -219,9 +219,18 @@ def why(
     gradients: Annotated[
         bool, typer.Option("--gradients", help="Integrated gradients of tokens, instead of leaving words out.")
     ] = False,
+    word: Annotated[
+        str | None, typer.Option("--word", help="Of a tagger: the word whose label is explained, or its number from 0.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="The context of the questions, or the second text of pairs.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with highlighted texts instead of tables.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each word contributes to the answer of a classifier or a regressor."""
+    """Show what each word contributes to an answer: a class, a number, a word's label, or an answer to a question."""
     with messages():
         found = _texts(texts)
         task = _load(model)
@@ -229,7 +238,13 @@ def why(
             from lmzoo import analysis
 
             explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
-            results = explain(task, found, target=target)
+            inputs = found if context is None else [(text, context) for text in found]
+            chosen: Any = int(word) if word and word.isdecimal() else word
+            results = explain(task, inputs, target=target, word=chosen)
+        if page:
+            analysis.write_attributions(page, results, f"Contributions to answers of {Path(model).name}")
+            typer.echo(f"Wrote {page}.")
+            return
         for text, result in zip(found, results, strict=True):
             parts = [
                 {"part": token, "contribution": float(value)}

@@ -10,7 +10,7 @@ from lmzoo.families.albert import FAMILY as ALBERT
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.families.gpt2 import FAMILY as GPT2
-from lmzoo.models import TextClassifier, TextEmbedder, TextRegressor
+from lmzoo.models import QuestionAnswerer, TextClassifier, TextEmbedder, TextRegressor, TokenClassifier
 from lmzoo.testing import randomize, tiny_task
 
 PAIRS = [("the film", "was good ."), ("a", "the plot was dull")]
@@ -66,10 +66,88 @@ def test_words_are_left_out():
     assert empty.values.shape == (0,)
 
 
+def completes(found):
+    """Whether contributions add up, to one per cent."""
+    assert np.abs(found.values).max() > 1e-4
+    assert found.values.sum() == pytest.approx(found.score - found.baseline, rel=0.01, abs=1e-4)
+    return True
+
+
+@pytest.mark.parametrize("family", [FAMILY, GPT2], ids=lambda family: family.name)
+def test_a_label_of_a_word(family):
+    """The score is the logit at the word's first token, and every other word is left out in turn."""
+    task, words = task_of(TokenClassifier, family), ["the", "filmgood", "was", "good"]
+    encoded = task.encode_inputs([words])
+    logits = task.predict(encoded, verbose=0)[0, encoded.first[2]]
+    (found,) = integrated_gradients(task, [words], word="was", steps=64)
+    assert completes(found)
+    assert (found.texts, found.target) == (("the filmgood was good",), task.class_names[logits.argmax()])
+    assert found.score == pytest.approx(logits.max(), abs=1e-5)
+    pieces = [found.texts[0][start:end] for start, end in found.offsets[found.segments == 0]]
+    assert "".join(pieces).replace(" ", "") == "thefilmgoodwasgood"
+    assert "was" in found.tokens[encoded.first[2]]
+    (left,) = leave_out(task, [words], word=2, target=1)
+    assert left.tokens == ["the", "filmgood", "good"]
+    assert [left.texts[0][b:e] for b, e in left.offsets] == left.tokens
+    shorter = task.encode_inputs([["the", "was", "good"]])
+    without = task.predict(shorter, verbose=0)[0, shorter.first[1], 1]
+    assert left.values[1] == pytest.approx(logits[1] - without, abs=1e-5)
+
+
+@pytest.mark.parametrize("null", [False, True], ids=["answer", "no answer"])
+def test_an_answer_to_a_question(null):
+    """The score is the sum of the logits of its start and end, in the best of several windows."""
+    task = task_of(QuestionAnswerer, FAMILY)
+    task.doc_stride, task.null_score_threshold = 3, -1e9 if null else None
+    task.preprocessor.sequence_length = 16
+    pairs = [("the film was", "the film was good . " * 3), ("the plot", "a plot was dull")]
+    answers, encoded = task.answer(pairs), task.encode_inputs(pairs)
+    logits = task.predict(encoded, verbose=0)
+    assert len(encoded) > 2
+    both = integrated_gradients(task, pairs, steps=64)
+    for i, (found, answer) in enumerate(zip(both, answers, strict=True)):
+        assert completes(found)
+        assert (found.target, null) == (answer["text"], answer["text"] == "")
+        windows, alone = encoded.of_example(i)
+        ends = alone.positions(np.array([[answer["start"], answer["end"]]]))
+        sums = [logits[w, start, 0] + logits[w, end, 1] for w, (start, end) in zip(windows, ends, strict=True)]
+        held = [x for x, (start, _) in zip(sums, ends, strict=True) if start or null]
+        assert found.score == pytest.approx(min(held) if null else max(held), abs=1e-4)
+        assert [found.texts[s][b:e] for s, (b, e) in zip(found.segments, found.offsets, strict=True) if s >= 0] == [
+            token for token, s in zip(found.tokens, found.segments, strict=True) if s >= 0
+        ]
+    parts = [integrated_gradients(task, pairs[1:], target=target, steps=64)[0] for target in ("start", "end")]
+    np.testing.assert_allclose(parts[0].values + parts[1].values, both[1].values, atol=1e-4)
+    _, left = leave_out(task, pairs)
+    assert left.score == pytest.approx(both[1].score, abs=1e-5)
+    (answer,), shorter = answers[1:], [("plot", pairs[1][1])]
+    fewer = task.encode_inputs(shorter)
+    ((start, end),) = fewer.positions(np.array([[answer["start"], answer["end"]]]))
+    (row,) = task.predict(fewer, verbose=0)
+    assert left.tokens[0] == "the"
+    assert left.values[0] == pytest.approx(left.score - row[start, 0] - row[end, 1], abs=1e-5)
+
+
+def test_words_before_an_answer_move_it():
+    task = task_of(QuestionAnswerer, FAMILY)
+    pairs = [("the plot", "a plot was dull and bad")]
+    (answer,), (found,) = task.answer(pairs), leave_out(task, pairs, target="end")
+    (text,) = (context for _, context in pairs)
+    rest = text[: answer["start"]].split() + text[answer["end"] :].split()
+    assert found.tokens == ["the", "plot", *rest]
+    for k, (segment, (start, end)) in enumerate(zip(found.segments, found.offsets, strict=True)):
+        if segment:
+            shift = (end - start) * (end <= answer["start"])
+            encoded = task.encode_inputs([("the plot", text[:start] + text[end:])])
+            ((_, last),) = encoded.positions(np.array([[answer["start"] - shift, answer["end"] - shift]]))
+            expected = task.predict(encoded, verbose=0)[0, last, 1]
+            assert found.values[k] == pytest.approx(found.score - expected, abs=1e-5)
+
+
 def test_errors():
     task = tiny_task(TextClassifier, FAMILY)
     for function in (integrated_gradients, leave_out):
-        with pytest.raises(TypeError, match="of a TextClassifier or a TextRegressor"):
+        with pytest.raises(TypeError, match="of a TextClassifier, TextRegressor, Token"):
             function(tiny_task(TextEmbedder, FAMILY), ["a"])
         with pytest.raises(
             ValueError, match="`target` must be one of the classes O, B-PER, I-PER, or its number, got 'good'"
@@ -79,5 +157,21 @@ def test_errors():
             function(task, [])
     with pytest.raises(ValueError, match="`target` must be None for a TextRegressor"):
         leave_out(tiny_task(TextRegressor, FAMILY), ["a"], target=0)
+    tagger, crf = tiny_task(TokenClassifier, FAMILY), tiny_task(TokenClassifier, FAMILY, crf=True)
+    for function in (integrated_gradients, leave_out):
+        with pytest.raises(ValueError, match=r"Name the word whose label is to be explained"):
+            function(tagger, ["a film"])
+        with pytest.raises(ValueError, match="Text 0 has no word 'plot': its words are 'a', 'film'"):
+            function(tagger, ["a film"], word="plot")
+        with pytest.raises(ValueError, match="Text 0 has no word 2"):
+            function(tagger, ["a film"], word=2)
+        with pytest.raises(ValueError, match="With `crf` labels are scored together"):
+            function(crf, ["a film"], word=0)
+        with pytest.raises(ValueError, match="`word` must be None, but for a TokenClassifier"):
+            function(task, ["a film"], word=0)
+        with pytest.raises(ValueError, match='`target` must be "start", "end" or None'):
+            function(tiny_task(QuestionAnswerer, FAMILY), [("a", "film")], target=0)
+    with pytest.warns(UserWarning, match="cut"), pytest.raises(ValueError, match="The word was cut off"):
+        leave_out(tagger, ["a " * 99 + "film"], word="film")
     with pytest.raises(ValueError, match="ElmoBackbone has no embeddings of tokens to fade in: use `leave_out`"):
         integrated_gradients(tiny_task(TextClassifier, ELMO), ["a"])

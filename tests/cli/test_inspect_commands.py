@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from lmzoo import analysis
 from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
-from lmzoo.models import MaskedLM, TextClassifier
+from lmzoo.models import MaskedLM, QuestionAnswerer, TextClassifier, TokenClassifier
 from lmzoo.testing import tiny_task
 
 TEXTS = ["the film was good", "a plot , a film"]
@@ -64,6 +64,24 @@ def test_reasons(tmp_path):
             assert [part["part"] for part in row["parts"]] == expected.tokens
             values = [part["contribution"] for part in row["parts"]]
             assert values == pytest.approx(expected.values.tolist(), rel=0.01, abs=1e-5)
+
+
+def test_reasons_for_labels_and_answers(tmp_path):
+    tagger, answerer = tiny_task(TokenClassifier, FAMILY), tiny_task(QuestionAnswerer, FAMILY)
+    tagger.save(tmp_path / "tagger.keras")
+    answerer.save(tmp_path / "answerer.keras")
+    code, output = run("why", tmp_path / "tagger.keras", TEXTS[0], "--word", "1", "--json")
+    assert code == 0, output
+    (row,) = (json.loads(line) for line in output.splitlines() if line.startswith("{"))
+    assert [part["part"] for part in row["parts"]] == ["the", "was", "good"]
+    page = tmp_path / "why.html"
+    code, output = run("why", tmp_path / "answerer.keras", "the plot", "--context", TEXTS[0], "--html", page)
+    assert code == 0, output
+    assert f"Wrote {page}." in output
+    assert all(f">{word}</span>" in page.read_text("utf-8") for word in ("the", "plot"))
+    code, output = run("why", tmp_path / "tagger.keras", TEXTS[0])
+    assert code == 1
+    assert "Name the word whose label is to be explained" in output
 
 
 def test_errors_in_one_line(model):
