@@ -6,15 +6,18 @@ from lmzoo.analysis.attribution import Attribution, integrated_gradients, leave_
 from lmzoo.analysis.attribution_view import write_attributions
 from lmzoo.analysis.layers import (
     LayerChanges,
+    Mix,
     Probe,
     anisotropy,
     layer_changes,
     layer_similarity,
     linear_cka,
+    mix_weights,
     probe,
 )
 from lmzoo.analysis.reading import ReadText, hidden_states
 from lmzoo.analysis.report_view import write_report
+from lmzoo.analysis.vector_view import plot_vectors
 from lmzoo.analysis.words import Sense, WordSurprisal, senses, surprisal
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "Attribution",
     "HeadStatistics",
     "LayerChanges",
+    "Mix",
     "Probe",
     "ReadText",
     "Sense",
@@ -36,6 +40,8 @@ __all__ = [
     "layer_similarity",
     "leave_out",
     "linear_cka",
+    "mix_weights",
+    "plot_vectors",
     "probe",
     "senses",
     "surprisal",
