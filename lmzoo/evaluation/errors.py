@@ -142,10 +142,7 @@ def add_learning_curve(report: Report, history: Any) -> Report:
 
 def _judged(report: Report) -> Judged:
     if report.judged is None:
-        raise ValueError(
-            "This task has no answers that are right or wrong, so there are no errors to report: leave out "
-            "`errors` and `columns`."
-        )
+        raise ValueError("This task has no answers that are right or wrong, which a report of errors needs.")
     return report.judged
 
 
