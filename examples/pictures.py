@@ -2,7 +2,8 @@
 
     python examples/pictures.py DATA [--output docs/assets] [--only classify tag ...]
 
-DATA holds `sst2/stsa.{binary,fine}.{train,dev}` and `ner_wnut17/{wnut17train,emerging.dev}.conll`.
+DATA holds `sst2/stsa.{binary,fine}.{train,dev}` and `ner_wnut17/{wnut17train,emerging.dev}.conll`, for "mix" also
+`trec/TREC.train` and `pos_ewt/en_ewt-ud-train.conllu.gz`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import keras
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from word_senses import SENTENCES
 
 import lmzoo
 from lmzoo.data.readers import read_conll, read_table
@@ -23,6 +26,7 @@ mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "pictures"  # the same file from the same numbers
 
 PRESET = "bert_nano_en_uncased"
+MIXED = 2000  # examples of each task on ELMo
 COLOURS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporation": "#ffe2b8", "group": "#f3d3f7"}
 
 
@@ -195,6 +199,47 @@ def fill(data: Path, path: Path) -> None:
     keep(figure, path)
 
 
+def vectors(data: Path, path: Path) -> None:
+    """The vectors of "bank" in sentences that use it in four senses."""
+    embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
+    texts = [text for sentences in SENTENCES["bank"].values() for text in sentences]
+    labels = [sense for sense, sentences in SENTENCES["bank"].items() for _ in sentences]
+    found = lmzoo.analysis.senses(embedder, "bank", texts)
+    figure = lmzoo.analysis.plot_vectors([one.vector for one in found], [labels[one.text] for one in found])
+    keep(figure, path)
+
+
+def mix(data: Path, path: Path) -> None:
+    """How much four tasks use each layer of ELMo, whose language model is frozen."""
+    labelled: dict[str, Any] = {"format": "labelled", "label": "label"}
+    sets = {
+        "parts of speech": ("TokenClassifier", read_conll(data / "pos_ewt/en_ewt-ud-train.conllu.gz", conllu=True)),
+        "names": ("TokenClassifier", read_conll(data / "ner_wnut17/wnut17train.conll")),
+        "types of questions": ("TextClassifier", read_table(data / "trec/TREC.train", **labelled, encoding="latin-1")),
+        "sentiment": ("TextClassifier", read_table(data / "sst2/stsa.binary.train", **labelled)),
+    }
+    rows = []
+    for name, (kind, (x, y)) in sets.items():
+        x, y = x[:MIXED], y[:MIXED]
+        words = kind == "TokenClassifier"
+        labels = sorted({label for of_text in y for label in of_text} if words else {*y})
+        task = getattr(lmzoo.models, kind).from_preset(
+            "elmo_nano_en", labels=labels, **({} if words else {"pooling": "mean"})
+        )
+        task.backbone.bilm.trainable = False
+        task.compile(optimizer=AdamW(1e-2, global_clipnorm=1.0))
+        task.fit(x, y, epochs=6, batch_size=32, seed=0, verbose=2)
+        rows.append(lmzoo.analysis.mix_weights(task).weights)
+        print(name, rows[-1])
+    figure, axes = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
+    axes.imshow(rows, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (row, column), weight in np.ndenumerate(np.array(rows)):
+        axes.text(column, row, f"{weight:.2f}", ha="center", va="center", color="w" if weight > 0.6 else "k")
+    axes.set(xticks=range(3), xticklabels=["characters", "layer 1", "layer 2"])
+    axes.set(yticks=range(len(rows)), yticklabels=[*sets])
+    keep(figure, path)
+
+
 def keep(figure: Any, path: Path) -> None:
     """Writes a figure without the date, so that the same figure gives the same file."""
     figure.savefig(path, metadata={"Date": None})
@@ -202,7 +247,7 @@ def keep(figure: Any, path: Path) -> None:
     print(f"written to {path}")
 
 
-PICTURES = {draw.__name__: draw for draw in (home, classify, tag, answer, score, choose, fill)}
+PICTURES = {draw.__name__: draw for draw in (home, classify, tag, answer, score, choose, fill, vectors, mix)}
 
 
 def main() -> None:
@@ -212,6 +257,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PICTURES, default=list(PICTURES))
     args = parser.parse_args()
     for name in args.only:
+        keras.utils.set_random_seed(0)
         PICTURES[name](args.data, args.output / f"{name}.svg")
 
 

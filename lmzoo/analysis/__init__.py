@@ -1,18 +1,23 @@
-"""Looking inside models: attention, layers, the senses of words, what is surprising, and what an answer is due to."""
+"""Looking inside models: attention, layers, senses and surprise of words, what an answer is due to, and errors."""
 
 from lmzoo.analysis.attention import Attention, HeadStatistics, attention, head_statistics, join_words
 from lmzoo.analysis.attention_view import write_attention
 from lmzoo.analysis.attribution import Attribution, integrated_gradients, leave_out
+from lmzoo.analysis.attribution_view import write_attributions
 from lmzoo.analysis.layers import (
     LayerChanges,
+    Mix,
     Probe,
     anisotropy,
     layer_changes,
     layer_similarity,
     linear_cka,
+    mix_weights,
     probe,
 )
 from lmzoo.analysis.reading import ReadText, hidden_states
+from lmzoo.analysis.report_view import write_report
+from lmzoo.analysis.vector_view import plot_vectors
 from lmzoo.analysis.words import Sense, WordSurprisal, senses, surprisal
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "Attribution",
     "HeadStatistics",
     "LayerChanges",
+    "Mix",
     "Probe",
     "ReadText",
     "Sense",
@@ -34,8 +40,12 @@ __all__ = [
     "layer_similarity",
     "leave_out",
     "linear_cka",
+    "mix_weights",
+    "plot_vectors",
     "probe",
     "senses",
     "surprisal",
     "write_attention",
+    "write_attributions",
+    "write_report",
 ]

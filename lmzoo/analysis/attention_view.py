@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import html
-import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from lmzoo.analysis.attention import Attention, join_words
-from lmzoo.files.atomic import atomic_file
+from lmzoo.analysis.page import write_page
 
 _TOKENS = 256  # more in one text cannot be looked at
-_BYTES = 2_000_000
 
 
 def write_attention(path: str | Path, found: Sequence[Attention], title: str = "Attention") -> None:
@@ -53,17 +49,7 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
         {"name": " / ".join(text.texts), "views": [_as_data(view) for view in (text, join_words(text))]}
         for text in found
     ]
-    # In a script element nothing but `</` and `<!--` could end the data.
-    data = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    parts = {"TITLE": html.escape(title), "DATA": data}
-    page = re.sub("TITLE|DATA", lambda found: parts[found.group()], _PAGE)
-    size = len(page.encode("utf-8"))
-    if size > _BYTES:
-        raise ValueError(
-            f"The page would have {size / 1e6:.1f} MB, more than a browser shows smoothly: pass fewer or shorter texts."
-        )
-    with atomic_file(Path(path)) as temporary:
-        temporary.write_text(page, "utf-8")
+    write_page(path, title, _BODY, _STYLE, _SCRIPT, texts)
 
 
 def _as_data(view: Attention) -> dict[str, object]:
@@ -74,20 +60,9 @@ def _as_data(view: Attention) -> dict[str, object]:
     return {"tokens": view.tokens, "layers": layers, "heads": heads, "length": length, "scores": letters}
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>TITLE</title>
-<style>
-:root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --mark: 30, 90, 200; --line: #767676; }
-@media (prefers-color-scheme: dark) { :root { --paper: #161616; --ink: #eee; --mark: 120, 170, 255; } }
-body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 1rem; }
-main { max-width: 60rem; margin: auto; }
+_STYLE = """
 .choices { display: flex; flex-wrap: wrap; gap: 1rem; margin-bottom: 1rem; }
 label { display: flex; gap: .4rem; align-items: center; }
-select, button { font: inherit; color: inherit; background: var(--paper); }
 .columns { display: grid; grid-template-columns: 1fr minmax(3rem, 12rem) 1fr; }
 .columns ol { list-style: none; margin: 0; padding: 0; }
 .columns li { height: 1.8rem; }
@@ -99,11 +74,9 @@ button { cursor: pointer; }
 button[aria-pressed="true"] { outline: 2px solid rgb(var(--mark)); }
 svg { width: 100%; }
 line { stroke: rgb(var(--mark)); stroke-width: 2; }
-</style>
-</head>
-<body>
-<main>
-<h1>TITLE</h1>
+"""
+
+_BODY = """\
 <p>Choose a token on the left: the lines show which tokens on the right it attends to, and how much.</p>
 <div class="choices">
 <label>Text <select id="text"></select></label>
@@ -114,10 +87,9 @@ line { stroke: rgb(var(--mark)); stroke-width: 2; }
 <p id="answer" role="status"></p>
 <div class="columns"><ol id="from" aria-label="Attends"></ol><svg id="lines" aria-hidden="true"></svg>
 <ol id="to" aria-label="Is attended to"></ol></div>
-</main>
-<script type="application/json" id="data">DATA</script>
-<script>
-"use strict";
+"""
+
+_SCRIPT = """
 const texts = JSON.parse(document.getElementById("data").textContent);
 const get = (id) => document.getElementById(id);
 const row = 28.8;
@@ -199,7 +171,4 @@ get("layer").value = first.layers - 1;
 for (const id of ["text", "words"]) get(id).addEventListener("change", () => { chosen = null; list(); });
 for (const id of ["layer", "head"]) get(id).addEventListener("change", draw);
 list();
-</script>
-</body>
-</html>
 """

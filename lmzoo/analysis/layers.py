@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from keras import ops
 
 from lmzoo.analysis.reading import SPECIAL, hidden_states, text_means
 from lmzoo.arguments import is_integer, require
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.text import Preprocessor
+from lmzoo.text.probabilities import softmax
 
 _PAIRS = 10_000  # of tokens whose angles are averaged
 
@@ -26,6 +28,18 @@ class LayerChanges(NamedTuple):
 
     distance: np.ndarray
     degrees: np.ndarray
+
+
+class Mix(NamedTuple):
+    """How a task weighs the layers of ELMo.
+
+    Attributes:
+        weights: float64 (L,), of each layer, the tokens' own vectors first; they sum to 1.
+        gamma: float, by which their mean is multiplied.
+    """
+
+    weights: np.ndarray
+    gamma: float
 
 
 class Probe(NamedTuple):
@@ -240,6 +254,41 @@ def probe(
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     scores = np.stack([cross_val_score(classifier, layer, labels, cv=parts) for layer in means.swapaxes(0, 1)])
     return Probe(scores.mean(axis=1), scores.std(axis=1))
+
+
+def mix_weights(model: Task | Backbone) -> Mix:
+    """How much a task uses each layer of ELMo: the softmax of what it has learned (Peters et al., 2018, figure 2).
+
+    https://arxiv.org/abs/1802.05365. Syntax is found in lower layers, meaning in higher ones. Before training all
+    weights are equal.
+
+    Args:
+        model: a task on ELMo, or an ELMo backbone.
+
+    Raises:
+        TypeError: for anything but a task or a backbone.
+        ValueError: for a family that does not mix its layers.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    task = lmzoo.models.TextClassifier.from_preset("elmo_nano_en", labels=["bad", "good"])
+    task.fit(["A fine film.", "Dull and slow."], ["good", "bad"], epochs=1, verbose=0)
+    lmzoo.analysis.mix_weights(task).weights  # three, which sum to 1
+    ```
+    """
+    if not isinstance(model, (Task, Backbone)):
+        raise TypeError(f"Expected a task or a backbone of `lmzoo.models`, got {model!r:.60}.")
+    backbone = model.backbone if isinstance(model, Task) else model
+    mix = getattr(backbone, "scalar_mix", None)
+    if mix is None:
+        raise ValueError(
+            f"{type(backbone).__name__} does not mix its layers, as ELMo does: `probe` tells which layer knows what."
+        )
+    scalars, gamma = (ops.convert_to_numpy(x).astype("float64") for x in (mix.scalars, mix.gamma))
+    return Mix(softmax(scalars), float(gamma))
 
 
 def _cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
+from lmzoo.text.tokenizers.tokenizer import TokenSpan
 from lmzoo.text.validate_text import clean_columns
 
 SPECIAL = -1  # offset and segment of tokens that come from no characters
@@ -35,6 +36,14 @@ class ReadText(NamedTuple):
     tokens: list[str]
     offsets: np.ndarray
     segments: np.ndarray
+
+
+def joined(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
+    """Pieces of a sequence, each with the number of its text, or `SPECIAL`."""
+    spans = [span for _, piece in pieces for span in piece]
+    places = np.array([(span.start, span.end) for span in spans], "int64").reshape(-1, 2)
+    segments = np.repeat([segment for segment, _ in pieces], [len(piece) for _, piece in pieces])
+    return ReadText(texts, [span.token for span in spans], places, segments.astype("int64"))
 
 
 @dataclass(frozen=True)
@@ -83,23 +92,26 @@ class Reader:
             raise ValueError("`texts` is empty: pass at least one text.")
         spans = [tokenizer.tokenize_with_offsets(column) for column in cleaned]
         encoded = self.preprocessor.pack(*([[span.id for span in text] for text in column] for column in spans))
-        start, between, end = ([str(tokenizer.id_to_token(i)) for i in ids] for ids in self.preprocessor.special_ids())
+        start, between, end = self.special()
         found = []
         for i, length in enumerate(encoded.lengths.tolist()):
             second = int(encoded.second[i]) if len(spans) > 1 else length + len(between) - len(end)
             counts = [second - len(start) - len(between)]
             if len(spans) > 1:
                 counts.append(length - second - len(end))
-            tokens, places, segments = [*start], [(SPECIAL, SPECIAL)] * len(start), [SPECIAL] * len(start)
+            pieces: list[tuple[int, Sequence[TokenSpan]]] = [(SPECIAL, start)]
             for segment, (of_texts, count) in enumerate(zip(spans, counts, strict=True)):
-                kept = of_texts[i][:count]
-                after = between if segment + 1 < len(spans) else end
-                tokens += [*(span.token for span in kept), *after]
-                places += [*((span.start, span.end) for span in kept), *[(SPECIAL, SPECIAL)] * len(after)]
-                segments += [*[segment] * len(kept), *[SPECIAL] * len(after)]
+                pieces.append((segment, of_texts[i][:count]))
+                pieces.append((SPECIAL, between if segment + 1 < len(spans) else end))
             given = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned))
-            found.append(ReadText(given, tokens, np.array(places, "int64"), np.array(segments, "int64")))
+            found.append(joined(given, *pieces))
         return found, encoded
+
+    def special(self) -> list[list[TokenSpan]]:
+        """The special tokens at the start of a sequence, between two texts and at the end."""
+        name = self.preprocessor.tokenizer.id_to_token
+        ids = self.preprocessor.special_ids()
+        return [[TokenSpan(i, str(name(i)), SPECIAL, SPECIAL) for i in part] for part in ids]
 
     def outputs(self, model: keras.Model, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, Tensors]]:
         """Iterates over the outputs of a model with the backbone's inputs for each sequence: its number, and arrays.

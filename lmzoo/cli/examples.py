@@ -237,5 +237,17 @@ def read_kept(source: Source, columns: Columns, ids: str | None) -> dict[str, li
     return {name: table.column(_column(column)) for name, column in named.items() if column is not None}
 
 
+def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict[str, list[Any]]:
+    """Reads the cells of columns, by name.
+
+    Raises:
+        ValueError: for a column that does not exist, or if the file is not a table.
+    """
+    if names and table_format(source, columns.format) not in FORMATS:
+        raise ValueError(f"--by names columns of tables, which {name_of(source)} is not.")
+    table = open_table(source, columns.header, columns.format, columns.encoding) if names else None
+    return {name: table.column(_column(name)) for name in names} if table else {}
+
+
 def _column(name: str) -> int | str:
     return int(name) if re.fullmatch(r"-?\d+", name) else name

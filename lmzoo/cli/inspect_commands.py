@@ -13,13 +13,29 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from lmzoo.cli.app import app, messages
+from lmzoo.cli.examples import Columns, Stream, read_columns
+from lmzoo.cli.options import (
+    DATA,
+    MODEL,
+    BatchSize,
+    Choices,
+    Encoding,
+    FormatOption,
+    Header,
+    Label,
+    Pair,
+    Scale,
+    Text,
+)
 from lmzoo.cli.output import announce_keras, announced, rounded
-from lmzoo.cli.stored_models import find_model, load_task
+from lmzoo.cli.stored_models import find_model, load_task, load_with_examples
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
 
-inspect = typer.Typer(help="Look inside a model: attention, layers, senses, surprise, reasons.", no_args_is_help=True)
+inspect = typer.Typer(
+    help="Look inside a model: attention, layers, senses, surprise, reasons, errors.", no_args_is_help=True
+)
 app.add_typer(inspect, name="inspect", rich_help_panel="Tasks")
 
 Model = Annotated[
@@ -79,6 +95,43 @@ def attention(
             from lmzoo import analysis
 
             analysis.write_attention(output, analysis.attention(task, found), f"Attention of {Path(model).name}")
+        typer.echo(f"Wrote {output}.")
+
+
+@inspect.command()
+def report(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labelled examples. {DATA}", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="A column whose values have scores of their own. May be repeated.")
+    ] = None,
+    batch_size: BatchSize = 32,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    choices: Choices = None,
+    format: FormatOption = None,
+    header: Header = True,
+    encoding: Encoding = "utf-8",
+    scale: Scale = 1.0,
+) -> None:
+    """Write a page with a task's scores on labelled examples, its worst mistakes and its calibration.
+
+    The scores are those of `lmzoo evaluate`, also by the length of texts and by the columns that --by names.
+    """
+    with messages():
+        columns = Columns(text, pair, label, choices, format, header, encoding, scale)
+        kind, task, (x, y) = load_with_examples(model, lambda kind, names: kind.read(data, columns, True, names))
+        if isinstance(x, Stream):
+            raise ValueError(f"A report is on the examples of one file, not of a folder or a pattern: {data}.")
+        by_name = read_columns(data, columns, by or [])
+        from lmzoo import analysis
+        from lmzoo.cli.task_scores import score
+        from lmzoo.tasks.base.reports import with_errors
+
+        found = with_errors(score(task, bool(kind.names), x, y, batch_size), x, columns=by_name)
+        analysis.write_report(output, found, f"{Path(model).name} on {data.name}")
         typer.echo(f"Wrote {output}.")
 
 
@@ -166,9 +219,18 @@ def why(
     gradients: Annotated[
         bool, typer.Option("--gradients", help="Integrated gradients of tokens, instead of leaving words out.")
     ] = False,
+    word: Annotated[
+        str | None, typer.Option("--word", help="Of a tagger: the word whose label is explained, or its number from 0.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="The context of the questions, or the second text of pairs.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with highlighted texts instead of tables.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each word contributes to the answer of a classifier or a regressor."""
+    """Show what each word contributes to an answer: a class, a number, a word's label, or an answer to a question."""
     with messages():
         found = _texts(texts)
         task = _load(model)
@@ -176,7 +238,13 @@ def why(
             from lmzoo import analysis
 
             explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
-            results = explain(task, found, target=target)
+            inputs = found if context is None else [(text, context) for text in found]
+            chosen: Any = int(word) if word and word.isdecimal() else word
+            results = explain(task, inputs, target=target, word=chosen)
+        if page:
+            analysis.write_attributions(page, results, f"Contributions to answers of {Path(model).name}")
+            typer.echo(f"Wrote {page}.")
+            return
         for text, result in zip(found, results, strict=True):
             parts = [
                 {"part": token, "contribution": float(value)}

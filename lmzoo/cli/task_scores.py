@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -31,7 +32,7 @@ def score(task: Task, named: bool, x: Inputs, y: Labels, batch_size: int) -> Rep
         measured = task.evaluate(x, learned, batch_size, return_dict=True, verbose=int(Console().is_terminal))
     with announced(f"Predicting {count_of(x):,} examples"), in_parts(x, batch_size) as parts:
         found = task.compare(parts, labels, batch_size=batch_size, **measured)
-    return Report({**measured, **found.scores}, found.tables)
+    return replace(found, scores={**measured, **found.scores})
 
 
 def _numbered(y: Any, numbers: dict[str, int]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,17 +13,61 @@ from lmzoo.span_marks import marks_spans
 from lmzoo.text.span_labels import spans_of
 
 _LARGEST_CONFUSION = 12  # classes of the largest matrix that fits on a screen
+_WIDEST = 60  # characters of a cell in columns of text
 
 Cell = str | int | float
 Cells = tuple[list[str], list[list[Cell]]]  # titles of columns, and rows
 
 
+@dataclass(frozen=True)
+class Judged:
+    """The answers that a report compares with labels, one after another; a text may have several.
+
+    Attributes:
+        example: int (a,), the number of the example of each answer.
+        actual: a labels.
+        predicted: a answers.
+        error: float (a,), 1 for wrong answers and 0 for right ones; of numbers, how far they are off.
+        probability: float (a,), of the answers; None for numbers, NaN where there is none.
+        places: the first character of each word that has a label, and the one after its last, int (a, 2); None if
+            answers are to whole texts.
+    """
+
+    example: np.ndarray
+    actual: Sequence[str | float]
+    predicted: Sequence[str | float]
+    error: np.ndarray
+    probability: np.ndarray | None = None
+    places: np.ndarray | None = None
+
+    @classmethod
+    def of_classes(
+        cls, actual: Sequence[str], predicted: Sequence[str], probability: Sequence[float] | np.ndarray
+    ) -> Judged:
+        """One answer for each example, right if it is the label."""
+        error = np.array([a != b for a, b in zip(actual, predicted, strict=True)], "float64")
+        return cls(np.arange(len(error)), actual, predicted, error, np.asarray(probability, "float64"))
+
+    @classmethod
+    def of_numbers(cls, actual: Any, predicted: Any) -> Judged:
+        """One number for each example."""
+        labels, answers = (np.asarray(side, "float64").reshape(-1) for side in (actual, predicted))
+        return cls(np.arange(len(labels)), labels.tolist(), answers.tolist(), np.abs(labels - answers))
+
+
 @dataclass
 class Report:
-    """Scores and tables by name; `str` and `print` make columns of text of them."""
+    """Scores and tables by name; `str` and `print` make columns of text of them.
+
+    Attributes:
+        scores: numbers by name.
+        tables: titles of columns, and rows, by name.
+        judged: the single answers, where a task has answers that can be right or wrong.
+    """
 
     scores: dict[str, float] = field(default_factory=dict)
     tables: dict[str, Cells] = field(default_factory=dict)
+    judged: Judged | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         """All scores, and then each table, with columns of equal width."""
@@ -122,8 +167,14 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     return Report(scores, {"types" if marked else "labels": _table("label", types, by_type)})
 
 
+def shortened(text: str, length: int) -> str:
+    """A text on one line, with an ellipsis if it is longer than `length`."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
 def _text(rows: Sequence[Sequence[Cell]]) -> str:
-    cells = [[f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    cells = [[f"{x:.4f}" if isinstance(x, float) else shortened(str(x), _WIDEST) for x in row] for row in rows]
     first, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
     lines = ([row[0].ljust(first), *map(str.rjust, row[1:], widths)] for row in cells)
     return "\n".join("  ".join(line).rstrip() for line in lines)

@@ -283,10 +283,10 @@ class TokenClassifier(Task):
                 tagged[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
         return tagged
 
-    def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[np.ndarray]:
-        """The labels of each text's words, int (W,), without those that were cut off."""
+    def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The labels of each text's words, int (W,), and their probabilities, without words that were cut off."""
         columns = [columns for _, columns in self._places(encoded, tokens=False)]
-        return (labels for labels, _ in self._labels_at(columns, encoded, batch_size))
+        return self._labels_at(columns, encoded, batch_size)
 
     def _labels_at(
         self, columns: Sequence[np.ndarray], encoded: EncodedTexts, batch_size: int, constrained: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import json
 
 import keras
@@ -15,6 +14,7 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.family import families
 from lmzoo.models import Seq2SeqLM, TextClassifier, TextEmbedder
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from tests.analysis.html_page import Page
 
 TEXTS = ["the film was good", "a", "the plot was never dull ."]
 WITH_ATTENTION = [family for family in families().values() if hasattr(family.backbone, "attention_scores")]
@@ -107,23 +107,6 @@ def test_what_cannot_be_looked_at(task, tmp_path):
     with pytest.raises(ValueError, match=r"The page would have 3\.0 MB"):
         write_attention(tmp_path / "page.html", [wide] * 2)
     assert not list(tmp_path.iterdir())
-
-
-class Page(html.parser.HTMLParser):
-    """The text of each element with an id, and all tags."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.inside, self.texts, self.tags, self.addresses = None, {}, [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.inside = dict(attrs).get("id", tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data):
-        self.texts[self.inside] = self.texts.get(self.inside, "") + data
 
 
 def test_the_page_holds_the_scores_and_hostile_text_is_text(tmp_path):

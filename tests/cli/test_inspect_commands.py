@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 from lmzoo import analysis
 from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
-from lmzoo.models import MaskedLM, TextClassifier
+from lmzoo.models import MaskedLM, QuestionAnswerer, TextClassifier, TokenClassifier
 from lmzoo.testing import tiny_task
 
 TEXTS = ["the film was good", "a plot , a film"]
+EXAMPLES = [("good", "O", "web"), ("bad", "B-PER", "web"), ("fine", "I-PER", "print")]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,24 @@ def test_reasons(tmp_path):
             assert values == pytest.approx(expected.values.tolist(), rel=0.01, abs=1e-5)
 
 
+def test_reasons_for_labels_and_answers(tmp_path):
+    tagger, answerer = tiny_task(TokenClassifier, FAMILY), tiny_task(QuestionAnswerer, FAMILY)
+    tagger.save(tmp_path / "tagger.keras")
+    answerer.save(tmp_path / "answerer.keras")
+    code, output = run("why", tmp_path / "tagger.keras", TEXTS[0], "--word", "1", "--json")
+    assert code == 0, output
+    (row,) = (json.loads(line) for line in output.splitlines() if line.startswith("{"))
+    assert [part["part"] for part in row["parts"]] == ["the", "was", "good"]
+    page = tmp_path / "why.html"
+    code, output = run("why", tmp_path / "answerer.keras", "the plot", "--context", TEXTS[0], "--html", page)
+    assert code == 0, output
+    assert f"Wrote {page}." in output
+    assert all(f">{word}</span>" in page.read_text("utf-8") for word in ("the", "plot"))
+    code, output = run("why", tmp_path / "tagger.keras", TEXTS[0])
+    assert code == 1
+    assert "Name the word whose label is to be explained" in output
+
+
 def test_errors_in_one_line(model):
     code, output = run("senses", model, "river", *TEXTS)
     assert code == 1
@@ -72,3 +91,19 @@ def test_errors_in_one_line(model):
     code, output = run("attention", "bert_nano_en_uncasd", *TEXTS)
     assert code == 1
     assert "bert_nano_en_uncased" in output
+
+
+def test_reports(tmp_path):
+    task = tiny_task(TextClassifier, FAMILY)
+    task.save(tmp_path / "it.keras")
+    rows = ["text,label,source", *(f"the film was {word},{label},{source}" for word, label, source in EXAMPLES)]
+    (tmp_path / "data.csv").write_text("\n".join(rows))
+    page = tmp_path / "page.html"
+    code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "source", "-o", page)
+    assert code == 0, output
+    assert f"Wrote {page}." in output
+    text = page.read_text("utf-8")
+    assert all(part in text for part in ("the film was", "By source", "By length", "Calibration", "Worst", "macro_f1"))
+    code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "year", "-o", page)
+    assert code == 1
+    assert "year" in output

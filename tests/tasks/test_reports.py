@@ -30,7 +30,7 @@ def test_classes():
     found = ["bad", "good", "bad"]
     task = model(
         "classify",
-        lambda x, batch_size: [{"label": found[i]} for i in x],
+        lambda x, batch_size: [{"label": found[i], "score": 0.9} for i in x],
         class_names=["bad", "good"],
         multi_label=False,
     )
@@ -42,8 +42,8 @@ def test_classes():
 def test_label_sets():
     found = [["a", "b"], [], ["b"]]
 
-    def classify(x, batch_size):
-        return [[{"label": name} for name in found[i]] for i in x]
+    def classify(x, batch_size, threshold):
+        return [[{"label": name, "score": 0.2 + 0.5 * (name in found[i])} for name in "ab"] for i in x]
 
     task = model("classify", classify, class_names=["a", "b"])
     report = report_label_sets(task, [[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
@@ -66,9 +66,9 @@ def test_correlations():
 
 
 def test_choices_and_answers():
-    task = model("choose", lambda x, batch_size: [{"index": i} for i in x])
+    task = model("choose", lambda x, batch_size: [{"index": i, "score": 0.9} for i in x])
     assert report_choices(task, [[1, 2], [0]], [1, 0, 0], batch_size=4).scores["accuracy"] == 2 / 3
-    task = model("answer", lambda x, batch_size: [{"text": text} for text in x])
+    task = model("answer", lambda x, batch_size: [{"text": text, "score": 0.9} for text in x])
     golds = [[{"text": "Ada", "answer_start": 0}], []]
     report = report_answers(task, [["the Ada", "Bob"]], golds, batch_size=4)
     assert report.scores["exact_match"] == 50
@@ -85,11 +85,13 @@ class Tagger:
     def encode_inputs(self, texts):
         first = [k if label else -1 for row in self._given for k, label in enumerate(row)]
         splits = np.cumsum([0, *map(len, self._given)])
-        methods = {"first": np.array(first), "word_splits": splits, "__len__": lambda self: len(texts)}
+        words = [[("word", 5 * k, 5 * k + 4) for k in range(len(row))] for row in self._given]
+        methods = {"first": np.array(first), "word_splits": splits, "words": words, "__len__": lambda self: len(texts)}
         return type("Encoded", (), methods)()
 
     def labels_of_words(self, encoded, batch_size):
-        return [[self.labels.index(label) for label in row if label] for row in self._given]
+        rows = [[self.labels.index(label) for label in row if label] for row in self._given]
+        return [(np.array(row), np.full(len(row), 0.9)) for row in rows]
 
     def labels_by_word(self, texts, y, encoded):
         return list(y), 0

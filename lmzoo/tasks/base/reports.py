@@ -3,66 +3,133 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from lmzoo.evaluation.reports import Report, compare_classes, compare_label_sets, compare_numbers, compare_tags
-from lmzoo.evaluation.squad import squad_metrics
+from lmzoo.evaluation.errors import add_errors, add_learning_curve, add_slices
+from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_label_sets, compare_numbers, compare_tags
+from lmzoo.evaluation.squad import answer_score, exact_match, read_golds, squad_metrics
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.input_kinds import split_segments
-from lmzoo.text import EncodedWords
+from lmzoo.text import Encoded, EncodedWords
 from lmzoo.training.span_metrics import IGNORED
 
-# Each function is the method `Task.compare` of some task: it takes the task, parts of the examples, their labels, the
-# batch size, and the loss and metrics of the task on them.
+# The label of a word, what the model says, the probability of that, and the characters of the word.
+_TaggedWord = tuple[Any, str, float, tuple[int, int]]
+
+# Each function that begins with `report` is the method `Task.compare` of some task: it takes the task, parts of the
+# examples, their labels, the batch size, and the loss and metrics of the task on them.
 
 
-def _answers(task: Any, parts: Iterable[Texts], batch_size: int) -> list[Any]:
+def _answers(task: Any, parts: Iterable[Texts], batch_size: int, **options: Any) -> list[Any]:
     """What the task's verb returns for each example."""
-    return [answer for part in parts for answer in getattr(task, task.verb)(part, batch_size=batch_size)]
+    return [answer for part in parts for answer in getattr(task, task.verb)(part, batch_size=batch_size, **options)]
+
+
+def with_errors(
+    report: Report,
+    x: Texts,
+    errors: bool = True,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    history: Any = None,
+) -> Report:
+    """A report with the tables that `Task.report` adds if it is asked for them.
+
+    Args:
+        report: of the examples.
+        x: the examples, not encoded.
+        errors: see `add_errors`.
+        columns: see `add_slices`.
+        history: see `add_learning_curve`.
+
+    Raises:
+        TypeError: for encoded examples, whose texts are not known.
+        ValueError: see `add_errors`, `add_slices` and `add_learning_curve`.
+    """
+    if errors:
+        if isinstance(x, Encoded):
+            raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
+        report = add_errors(report, _shown(x))
+    if columns:
+        report = add_slices(report, columns)
+    return report if history is None else add_learning_curve(report, history)
+
+
+def _shown(x: Texts) -> list[str]:
+    """Each example as one text: of pairs both, of words all, of a prompt with choices the prompt first."""
+    rows: Any = zip(*x, strict=True) if isinstance(x, tuple) else x
+
+    def shown(part: Any, between: str = " / ") -> str:
+        if isinstance(part, bytes):
+            return part.decode(errors="replace")
+        return part if isinstance(part, str) else between.join(shown(piece, " ") for piece in part)
+
+    return [shown(row, " / " if isinstance(row, tuple) else " ") for row in rows]
 
 
 def report_classes(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """See `compare_classes`, and `compare_label_sets` for a task with `multi_label`."""
     if task.multi_label:
         return report_label_sets(task, parts, y, batch_size)
-    return compare_classes(
-        _named(y, task), [found["label"] for found in _answers(task, parts, batch_size)], task.class_names
-    )
+    found, actual = _answers(task, parts, batch_size), _named(y, task)
+    predicted, probability = ([answer[name] for answer in found] for name in ("label", "score"))
+    report = compare_classes(actual, predicted, task.class_names)
+    return replace(report, judged=Judged.of_classes(actual, predicted, probability))
 
 
 def report_label_sets(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
-    """See `compare_label_sets`."""
+    """See `compare_label_sets`; each class of each text is an answer of its own, yes or no."""
     if getattr(y, "ndim", 1) == 2:  # of 0 and 1
         y = [np.flatnonzero(row) for row in y]
-    predicted = [[found["label"] for found in answer] for answer in _answers(task, parts, batch_size)]
-    return compare_label_sets(_named(y, task), predicted, task.class_names)
+    actual, names = _named(y, task), task.class_names
+    found = [
+        {answer["label"]: answer["score"] for answer in answers}
+        for answers in _answers(task, parts, batch_size, threshold=0.0)
+    ]
+    predicted = [[name for name, score in answers.items() if score >= 0.5] for answers in found]
+    sides = [[name if name in row else f"not {name}" for row in side for name in names] for side in (actual, predicted)]
+    scores = np.array([[answers[name] for name in names] for answers in found]).reshape(-1)
+    decisions = Judged.of_classes(sides[0], sides[1], np.maximum(scores, 1 - scores))
+    decisions = replace(decisions, example=np.repeat(np.arange(len(found)), len(names)))
+    return replace(compare_label_sets(actual, predicted, names), judged=decisions)
 
 
 def report_numbers(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """See `compare_numbers`."""
-    return compare_numbers(y, _answers(task, parts, batch_size))
+    predicted = _answers(task, parts, batch_size)
+    return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
 
 
 def report_tags(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """See `compare_tags`; words that were cut off count as outside of spans, or as wrong; -100 means no label."""
     unseen = OUTSIDE if marks_spans(task.labels) else ""
-    labels: list[list[str]] = []
-    given: list[list[Any]] = []
+    words: list[list[_TaggedWord]] = []
     rest = iter(y)
     for part in parts:
         encoded = task.encode_inputs(part)
-        labels += _labels_of_words(task, encoded, unseen, batch_size)
-        given += task.labels_by_word(part, itertools.islice(rest, len(encoded)), encoded)[0]
-    counted = [[label != IGNORED for label in of_text] for of_text in given]
-    actual, predicted = (
-        [[*itertools.compress(*of_text)] for of_text in zip(side, counted, strict=True)] for side in (given, labels)
+        found = _tagged_words(task, encoded, unseen, batch_size)
+        given = task.labels_by_word(part, itertools.islice(rest, len(encoded)), encoded)[0]
+        words += [
+            [(label, *word) for label, word in zip(labels, of_text, strict=True) if label != IGNORED]
+            for labels, of_text in zip(given, found, strict=True)
+        ]
+    actual = _named([[label for label, *_ in of_text] for of_text in words], task)
+    predicted = [[label for _, label, *_ in of_text] for of_text in words]
+    flat = [word for of_text in words for word in of_text]
+    decisions = Judged.of_classes(
+        [*itertools.chain(*actual)], [*itertools.chain(*predicted)], [score for *_, score, _ in flat]
     )
-    return compare_tags(_named(actual, task), predicted, task.class_names)
+    decisions = replace(
+        decisions,
+        example=np.repeat(np.arange(len(words)), [*map(len, words)]),
+        places=np.array([place for *_, place in flat], "int64").reshape(-1, 2),
+    )
+    return replace(compare_tags(actual, predicted, task.class_names), judged=decisions)
 
 
 def _named(y: Any, task: Any) -> Any:
@@ -72,23 +139,39 @@ def _named(y: Any, task: Any) -> Any:
     return [_named(label, task) for label in y] if hasattr(y, "__len__") else task.class_names[int(y)]
 
 
-def _labels_of_words(task: Any, encoded: EncodedWords, unseen: str, batch_size: int) -> Iterator[list[str]]:
+def _tagged_words(
+    task: Any, encoded: EncodedWords, unseen: str, batch_size: int
+) -> list[list[tuple[str, float, tuple[int, int]]]]:
+    """The label of each word of each text, its probability, NaN for words that were cut off, and its place."""
     columns = np.split(encoded.first, encoded.word_splits[1:-1])
-    for labels, places in zip(task.labels_of_words(encoded, batch_size), columns, strict=True):
-        names = iter(labels)
-        yield [task.class_names[next(names)] if place >= 0 else unseen for place in places]
+    tagged = []
+    for found, places, words in zip(task.labels_of_words(encoded, batch_size), columns, encoded.words, strict=True):
+        answers = zip(*(values.tolist() for values in found), strict=True)
+        of_text = []
+        for place, (_, start, end) in zip(places, words, strict=True):
+            label, score = next(answers) if place >= 0 else (None, float("nan"))
+            of_text.append((unseen if label is None else task.class_names[label], score, (start, end)))
+        tagged.append(of_text)
+    return tagged
 
 
 def report_answers(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """See `squad_metrics`."""
-    scores = squad_metrics(_answers(task, parts, batch_size), y)
-    return Report({name: value for name, value in scores.items() if not name.endswith("total")})
+    found, golds = _answers(task, parts, batch_size), read_golds(y)
+    scores = {name: x for name, x in squad_metrics(found, y).items() if not name.endswith("total")}
+    predicted, actual = [answer["text"] for answer in found], [answers[0].text if answers else "" for answers in golds]
+    error = [1 - answer_score(text, answers, exact_match) for text, answers in zip(predicted, golds, strict=True)]
+    answers = Judged.of_classes(actual, predicted, [answer["score"] for answer in found])
+    return Report(scores, judged=replace(answers, error=np.array(error, "float64")))
 
 
 def report_choices(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """The accuracy."""
-    chosen = [found["index"] for found in _answers(task, parts, batch_size)]
-    return Report({"accuracy": float(np.mean(np.equal(chosen, y)))})
+    found = _answers(task, parts, batch_size)
+    chosen = [answer["index"] for answer in found]
+    right, given = ([str(int(index)) for index in side] for side in (y, chosen))
+    answers = Judged.of_classes(right, given, [answer["score"] for answer in found])
+    return Report({"accuracy": float(np.mean(np.equal(chosen, y)))}, judged=answers)
 
 
 def report_masked(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
@@ -104,7 +187,8 @@ def report_pairs(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_
     for part in parts:
         a, b = (task.embed(texts, batch_size) for texts in split_segments(part))  # (n, H)
         cosines.append((a * b).sum(axis=1) / np.maximum(np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1), 1e-12))
-    return compare_numbers(y, np.concatenate(cosines))
+    predicted = np.concatenate(cosines)
+    return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
 
 
 def report_translations(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:

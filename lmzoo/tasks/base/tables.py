@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmzoo.tasks.base.row_streams import RowStream
@@ -61,15 +61,36 @@ def examples_of(
     if label is not None and y is not None:
         raise ValueError("Pass `y` or the name of a column as `label`, not both.")
 
-    def column(name: str, argument: str) -> list[Any]:
-        if name not in names:
-            raise ValueError(f"The table has no column {name!r}: pass one of {names!r:.200} as `{argument}`.")
-        values = x[name]
-        # pandas' and pyarrow's own scalars become Python's.
-        return values.to_pylist() if hasattr(values, "to_pylist") else list(values)
-
     chosen = "text" if text is None else text
-    texts: Any = tuple(column(name, "text") for name in chosen) if isinstance(chosen, tuple) else column(chosen, "text")
+    texts: Any = (
+        tuple(_column(x, name, "text") for name in chosen) if isinstance(chosen, tuple) else _column(x, chosen, "text")
+    )
     if label is None and y is None and needs_labels:
         label = "label"
-    return texts, y if label is None else column(label, "label")
+    return texts, y if label is None else _column(x, label, "label")
+
+
+def named_columns(x: Any, columns: Sequence[str] | Mapping[str, Sequence[Any]] | None) -> dict[str, Sequence[Any]]:
+    """Columns of a table by name; those that are given as values stay as they are.
+
+    Raises:
+        TypeError: for names of columns without a table.
+        ValueError: for a column that the table does not have.
+    """
+    if columns is None or isinstance(columns, Mapping):
+        return dict(columns or {})
+    if columns_of(x) is None or isinstance(columns, str):
+        raise TypeError(
+            "`columns` must be a list of names of a table's columns or, without a table, a dict of lists: got "
+            f"{columns!r:.60} and {type(x).__name__}."
+        )
+    return {name: _column(x, name, "columns") for name in columns}
+
+
+def _column(x: Any, name: str, argument: str) -> list[Any]:
+    names = columns_of(x) or []
+    if name not in names:
+        raise ValueError(f"The table has no column {name!r}: pass one of {names!r:.200} as `{argument}`.")
+    values = x[name]
+    # pandas' and pyarrow's own scalars become Python's.
+    return values.to_pylist() if hasattr(values, "to_pylist") else list(values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -20,9 +21,10 @@ from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import BUFFER, BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
 from lmzoo.tasks.base.prediction import predict
+from lmzoo.tasks.base.reports import with_errors
 from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.saving import SavedTask
-from lmzoo.tasks.base.tables import examples_of, is_table
+from lmzoo.tasks.base.tables import examples_of, is_table, named_columns
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches, keras_input
@@ -281,6 +283,9 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         text: str | tuple[str, str] | None = None,
         label: str | None = None,
         verbose: bool | int | str = "auto",
+        errors: bool = False,
+        columns: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+        history: Any = None,
     ) -> Report:
         """All scores that suit the task, as `lmzoo evaluate` prints them; `print` shows them as tables.
 
@@ -291,6 +296,10 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             text: see `fit`.
             label: see `fit`.
             verbose: as for `keras.Model.evaluate`.
+            errors: whether to add the tables "worst", the most confident mistakes, "by length", and "calibration" with
+                the score `ece`, the expected calibration error (Guo et al., 2017).
+            columns: adds scores by the values of columns: names of columns of the table, or values by name.
+            history: adds the table "learning curve": what `fit` returned.
 
         Returns:
             `scores` by name: the loss and metrics of `evaluate`, and scores of the answers, such as macro F1 or the F1
@@ -298,7 +307,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
 
         Raises:
             TypeError: if `x` is neither texts nor a table.
-            ValueError: as `evaluate`.
+            ValueError: as `evaluate`; for `errors` or `columns` if answers of the task are not right or wrong.
 
         Example:
 
@@ -309,12 +318,13 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         print(task.report(["A fine film.", "A dull film."], ["good", "bad"], verbose=0))
         ```
         """
+        columns = named_columns(x, columns)
         x, y = examples_of(x, y, text, label, self.needs_labels)
         if not is_raw(x):
             raise TypeError(f"A report needs texts or a table, got {type(x).__name__}: `evaluate` takes other data.")
         measured = self.evaluate(x, y if self.needs_labels else None, batch_size, return_dict=True, verbose=verbose)
         found = self.compare([x], y, batch_size=batch_size, **measured)
-        return Report({**measured, **found.scores}, found.tables)
+        return with_errors(replace(found, scores={**measured, **found.scores}), x, errors, columns, history)
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         """The scores of the task's answers; none by default.

@@ -1,0 +1,310 @@
+"""What is explained of each kind of task: the score of an answer, for a text and for that text without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined
+from lmzoo.arguments import is_integer, require
+from lmzoo.tasks import QuestionAnswerer, TextClassifier, TextRegressor, TokenClassifier
+from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.tensor_types import Tensor
+from lmzoo.text import EncodedTexts, EncodedWords
+from lmzoo.text.batching import ladder_buckets
+from lmzoo.text.tokenizers.tokenizer import TokenSpan
+from lmzoo.text.validate_text import clean_columns
+from lmzoo.text.windows import EncodedWindows
+from lmzoo.text.word_splitting import place_words
+
+Explained: TypeAlias = TextClassifier | TextRegressor | TokenClassifier | QuestionAnswerer
+Word: TypeAlias = tuple[int, str, int, int]  # to which of the texts it belongs, the word, its characters there
+
+
+class Question(NamedTuple):
+    """The score of an answer as a function of a model's outputs.
+
+    Attributes:
+        read: the text as tokens.
+        features: the model's inputs, (1, width) each.
+        target: the answer.
+        score: from outputs (S, ...) to scores (S,).
+    """
+
+    read: ReadText
+    features: dict[str, np.ndarray]
+    target: str
+    score: Callable[[Any], Any]
+
+
+class LeftOut(NamedTuple):
+    """Scores of an answer without each word.
+
+    Attributes:
+        texts: the text, or the two of a pair.
+        words: those that were left out.
+        target: the answer.
+        score: of the whole text.
+        without: float64 (n,), the score without each word.
+    """
+
+    texts: tuple[str, ...]
+    words: list[Word]
+    target: str
+    score: float
+    without: np.ndarray
+
+
+def check_explained(task: Any, texts: Any, word: str | int | None) -> None:
+    """Checks that answers of a task can be explained.
+
+    Raises:
+        TypeError: for another task, or texts that are none.
+        ValueError: for a tagger with a CRF; if a tagger's word is not named, or one is named for another task; if there
+            are no texts.
+    """
+    if not isinstance(task, Explained):
+        raise TypeError(
+            "Contributions are to answers of a TextClassifier, TextRegressor, TokenClassifier or QuestionAnswerer, got "
+            f"{task!r:.60}."
+        )
+    tagger = isinstance(task, TokenClassifier)
+    if tagger and task.crf:
+        raise ValueError("With `crf` labels are scored together, and no word has a score of its own to explain.")
+    if tagger and word is None:
+        raise ValueError("Name the word whose label is to be explained as `word`, by its number from 0 or as it is.")
+    require(tagger or word is None, "word", "None, but for a TokenClassifier, which has an answer for each word", word)
+    require(len(split_segments(texts, words=True)[0]), "texts", "at least one text", texts)
+
+
+# === Tokens, for gradients ===
+
+
+def questions(task: Explained, texts: Any, target: str | int | None, word: str | int | None) -> Iterator[Question]:
+    """What is asked about each text."""
+    reader = Reader.of(task, None)
+    if isinstance(task, TokenClassifier):
+        return _about_tags(task, reader, texts, target, word)
+    if isinstance(task, QuestionAnswerer):
+        return _about_answers(task, reader, texts, target)
+    return _about_texts(task, reader, texts, target)
+
+
+def _about_texts(task: Any, reader: Reader, texts: Any, target: str | int | None) -> Iterator[Question]:
+    read, encoded = reader.read(texts)
+    chosen = _classes(task, task.predict(texts, verbose=0), target)
+    for i, text in enumerate(read):
+        yield _question(reader, text, encoded, i, class_name(task, chosen[i]), (chosen[i],))
+
+
+def _about_tags(
+    task: TokenClassifier, reader: Reader, texts: Any, target: str | int | None, word: str | int | None
+) -> Iterator[Question]:
+    encoded: EncodedWords = task.encode_inputs(texts)
+    columns = _columns(encoded, [_number_of(i, words, word) for i, words in enumerate(encoded.words)])
+    logits = task.predict(encoded, verbose=0)  # (n, T, C)
+    chosen = _classes(task, logits[np.arange(len(columns)), columns], target)
+    start, _, end = reader.special()
+    for i, words in enumerate(encoded.words):
+        found = reader.preprocessor.tokenizer.tokenize_words_with_offsets([name for name, _, _ in words])
+        spans = [
+            span._replace(start=begin + span.start, end=begin + span.end)
+            for (_, begin, _), of_word in zip(words, found, strict=True)
+            for span in of_word
+        ][: int(encoded.lengths[i]) - len(start) - len(end)]
+        text = joined((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
+        yield _question(reader, text, encoded, i, class_name(task, chosen[i]), (columns[i], chosen[i]))
+
+
+def _about_answers(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None) -> Iterator[Question]:
+    parts, answers = _parts(target), task.answer(pairs)
+    encoded: EncodedWindows = task.encode_inputs(pairs)
+    spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
+    _, windows, places = _answer_scores(task, encoded, spans, parts, 32)
+    (asked,) = clean_columns({"questions": list(split_segments(pairs)[0])})
+    tokenizer, (start, between, end) = reader.preprocessor.tokenizer, reader.special()
+    for text, answer, window in zip(asked, answers, windows.tolist(), strict=True):
+        first, count = encoded.begins[window], encoded.counts[window]
+        there = slice(first[3], first[3] + count[3])
+        context = [
+            TokenSpan(k, str(tokenizer.id_to_token(k)), *place)
+            for k, place in zip(encoded.tokens[there].tolist(), encoded.spans[there].tolist(), strict=True)
+        ]
+        question = tokenizer.tokenize_with_offsets([text])[0][: count[1]]
+        read = joined(
+            (text, encoded.contexts[encoded.examples[window]]),
+            (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
+        )  # fmt: skip
+        indices = [(int(places[window, part]), part) for part in parts]
+        yield _question(reader, read, encoded.packed(np.array([window])), 0, answer["text"], *indices)
+
+
+def _question(
+    reader: Reader, read: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
+) -> Question:
+    """The score is the sum of the outputs at indices."""
+
+    def score(outputs: Tensor) -> Tensor:
+        return sum(outputs[(slice(None), *index)] for index in indices)
+
+    widths = ladder_buckets(max(reader.preprocessor.sequence_length, len(read.tokens)))
+    width = next(width for width in widths if width >= len(read.tokens))
+    return Question(read, reader.preprocessor.features(encoded, np.array([i]), width), target, score)
+
+
+# === Words that are left out ===
+
+
+def left_out(
+    task: Explained, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
+) -> Iterator[LeftOut]:
+    """The scores without each word of each text."""
+    if isinstance(task, TokenClassifier):
+        return _tags_without(task, texts, target, word, batch_size)
+    if isinstance(task, QuestionAnswerer):
+        return _answers_without(task, texts, target, batch_size)
+    return _texts_without(task, texts, target, batch_size)
+
+
+def _texts_without(task: Any, texts: Any, target: str | int | None, batch_size: int) -> Iterator[LeftOut]:
+    rows = _rows(texts)
+    words = [_words(row) for row in rows]
+    shorter = [_without(row, word) for row, of_row in zip(rows, words, strict=True) for word in of_row]
+    outputs = task.predict(_as_inputs([*rows, *shorter]), batch_size=batch_size, verbose=0)  # (n + w, C)
+    chosen = _classes(task, outputs[: len(rows)], target)
+    parts = np.split(outputs[len(rows) :], np.cumsum([*map(len, words)])[:-1])
+    for row, of_row, column, whole, rest in zip(rows, words, chosen, outputs, parts, strict=False):
+        yield LeftOut(row, of_row, class_name(task, column), float(whole[column]), rest[:, column].astype("float64"))
+
+
+def _tags_without(
+    task: TokenClassifier, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
+) -> Iterator[LeftOut]:
+    given: EncodedWords = task.encode_inputs(texts)
+    number = [_number_of(i, words, word) for i, words in enumerate(given.words)]
+    names = [[name for name, _, _ in words] for words in given.words]
+    others = [[j for j in range(len(row)) if j != k] for row, k in zip(names, number, strict=True)]
+    shorter = [[*row[:j], *row[j + 1 :]] for row, of_row in zip(names, others, strict=True) for j in of_row]
+    moved = [k - (j < k) for of_row, k in zip(others, number, strict=True) for j in of_row]
+    encoded: EncodedWords = task.encode_inputs([*names, *shorter])
+    columns = _columns(encoded, [*number, *moved])
+    logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(columns)), columns]  # (n + w, C)
+    chosen = _classes(task, logits[: len(names)], target)
+    parts = np.split(logits[len(names) :], np.cumsum([*map(len, others)])[:-1])
+    for i, (of_row, column, rest) in enumerate(zip(others, chosen, parts, strict=True)):
+        words = [(0, *given.words[i][j]) for j in of_row]
+        without = rest[:, column].astype("float64")
+        yield LeftOut((given.texts[i],), words, class_name(task, column), float(logits[i, column]), without)
+
+
+def _answers_without(
+    task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
+) -> Iterator[LeftOut]:
+    parts, rows, answers = _parts(target), _rows(pairs), task.answer(pairs, batch_size=batch_size)
+    spans = [(answer["start"], answer["end"]) for answer in answers]
+    words, shorter, moved = [], [], []
+    for row, (start, end) in zip(rows, spans, strict=True):
+        kept = [word for word in _words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
+        words.append(kept)
+        shorter += [_without(row, word) for word in kept]
+        shifts = [word[3] - word[2] if word[0] and word[3] <= start else 0 for word in kept]
+        moved += [(start - shift, end - shift) for shift in shifts]
+    encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shorter]))
+    scores, *_ = _answer_scores(task, encoded, np.array([*spans, *moved], "int64"), parts, batch_size)
+    without = np.split(scores[len(rows) :], np.cumsum([*map(len, words)])[:-1])
+    for row, of_row, answer, score, rest in zip(rows, words, answers, scores, without, strict=False):
+        yield LeftOut(row, of_row, answer["text"], float(score), rest)
+
+
+# === Parts of both ===
+
+
+def class_name(task: Any, column: int) -> str:
+    """What a column of the outputs stands for."""
+    return "score" if isinstance(task, TextRegressor) else task.class_names[column]
+
+
+def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[int]:
+    """The column of the outputs (n, C) to explain, for each text."""
+    if isinstance(task, TextRegressor):
+        require(target is None, "target", "None for a TextRegressor, which gives one number", target)
+        return [0] * len(outputs)
+    if target is None:
+        return outputs.argmax(axis=1).tolist()
+    names = task.class_names
+    if target in names:
+        return [names.index(str(target))] * len(outputs)
+    known = is_integer(target, 0) and int(target) < len(names)
+    require(known, "target", f"one of the classes {', '.join(names)}, or its number", target)
+    return [int(target)] * len(outputs)
+
+
+def _parts(target: str | int | None) -> tuple[int, ...]:
+    """The columns of a QuestionAnswerer's outputs."""
+    parts: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
+    require(target in parts, "target", '"start", "end" or None for both, of an answer', target)
+    return parts[target]
+
+
+def _answer_scores(
+    task: QuestionAnswerer, encoded: EncodedWindows, spans: np.ndarray, parts: Sequence[int], batch_size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The score of each answer, float64 (n,), its window, int (n,), and the places of answers in all windows (w, 2).
+
+    As the task ranks them: the best window that holds the answer or, for no answer, the one with the lowest score. NaN
+    if leaving out a word has moved the answer to where no window holds it.
+    """
+    logits, places = task.predict(encoded, batch_size, verbose=0), encoded.positions(spans)  # (w, T, 2), (w, 2)
+    every = np.arange(len(logits))
+    scores = sum(logits[every, places[:, part], part].astype("float64") for part in parts)  # (w,)
+    none = (spans[:, 0] == spans[:, 1])[encoded.examples]  # (w,)
+    ranks = np.where(none, -scores, np.where(places.any(axis=1), scores, -np.inf))
+    chosen = [of_example[ranks[of_example].argmax()] for of_example in _by_example(encoded)]
+    windows = np.array(chosen, "int64")
+    return np.where(np.isfinite(ranks[windows]), scores[windows], np.nan), windows, places
+
+
+def _by_example(encoded: EncodedWindows) -> list[np.ndarray]:
+    return [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
+
+
+def _number_of(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
+    """The number of the word to explain among those of text i."""
+    names = [name for name, _, _ in words]
+    if isinstance(word, str) and word in names:
+        return names.index(word)
+    known = is_integer(word, 0) and int(word) < len(names)  # type: ignore[arg-type]
+    if not known:
+        raise ValueError(f"Text {i} has no word {word!r}: its words are {', '.join(map(repr, names))!s:.200}.")
+    return int(word)  # type: ignore[arg-type]
+
+
+def _columns(encoded: EncodedWords, number: Sequence[int]) -> np.ndarray:
+    """Where the first token of a word of each text is in its sequence, int (n,)."""
+    columns = encoded.first[encoded.word_splits[:-1] + np.array(number, "int64")]
+    if (columns < 0).any():
+        raise ValueError("The word was cut off: pass a shorter text, or raise `sequence_length`.")
+    return columns
+
+
+def _rows(texts: Any) -> list[tuple[str, ...]]:
+    columns = [list(part) for part in split_segments(texts) if part is not None]
+    cleaned = clean_columns(dict(zip(("texts", "pairs"), columns, strict=False)))
+    return list(zip(*cleaned, strict=True))
+
+
+def _words(row: Iterable[str]) -> list[Word]:
+    return [(segment, *word) for segment, text in enumerate(row) for word in place_words(text)]
+
+
+def _without(row: tuple[str, ...], word: Word) -> tuple[str, ...]:
+    segment, _, start, end = word
+    return (*row[:segment], row[segment][:start] + row[segment][end:], *row[segment + 1 :])
+
+
+def _as_inputs(rows: Sequence[tuple[str, ...]]) -> Any:
+    """Texts, or pairs, as a task takes them."""
+    columns = tuple(list(column) for column in zip(*rows, strict=True))
+    return columns[0] if len(columns) == 1 else columns

@@ -1,0 +1,82 @@
+"""Pages to look at: one HTML file each, which needs no network and works with the keyboard, in light and dark."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from lmzoo.files.atomic import atomic_file
+
+_BYTES = 2_000_000
+
+
+def write_page(path: str | Path, title: str, body: str, style: str = "", script: str = "", data: Any = None) -> None:
+    """Writes a page.
+
+    Args:
+        path: the file to write; an existing one is replaced.
+        title: any text.
+        body: HTML below the title, in which texts are escaped.
+        style: CSS in addition to that of all pages.
+        script: JavaScript, which finds `data` as the text of the element "data".
+        data: what JSON can hold, if there is a script.
+
+    Raises:
+        ValueError: if the page would be larger than 2 MB.
+    """
+    scripts = ""
+    if script:
+        # In a script element nothing but `</` and `<!--` could end the data.
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        scripts = (
+            f'<script type="application/json" id="data">{text}</script>\n<script>\n"use strict";{script}</script>\n'
+        )
+    parts = {"TITLE": html.escape(title), "STYLE": style, "BODY": body, "SCRIPTS": scripts}
+    page = re.sub("TITLE|STYLE|BODY|SCRIPTS", lambda found: parts[found.group()], _PAGE)
+    size = len(page.encode("utf-8"))
+    if size > _BYTES:
+        raise ValueError(
+            f"The page would have {size / 1e6:.1f} MB, more than a browser shows smoothly: pass fewer or shorter texts."
+        )
+    with atomic_file(Path(path)) as temporary:
+        temporary.write_text(page, "utf-8")
+
+
+def scrolling(name: str, content: str) -> str:
+    """Content, HTML, that may be wider than the page."""
+    # What scrolls must be reachable with the keyboard.
+    return f'<div class="wide" role="region" tabindex="0" aria-label="{html.escape(name)}">{content}</div>\n'
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>TITLE</title>
+<style>
+:root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --line: #767676; }
+:root { --mark: 30, 90, 200; --against: 190, 60, 20; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #161616; --ink: #eee; --mark: 120, 170, 255; --against: 255, 150, 100; }
+}
+body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 1rem; }
+main { max-width: 60rem; margin: auto; }
+select, button { font: inherit; color: inherit; background: var(--paper); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
+th:first-child, td:first-child, .text { text-align: left; }
+.text { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 16rem; }
+STYLE</style>
+</head>
+<body>
+<main>
+<h1>TITLE</h1>
+BODY</main>
+SCRIPTS</body>
+</html>
+"""
