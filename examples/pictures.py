@@ -33,7 +33,6 @@ COLOURS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporati
 def fitted(name: str, train: tuple[Any, Any], epochs: int, held_out: Any = None, **arguments: Any) -> tuple[Any, Any]:
     """A trained task, and the history of its training."""
     task = getattr(lmzoo.models, name).from_preset(PRESET, **arguments)
-    task.compile(optimizer=AdamW(1e-3, global_clipnorm=1.0))
     history = task.fit(*train, validation_data=held_out, epochs=epochs, batch_size=32, seed=0, verbose=2).history
     return task, history
 
