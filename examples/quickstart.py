@@ -90,7 +90,7 @@ def tagger(pretrained: bool, epochs: int) -> lmzoo.models.TokenClassifier:
     labels = sorted({tag for of_sentence in tags for tag in of_sentence})
     model = lmzoo.models.TokenClassifier.from_preset(PRESET, labels=labels, load_weights=pretrained)
     model.compile(optimizer=lmzoo.training.AdamW(1e-3, global_clipnorm=1.0))
-    model.fit(words, tags, epochs=epochs, batch_size=8, **QUIET)
+    model.fit(words, tags, epochs=epochs, batch_size=16, **QUIET)
     return model
 
 
@@ -142,7 +142,7 @@ def main() -> None:
     print("\n4. Tag persons, places and organisations after 80 sentences (entities-train.conll)")
     tests = read_conll(DATA / "entities-test.conll")
     for pretrained in (False, True):
-        model = tagger(pretrained, 3 * epochs)
+        model = tagger(pretrained, 2 * epochs)
         score = model.evaluate(*tests, verbose=0, return_dict=True)["span_f1"]
         print(f"   span F1 on {len(tests[0])} sentences with other names, {KINDS[pretrained]:15s} {score:.2f}")
     entities = ", ".join(
