@@ -65,6 +65,9 @@ def pretrain(
         int | None,
         typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict (8000)."),
     ] = None,
+    words: Annotated[
+        bool, typer.Option("--words", help="Whole words as tokens, for lstm_lm and ffnn_lm; others become <unk>.")
+    ] = False,
     sequence_length: Annotated[int | None, typer.Option("--sequence-length", min=4, help=_LENGTH)] = None,
     positions: Annotated[
         int | None, typer.Option("--positions", min=4, help="Tokens in the longest sequences (512).")
@@ -140,6 +143,7 @@ def pretrain(
         settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         recipe = (Recipe if init is None else partial(Recipe.from_preset, init))(
             tokens=tokens,
+            words=words,
             sequence_length=sequence_length,
             batch_size=batch_size,
             learning_rate=learning_rate,

@@ -29,7 +29,7 @@ from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, 
 from lmzoo.processes import first_process_first
 from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Task
 from lmzoo.tasks.base.examples import BatchOptions
-from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, Tokenizer
+from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
 from lmzoo.training import LateDecay, WarmUp
 from lmzoo.training.throughput import Throughput
 
@@ -216,7 +216,7 @@ def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
     recipe, folder = run.recipe, run.work / "tokenizer"
     if recipe.init is not None:
         return open_source(recipe.init).preprocessor().tokenizer
-    kind = recipe.family_record.tokenizer
+    kind = TextWordTokenizer if recipe.words else recipe.family_record.tokenizer
     file = folder / "tokenizer.json"
     # Another training of it might choose others of equally frequent tokens: it is kept with remote states, too.
     kept = inside(run.states, folder.name) if is_url(run.states) else None
@@ -226,8 +226,8 @@ def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
         tokenizer = kind.from_config(json.loads(file.read_text("utf-8")))
         tokenizer.load_assets(folder)
         return tokenizer
-    run.say(f"learning {recipe.vocabulary_size:,} tokens")
-    special = recipe.family_record.special_tokens
+    run.say(f"learning {recipe.vocabulary_size:,} {'words' if recipe.words else 'tokens'}")
+    special = {} if recipe.words else recipe.family_record.special_tokens
     with run.warnings_said():
         tokenizer = train_tokenizer(MixedDocuments(texts), kind, recipe.vocabulary_size, verbose=run.verbose, **special)
     folder.mkdir(exist_ok=True)

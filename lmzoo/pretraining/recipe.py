@@ -97,6 +97,8 @@ class Recipe:
             of 64, the size of a head. For ELMo, one of the names. A feed-forward language model has one layer.
         tokens: int, number of tokens to train on, counting repetitions.
         vocabulary_size: int, number of tokens in the vocabulary; for ELMo, number of words that it predicts.
+        words: whether tokens are whole words, the most frequent ones, instead of parts of words; for "lstm_lm" and
+            "ffnn_lm". Other words become `<unk>`, which counts as a word in the perplexity.
         sequence_length: int, tokens of a sequence in nine tenths of the training, 128 by default; for ELMo, number of
             words through which gradients flow, 20 by default.
         positions: int, tokens of the longest sequence; one tenth of the training uses such sequences. Not for ELMo.
@@ -129,6 +131,7 @@ class Recipe:
     size: str = "nano"
     tokens: int = 60_000_000
     vocabulary_size: int = 8000
+    words: bool = False
     sequence_length: int | None = None
     positions: int = 512
     batch_size: int | None = None
@@ -265,6 +268,11 @@ class Recipe:
         unused = [f"`{name}`" for name in self.method.unused if getattr(self, name) != defaults[name]]
         if unused:
             raise ValueError(f"{self.family} does not use {', '.join(unused)}: {self.method.reason}. Leave it out.")
+        if self.words and (self.attends or not self.method.causal or self.init is not None):
+            raise ValueError(
+                "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
+                "their own, and `init` has that of the preset. Leave it out."
+            )
         own = self.family_record.objective
         if "plm" in (own, self.objective) and self.objective not in ("auto", own):
             allowed = "auto or plm" if own == "plm" else "another one"
@@ -339,7 +347,7 @@ def _traits(preset: str | Path) -> dict[str, Any]:
             f"`init`: {preset} is of the family {family.name}, whose training does not continue from a preset here: "
             "call `fit` of `lmzoo.models.BidirectionalLM.from_preset`."
         )
-    shape = config.num_layers, config.hidden_dim
+    shape = getattr(config, "num_layers", 1), config.hidden_dim  # a feed-forward language model has one layer
     size = next((name for name, known in SIZES.items() if known == shape), f"{shape[0]}x{shape[1]}")
     return {
         "family": family.name,

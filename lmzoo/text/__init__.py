@@ -12,7 +12,7 @@ from lmzoo.text.tokenizers.characters import CharacterTokenizer, batch_to_ids
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
-from lmzoo.text.tokenizers.word_level import WordTokenizer
+from lmzoo.text.tokenizers.word_level import TextWordTokenizer, WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer
 from lmzoo.text.validate_text import TextWarning
@@ -35,6 +35,7 @@ __all__ = [
     "SentencePieceTokenizer",
     "SpecialTokens",
     "TextWarning",
+    "TextWordTokenizer",
     "TokenSpan",
     "Tokenizer",
     "WordPieceTokenizer",

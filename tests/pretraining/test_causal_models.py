@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -104,3 +105,21 @@ def test_models_without_attention(text, tmp_path, family):
     assert scores["perplexity"] < 150  # of 270
     with pytest.raises(ValueError, match="remat"):
         pretrain(text, tmp_path / "other", Recipe(**{**GPT2, "family": family, "remat": True}), verbose=False)
+
+
+def test_words_as_tokens(text, tmp_path):
+    recipe = Recipe(**{**GPT2, "family": "ffnn_lm", "vocabulary_size": 13, "words": True})
+    scores = pretrain(text, tmp_path / "it", recipe, verbose=False)
+    model = CausalLM.from_preset(tmp_path / "it")
+    tokenizer = model.preprocessor.tokenizer
+    assert tokenizer.vocabulary[:4] == ["<|endoftext|>", "<unk>", ".", "The"]
+    assert model.backbone.config.vocabulary_size == 13
+    packed = pack_continuously(TokenCorpus(tmp_path / "it.work/held_out"), model.preprocessor)
+    assert "at dawn . Nobody had <unk> the <unk> ." in tokenizer.detokenize(packed.token_ids)
+    assert scores["perplexity"] < 13
+    pretrain(text, tmp_path / "it", recipe, verbose=False, overwrite=True)  # with the vocabulary of the run's folder
+    assert CausalLM.from_preset(tmp_path / "it").preprocessor.tokenizer.vocabulary == tokenizer.vocabulary
+    begun = partial(Recipe.from_preset, tmp_path / "it")
+    for make in (partial(Recipe, family="gpt2"), partial(Recipe, family="elmo"), begun):
+        with pytest.raises(ValueError, match="`words` is for lstm_lm and ffnn_lm that begin with random weights"):
+            make(words=True)

@@ -13,11 +13,13 @@ from typing import Any, TextIO, TypeVar, Unpack
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
+from lmzoo.data.corpora.word_vocabulary import count_words, report_size
 from lmzoo.progress import progress_over
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
     SentencePieceTokenizer,
+    TextWordTokenizer,
     Tokenizer,
     WordPieceTokenizer,
     XlnetTokenizer,
@@ -26,7 +28,7 @@ from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
-from lmzoo.text.validate_text import clean_texts, is_column, warn
+from lmzoo.text.validate_text import clean_texts, is_column
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
 _BATCH = 1024  # texts checked at once
@@ -46,8 +48,8 @@ def train_tokenizer(
 
     Args:
         documents: strings or lists of sentences, of any length.
-        kind: `WordPieceTokenizer`, `BytePairTokenizer` or `SentencePieceTokenizer`; a family's tokenizer is
-            `families()["albert"].tokenizer`.
+        kind: `WordPieceTokenizer`, `BytePairTokenizer`, `SentencePieceTokenizer` or `TextWordTokenizer`; a family's
+            tokenizer is `families()["albert"].tokenizer`.
         vocabulary_size: int, number of tokens, including special tokens.
         **options: arguments of `train_wordpiece`, `train_byte_pairs` or `train_sentencepiece`, including special
             tokens, such as a family's `special_tokens`.
@@ -80,15 +82,6 @@ def train_tokenizer(
     reader.report(reader.count)
     report_size(tokenizer.vocabulary_size, vocabulary_size, "tokens")
     return tokenizer
-
-
-def report_size(found: int, asked: int, what: str) -> None:
-    """Warns if a vocabulary has fewer "tokens" or "words" than asked for."""
-    if found < asked:
-        warn(
-            f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "
-            "enough are in the vocabulary."
-        )
 
 
 def train_wordpiece(
@@ -350,11 +343,17 @@ def train_sentencepiece(
     return kind(written.getvalue(), lowercase, keep_accents, **special)
 
 
+def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool = True) -> Tokenizer:
+    """The most frequent words of texts."""
+    return count_words(([text] for text in _checked(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
+
+
 _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     WordPieceTokenizer: train_wordpiece,
     BytePairTokenizer: train_byte_pairs,
     CharacterPairTokenizer: train_character_pairs,
     SentencePieceTokenizer: train_sentencepiece,
+    TextWordTokenizer: _train_text_words,
     XlnetTokenizer: functools.partial(train_sentencepiece, lowercase=False, kind=XlnetTokenizer),
 }
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.tokenized_documents import check_documents, no_record
-from lmzoo.data.corpora.train_tokenizers import report_size
 from lmzoo.progress import progress_over
 from lmzoo.text.tokenizers.word_level import WordTokenizer
-from lmzoo.text.validate_text import FirstWarning, clean_columns
+from lmzoo.text.validate_text import FirstWarning, clean_columns, warn
 from lmzoo.text.word_splitting import words_of
 
 Document = Sequence[str | Sequence[str]]
@@ -21,18 +20,21 @@ def train_words(
     vocabulary_size: int,
     min_frequency: int = 1,
     verbose: bool = True,
+    kind: type[WordTokenizer] = WordTokenizer,
 ) -> WordTokenizer:
-    """Learns a vocabulary of the most frequent words, for the softmax of a `BidirectionalLM`.
+    """Learns a vocabulary of the most frequent words, for a language model that predicts words.
 
     Args:
         documents: documents, each a list of sentences: lists of words, or strings, which
             `lmzoo.text.word_splitting.split_words` splits.
-        vocabulary_size: int, largest number of words, including `<S>`, `</S>` and `<UNK>`.
+        vocabulary_size: int, largest number of words, including the special ones, such as `<S>`, `</S>` and `<UNK>`.
         min_frequency: int, rarer words are left out.
         verbose: whether to show progress.
+        kind: the class of the tokenizer: `WordTokenizer` for a `BidirectionalLM`, `lmzoo.text.TextWordTokenizer` for a
+            `CausalLM`.
 
     Returns:
-        The tokenizer: the three special words, then the others by falling frequency, equally frequent ones in
+        The tokenizer: the special words, then the others by falling frequency, equally frequent ones in
         alphabetical order. A word that begins or ends with a space is left out, since a file of words cannot hold it.
         If the documents have fewer words than `vocabulary_size`, one warning says how many.
 
@@ -49,7 +51,16 @@ def train_words(
     tokenizer.vocabulary  # ["<S>", "</S>", "<UNK>", "a", "film", "New York"]
     ```
     """
-    special = WordTokenizer.special_tokens
+    tokenizer = count_words(documents, vocabulary_size, min_frequency, verbose, kind)
+    report_size(len(tokenizer.vocabulary), vocabulary_size, "words")
+    return tokenizer
+
+
+def count_words(
+    documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
+) -> WordTokenizer:
+    """As `train_words`, without a warning of few words."""
+    special = kind.special_tokens
     allowed = f"an integer above {len(special)}, the number of special words"
     require(is_integer(vocabulary_size, len(special) + 1), "vocabulary_size", allowed, vocabulary_size)
     require(is_integer(min_frequency, 1), "min_frequency", "an integer of at least 1", min_frequency)
@@ -60,9 +71,16 @@ def train_words(
             counts.update(sentence)
     words = [w for w, n in counts.items() if n >= min_frequency and w not in special and w == w.strip() != ""]
     words.sort(key=lambda word: (-counts[word], word))
-    tokenizer = WordTokenizer([*special, *words[: vocabulary_size - len(special)]])
-    report_size(len(tokenizer.vocabulary), vocabulary_size, "words")
-    return tokenizer
+    return kind([*special, *words[: vocabulary_size - len(special)]])
+
+
+def report_size(found: int, asked: int, what: str) -> None:
+    """Warns if a vocabulary has fewer "tokens" or "words" than asked for."""
+    if found < asked:
+        warn(
+            f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "
+            "enough are in the vocabulary."
+        )
 
 
 def sentences_of(

@@ -87,12 +87,12 @@ class WordText(tf.Module):
 
     def __init__(self, tokenizer: WordTokenizer) -> None:
         super().__init__()
-        self._pad = tokenizer.pad_id
+        self._first = tokenizer.first_id
         self._words = [tokenizer.id_to_token(i).encode() for i in range(tokenizer.vocabulary_size)]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Texts, `tf.string` (n,), of int32 (n, None)."""
-        ids = tf.ragged.boolean_mask(ids, ids != self._pad)
+        ids = tf.ragged.boolean_mask(ids, ids >= self._first)
         return tf.strings.reduce_join(ids.with_values(tf.gather(self._words, ids.values)), axis=1, separator=" ")
 
 

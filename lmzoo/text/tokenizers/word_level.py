@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Self, Unpack
+from typing import ClassVar, Self, Unpack
 
 import keras
 import numpy as np
 
 from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text.tokenizers.bpe import END_OF_TEXT
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import (
     SpecialTokens,
@@ -81,8 +82,8 @@ class WordLevelTokenizer(Tokenizer):
         return token
 
     def detokenize(self, ids: Iterable[Token]) -> str:
-        """The words, separated by spaces, without padding."""
-        return " ".join(self.id_to_token(i) for i in ids if i != self.pad_id)
+        """The words, separated by spaces."""
+        return " ".join(map(self.id_to_token, ids))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -111,6 +112,7 @@ class WordTokenizer(WordLevelTokenizer):
 
     start_token, end_token, unk_token = SENTENCE_START, SENTENCE_END, UNKNOWN
     roles = ("start_token", "end_token", "unk_token")
+    first_id: ClassVar[int] = 1  # of the words; an id below it is padding
 
     def __init__(self, vocabulary: Sequence[str] | None = None, **special: Unpack[SpecialTokens]) -> None:
         self._set_special_tokens(special)
@@ -121,26 +123,30 @@ class WordTokenizer(WordLevelTokenizer):
         """See `Tokenizer._set_tokens`; a word may be repeated here, as in the files of bilm-tf."""
         check_is_vocabulary(tokens)
         kept = [token for token in map(str.strip, tokens) if token != NO_ENTRY]
-        ids = {token: line + 1 for line, token in enumerate(kept)}
+        ids = {token: id for id, token in enumerate(kept, self.first_id)}
         if missing := [token for token in self.special_tokens if token not in ids]:
             raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing)}.")
         self._ids, self._tokens = ids, kept
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`; padding counts as one of `size`."""
+        """See `Tokenizer.of_words`; padding counts as one of `size`, if it has an id."""
         tokens = [*cls(**special).special_tokens, *words]
-        return cls([*tokens, *(f"filler{i}" for i in range(size - 1 - len(tokens)))], **special)
+        return cls([*tokens, *(f"filler{i}" for i in range(size - cls.first_id - len(tokens)))], **special)
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of ids: the words of the vocabulary and padding."""
-        return len(self._tokens) + 1
+        """Number of ids: the words of the vocabulary, and padding if it has an id."""
+        return len(self._tokens) + self.first_id
 
     def id_to_token(self, id: int) -> str:
         """The word of an id; "" for padding. See `Tokenizer.id_to_token`."""
         self._check_id(id)
-        return self._tokens[id - 1] if id else ""
+        return self._tokens[id - self.first_id] if id >= self.first_id else ""
+
+    def detokenize(self, ids: Iterable[Token]) -> str:
+        """The words, separated by spaces, without padding."""
+        return " ".join(self.id_to_token(i) for i in ids if i >= self.first_id)
 
     def _lookup(self) -> Callable[[str], int]:
         unknown = self.token_to_id(self.unk_token)
@@ -161,3 +167,36 @@ class WordTokenizer(WordLevelTokenizer):
     def load_assets(self, directory: str | Path) -> None:
         """Reads what `save_assets` wrote, or a vocabulary of bilm-tf with that name."""
         self._set_tokens(read_lines(Path(directory) / VOCABULARY_FILE))
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class TextWordTokenizer(WordTokenizer):
+    """Turns the words of texts into ids, for language models from left to right that are not Transformers.
+
+    It differs from `WordTokenizer`, which reads ELMo's sentences: the id of a word is its index in the vocabulary, the
+    model gets a padding mask, and texts begin and end with `<|endoftext|>`. Words that the vocabulary lacks become
+    `<unk>`, which counts as a word in a perplexity: models can only be compared if they have the same vocabulary.
+
+    Args:
+        vocabulary: words in order of their ids, or None to read them with `load_assets`.
+        **special: special tokens that differ from these, see `lmzoo.text.SpecialTokens`.
+
+    Raises:
+        ValueError: if `<|endoftext|>` or `<unk>` is missing.
+
+    Example:
+
+    ```python
+    from lmzoo.text import TextWordTokenizer
+
+    tokenizer = TextWordTokenizer(["<|endoftext|>", "<unk>", "the", "film"])
+    tokenizer.tokenize(["the fine film"])  # [[2, 1, 3]]
+    ```
+    """
+
+    start_token, end_token, unk_token = END_OF_TEXT, END_OF_TEXT, "<unk>"
+    first_id = 0
+
+    def features(self, ids: Tensor, mask: Tensor) -> Features:
+        """The backbone's inputs: `token_ids` and `padding_mask`, both (b, t)."""
+        return {"token_ids": ids, "padding_mask": mask}

@@ -1,0 +1,100 @@
+"""Language models whose tokens are whole words."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.data.corpora import train_tokenizer, train_words
+from lmzoo.families.ffnn_lm import FAMILY as FFNN_LM
+from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
+from lmzoo.models import CausalLM, FfnnLmBackbone, LstmLmBackbone
+from lmzoo.testing import tiny_texts
+from lmzoo.text import Preprocessor, TextWarning, TextWordTokenizer
+from lmzoo.text.probabilities import log_softmax
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+TEXTS = tiny_texts(13)
+FAMILIES = pytest.mark.parametrize("family", [LSTM_LM, FFNN_LM], ids=lambda family: family.name)
+
+
+def model_of(family):
+    tokenizer = train_words([[text] for text in TEXTS], 11, kind=TextWordTokenizer)
+    keras.utils.set_random_seed(3)
+    arguments = {"vocabulary_size": 11, "hidden_dim": 17, "max_sequence_length": 29, "dropout": 0.0}
+    if family is LSTM_LM:
+        backbone = LstmLmBackbone(num_layers=2, **arguments)
+    else:
+        backbone = FfnnLmBackbone(window=5, intermediate_dim=13, **arguments)
+    return CausalLM(backbone, Preprocessor(tokenizer, family.packing, 29), max_new_tokens=5)
+
+
+def test_ids_are_places_in_the_vocabulary(tmp_path):
+    tokenizer = TextWordTokenizer(["<|endoftext|>", "<unk>", "a", "film"])
+    assert tokenizer.tokenize(["A  film, a film", ""]) == [[1, 3, 1, 2, 3], []]
+    assert tokenizer.vocabulary_size == 4
+    assert [tokenizer.token_to_id("<|endoftext|>"), tokenizer.token_to_id("film")] == [0, 3]
+    assert tokenizer.detokenize([2, 3, 0, 1]) == "a film <|endoftext|> <unk>"
+    assert TextWordTokenizer.of_words(["film"], 5).vocabulary_size == 5
+    tokenizer.save_assets(tmp_path)
+    again = TextWordTokenizer.from_config(tokenizer.get_config())
+    again.load_assets(tmp_path)
+    assert again.vocabulary == tokenizer.vocabulary
+    with pytest.raises(ValueError, match="lacks the special tokens <unk>"):
+        TextWordTokenizer(["<|endoftext|>", "a"])
+
+
+def test_a_vocabulary_of_texts():
+    texts = ["a film , a plot", "a film ; <unk>"]
+    tokenizer = train_tokenizer(texts, TextWordTokenizer, 5, verbose=False)
+    assert tokenizer.vocabulary == ["<|endoftext|>", "<unk>", "a", "film", ","]
+    with pytest.warns(TextWarning, match="support 10 tokens, not the 19") as seen:  # < and > are words
+        train_tokenizer(texts, TextWordTokenizer, 19, verbose=False)
+    assert len(seen) == 1
+
+
+@FAMILIES
+def test_padded_batches(family):
+    """Scores are those of single sequences, and padding has the id of a word."""
+    model = model_of(family)
+    features = model.preprocessor(TEXTS)
+    assert features["padding_mask"].min() == 0
+    found = [score["log_probability"] for of_text in model.score(TEXTS) for score in of_text]
+    expected = []
+    for ids in model.preprocessor.tokenizer.tokenize(TEXTS):
+        row = np.array([[0, *ids]], "int32")
+        logits = log_softmax(model.predict_on_batch({"token_ids": row, "padding_mask": np.ones_like(row)})[0])
+        expected += logits[np.arange(len(ids)), ids].tolist()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@FAMILIES
+def test_it_learns_and_continues(family, tmp_path):
+    model = model_of(family)
+    model.compile(keras.optimizers.Adam(0.03))
+    before = model.perplexity(TEXTS[:1])
+    model.fit(TEXTS[:1] * 13, epochs=5, batch_size=2, verbose=0)
+    assert model.perplexity(TEXTS[:1]) < 0.8 * before
+    words = model.preprocessor.tokenizer.vocabulary
+    prompts = [" ".join(text.split()[:count]) for text, count in zip(TEXTS, (2, 5), strict=False)]
+    found = model.generate(prompts)
+    assert found == [model.generate([prompt])[0] for prompt in prompts]
+    assert all(text.startswith(" ") and {*text.split()} <= {*words[1:]} for text in found)
+    word = found[0].split()[-1]
+    assert model.generate(prompts[:1], stop=word) == [found[0][: found[0].index(word)]]
+    model.save(tmp_path / "it.keras")
+    again = keras.saving.load_model(tmp_path / "it.keras")
+    assert again.generate(prompts) == found
+
+
+@pytest.mark.tf_only
+def test_served(tmp_path):
+    import tensorflow as tf
+
+    model = model_of(LSTM_LM)
+    model.fit(TEXTS, verbose=0)
+    model.export(tmp_path / "1", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    assert [t.decode() for t in served(text=tf.constant(TEXTS[:3]))["text"].numpy()] == model.generate(TEXTS[:3])
