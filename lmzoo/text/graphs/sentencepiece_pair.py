@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
@@ -22,8 +21,9 @@ class MarianGraph(tf.Module):
         tokens, special = tokenizer.vocabulary, tokenizer.special_tokens
         self._unknown = tokenizer.token_to_id(tokenizer.unk_token)
         self._ids = _table(tokens, range(len(tokens)), self._unknown)
-        whole = [*special, *tokenizer.languages]
-        self._whole = _table(whole, map(tokenizer.token_to_id, whole), -1)
+        self._languages, self._marks = (
+            _table(tokens, map(tokenizer.token_to_id, tokens), -1) for tokens in (tokenizer.languages, special)
+        )
         self._code = "^>>[^<>\\pZ\\s]+<<"
         self._special = "(" + "|".join(_escaped(token) for token in sorted(special, key=len, reverse=True)) + ")"
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.string)
@@ -34,21 +34,26 @@ class MarianGraph(tf.Module):
         rest = tf.strings.regex_replace(texts, self._code, "")
         length = tf.strings.length(texts) - tf.strings.length(rest)  # (n,)
         code = tf.strings.substr(texts, tf.zeros_like(length), length)
-        known = self._whole.lookup(code) >= 0  # (n,)
-        code, rest = tf.where(known, code, ""), tf.where(known, rest, texts)
+        language = self._languages.lookup(code)  # (n,)
+        rest = tf.where(language >= 0, rest, texts)
         cut = tf.strings.regex_replace(rest, self._special, _CUT + b"\\1" + _CUT)
-        parts = tf.strings.split(tf.strings.join([code, cut], _CUT), _CUT)  # (n, None)
-        whole = self._whole.lookup(parts.values)  # (p,)
-        pieces = self._pieces.tokenize(tf.where(whole >= 0, "", parts.values))  # (p, None)
+        parts = tf.strings.split(cut, _CUT)  # (n, None)
+        mark = self._marks.lookup(parts.values)  # (p,)
+        pieces = self._pieces.tokenize(tf.where(mark >= 0, "", parts.values))  # (p, None)
         found = pieces.with_values(self._ids.lookup(pieces.values))
-        marks = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(whole, whole >= 0), tf.cast(whole >= 0, tf.int64), validate=False
-        )
-        return parts.with_values(tf.concat([marks, found], axis=1)).merge_dims(1, 2)  # (n, None)
+        found = parts.with_values(tf.concat([_at_most_one(mark), found], axis=1)).merge_dims(1, 2)  # (n, None)
+        return tf.concat([_at_most_one(language), found], axis=1)
+
+
+def _at_most_one(ids: tf.Tensor) -> tf.RaggedTensor:
+    """Rows of an id each, int32 (n, None), of int32 (n,); an empty one for -1."""
+    given = ids >= 0
+    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids, given), tf.cast(given, tf.int64), validate=False)
 
 
 def _table(keys: Iterable[str], values: Iterable[int], default: int) -> tf.lookup.StaticHashTable:
-    content = tf.lookup.KeyValueTensorInitializer(list(keys), np.array([*values], "int32"))
+    # TensorFlow has no empty tables.
+    content = tf.lookup.KeyValueTensorInitializer([*keys] or [""], [*values] or [default], tf.string, tf.int32)
     return tf.lookup.StaticHashTable(content, default)
 
 

@@ -1,0 +1,49 @@
+"""Marian's tokenizer as TensorFlow ops against the Python path: the same ids for every string."""
+
+from __future__ import annotations
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from lmzoo.data.corpora import train_joint_tokenizer  # noqa: E402
+from lmzoo.text import MarianTokenizer, TextWarning  # noqa: E402
+from lmzoo.text.graphs import graph_detokenizer, graph_tokenizer  # noqa: E402
+from tests.text.varied import EVERY_CODE_POINT, SAYINGS, sizes, varied_texts  # noqa: E402
+
+PARTS = ["</s>", "<pad>", "<unk>", "<s", ">>deu<<", ">>deu<<>>deu<<", ">>fra<<", ">>", "<<", "deu", "▁", "a", "é", "\n"]
+NULLS = ["\0", "a\0", "\0a", "a \0 b", "\0\0", "</s>\0", ">>deu<<\0a"]
+
+
+def make_texts(count: int) -> list[str | bytes]:
+    return [*NULLS, *varied_texts(count, 1307, PARTS)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> MarianTokenizer:
+    texts = [" ".join(SAYINGS[i::7]) for i in range(7)] * 9
+    model = train_joint_tokenizer(texts, PARTS, 601)
+    return MarianTokenizer(model.model, None, [*model.vocabulary, ">>deu<<"])
+
+
+@pytest.mark.parametrize("count", sizes(14_000))
+def test_same_ids(tokenizer: MarianTokenizer, count: int) -> None:
+    texts = make_texts(count)
+    with pytest.warns(TextWarning, match="invalid UTF-8"):
+        ids = tokenizer.tokenize(texts)
+    for text, expected, found in zip(texts, ids, graph_tokenizer(tokenizer)(tf.constant(texts)).to_list(), strict=True):
+        assert found == expected, repr(text)
+    written = graph_detokenizer(tokenizer)(tf.ragged.constant(ids, dtype="int32")).numpy()
+    assert [text.decode() for text in written] == [tokenizer.detokenize(of_text) for of_text in ids]
+
+
+@EVERY_CODE_POINT
+def test_code_points(tokenizer: MarianTokenizer, codes: list[str]) -> None:
+    texts = [f"{code}a{code} b" for code in codes]
+    assert graph_tokenizer(tokenizer)(tf.constant(texts)).to_list() == tokenizer.tokenize(texts)
+
+
+def test_without_languages() -> None:
+    model = train_joint_tokenizer(["a film", "the film"] * 9, ["ein Film"] * 9, 31)
+    texts = [">>deu<<a film", "the film</s>"]
+    assert graph_tokenizer(model)(tf.constant(texts)).to_list() == model.tokenize(texts)
