@@ -1,6 +1,6 @@
 """Results of fine-tuning: presets, the same networks with random weights, and baselines without a network.
 
-    python -m benchmarks.quality --data DATA [--presets NAME ...] [--only sst2 ewt ...]
+    python -m benchmarks.quality --data DATA [--presets NAME ...] [--only sst2 ewt ...] [--weights pre-trained]
 
 Every preset and the same network with random weights get the same search: one run for each learning rate, the best of
 which is chosen on a held-out tenth of the training examples, then two more seeds at that rate. The reported scores are
@@ -454,7 +454,14 @@ def split(examples: Examples) -> list[Examples]:
     return [take(examples, np.sort(order[count:])), take(examples, np.sort(order[:count]))]
 
 
-def compare(name: str, presets: list[str], folder: Path, rows: dict[str, list[dict]], keep: Callable[[], None]) -> None:
+def compare(
+    name: str,
+    presets: list[str],
+    folder: Path,
+    rows: dict[str, list[dict]],
+    keep: Callable[[], None],
+    weights: dict[str, bool] = WEIGHTS,
+) -> None:
     """Adds the missing runs of a data set."""
     dataset = DATASETS[name]
     train, dev = dataset.read(folder)
@@ -467,9 +474,9 @@ def compare(name: str, presets: list[str], folder: Path, rows: dict[str, list[di
         keep()
     with Progress(console=console, transient=True) as progress:
         for preset in presets:
-            for weights, pretrained in WEIGHTS.items():
-                done = rows.setdefault(f"{name} {preset} {weights}", [])
-                bar = progress.add_task(f"{name}, {preset}, {weights}", total=len(RATES) + len(SEEDS) - 1)
+            for kind, pretrained in weights.items():
+                done = rows.setdefault(f"{name} {preset} {kind}", [])
+                bar = progress.add_task(f"{name}, {preset}, {kind}", total=len(RATES) + len(SEEDS) - 1)
 
                 def once(rate: float, seed: int, done: list = done, bar: Any = bar, **how: Any) -> None:
                     if not any((row["rate"], row["seed"]) == (rate, seed) for row in done):
@@ -527,12 +534,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="SET")
+    parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=list(WEIGHTS), help="Default: both.")
     args = parser.parse_args()
     path = RESULTS / "quality.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
     options = {"rates": RATES, "seeds": SEEDS, "backend": keras.backend.backend()}
     for name in args.only:
-        compare(name, args.presets, args.data, rows, lambda: save("quality", options, rows=rows))
+        weights = {kind: WEIGHTS[kind] for kind in args.weights}
+        compare(name, args.presets, args.data, rows, lambda: save("quality", options, rows=rows), weights)
     print(markdown(rows))
 
 

@@ -1,0 +1,92 @@
+"""What it brings to adapt a preset to a domain, without labels, before it is fine-tuned on few labels.
+
+    python -m benchmarks.adaptation --data DATA --work FOLDER [--preset NAME] [--tokens N]
+
+The domain is that of SST-2, sentences about films. `bert_nano_en_uncased` goes on with its pre-training on text about
+films (articles and chats), or on the task's own training sentences without their labels (Gururangan et al., 2020,
+<https://arxiv.org/abs/2004.10964>). Then each is fine-tuned like the preset itself in `quality`, with 100, 300 and
+1,000 labelled sentences. The development set is only used for the scores. The results are in `results/adaptation.json`;
+a run that was stopped continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import keras
+from rich.table import Table
+
+from benchmarks.common import RESULTS, SHARED, console, save
+from benchmarks.quality import DATASETS, at_best_rate, compare, spread
+from lmzoo.pretraining import Recipe, pretrain
+
+SETS = ("sst2-100", "sst2-300", "sst2-1000")
+LENGTH = 64  # tokens of a sequence: the sentences are short
+RATE = 3e-4  # less than half of the usual peak: the weights are to be changed, not replaced
+
+
+def films(data: Path, work: Path) -> list[str]:
+    """Articles on films, music and games with their reception, and chats about films."""
+    return [str(data / f"pretrain_modern/{name}-train-*") for name in ("wikiculture", "selfdialogues")]
+
+
+def unlabelled(data: Path, work: Path) -> list[str]:
+    """The training sentences of SST-2 without their labels."""
+    file = work / "sentences.txt"
+    if not file.exists():
+        (sentences, _), _ = DATASETS["sst2"].read(data)
+        file.write_text("\n\n".join(sentences), "utf-8")
+    return [str(file)]
+
+
+TEXTS = {"films": films, "unlabelled": unlabelled}
+TITLES = {"": "preset as it is", "films": "and text about films", "unlabelled": "and the sentences without labels"}
+
+
+def main() -> None:
+    """Does the missing runs and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the adapted presets")
+    parser.add_argument("--preset", default="bert_nano_en_uncased")
+    parser.add_argument("--tokens", type=int, default=2_000_000, help="of the adaptation")
+    parser.add_argument("--only", nargs="+", choices=SETS, default=SETS, metavar="SET")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / "adaptation.json"
+    stored = json.loads(path.read_text("utf-8")) if path.exists() else {"rows": {}, "pretrained": {}}
+    rows, pretrained = stored["rows"], stored["pretrained"]
+    known = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
+    settings = {"preset": options.preset, "tokens": options.tokens, "backend": keras.backend.backend()}
+
+    def keep() -> None:
+        save("adaptation", settings, rows=rows, pretrained=pretrained)
+
+    recipe = Recipe.from_preset(
+        options.preset, tokens=options.tokens, sequence_length=LENGTH, positions=LENGTH, learning_rate=RATE
+    )
+    for name, texts in TEXTS.items():
+        folder = options.work / name
+        if not folder.exists():
+            pretrained[name] = pretrain(texts(options.data, options.work), folder, recipe, say=console.print)
+            keep()
+    for data_set in options.only:
+        for name in TEXTS:
+            mine: dict[str, list[dict]] = {f"{data_set} baseline": [{}]}
+            key = f"{data_set} {options.work / name} pre-trained"
+            mine[key] = rows.setdefault(f"{data_set} {name}", [])
+            compare(data_set, [str(options.work / name)], options.data, mine, keep, {"pre-trained": True})
+    table = Table("weights", *(DATASETS[name].title for name in options.only))
+    for name, title in TITLES.items():
+        found = [
+            rows[f"{data_set} {name}"] if name else known.get(f"{data_set} {options.preset} pre-trained", [])
+            for data_set in options.only
+        ]
+        table.add_row(title, *(spread(at_best_rate(runs), "accuracy") for runs in found))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
