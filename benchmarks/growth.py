@@ -1,0 +1,152 @@
+"""(v) What a step costs as the work grows: time and memory against batch, length, width, layers and number of texts.
+
+A BERT classifier of 4 x 256 on batches of 16 x 64 tokens without padding is the middle; one measure at a time is
+doubled three times. `texts` counts those of one `predict` from strings. The slope is that of a line through the
+logarithms: 1 where the work grows in proportion, 2 where it grows as the square. The operations of an encoder grow in
+proportion to batch and layers, faster with the length, because of attention, and up to the square of the width.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.common import JAX, RESULTS, TENSORFLOW, Rows, console, interleave, save, timed, warn_if_busy
+
+MIDDLE = {"batch": 16, "length": 64, "width": 256, "layers": 4, "texts": 0}
+AXES = {
+    "batch": (8, 16, 32, 64),
+    "length": (32, 64, 128, 256),
+    "width": (128, 256, 512, 1024),
+    "layers": (2, 4, 8, 16),
+    "texts": (250, 500, 1000, 2000),
+}
+BACKENDS = {"tf": TENSORFLOW, "jax": JAX}
+VOCABULARY, HEAD = 8000, 64
+SECONDS, MEMORY = "seconds", "peak memory GiB"
+
+
+def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Builds the model, takes two steps, of which the first compiles, and returns the round."""
+    axis, value = peer.split()
+    size = {**MIDDLE, axis: int(value)}
+    step = predicting(size) if size["texts"] else training(size)
+    for _ in range(2):
+        step()
+    return lambda: {SECONDS: statistics.median(timed(step) for _ in range(options["steps"]))}
+
+
+def classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
+    """The model of this size."""
+    import lmzoo
+
+    backbone = lmzoo.models.BertBackbone(
+        vocabulary_size=VOCABULARY,
+        num_layers=size["layers"],
+        num_heads=size["width"] // HEAD,
+        hidden_dim=size["width"],
+        intermediate_dim=4 * size["width"],
+    )
+    return lmzoo.models.TextClassifier(backbone, preprocessor, num_classes=2)
+
+
+def training(size: dict[str, int]) -> Callable[[], object]:
+    """A train step."""
+    model = classifier(size)
+    model.compile_by_default()
+    rng = np.random.default_rng(1)
+    shape = size["batch"], size["length"]
+    ids = rng.integers(10, VOCABULARY, shape).astype("int32")
+    features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    labels = rng.integers(2, size=size["batch"])
+    return lambda: model.train_on_batch(features, labels)
+
+
+def predicting(size: dict[str, int]) -> Callable[[], object]:
+    """A prediction for texts of 5 to 60 words."""
+    from lmzoo.family import families
+    from lmzoo.text import Preprocessor, WordPieceTokenizer
+
+    words = [f"w{i}" for i in range(5000)]
+    tokenizer = WordPieceTokenizer.of_words(words, VOCABULARY)
+    model = classifier(size, Preprocessor(tokenizer, families()["bert"].packing, 64))
+    rng = np.random.default_rng(1)
+    texts = [" ".join(rng.choice(words, rng.integers(5, 61))) for _ in range(size["texts"])]
+    return lambda: model.predict(texts, batch_size=size["batch"], verbose=0)
+
+
+def slope(points: dict[int, float]) -> float:
+    """The slope of the line through the logarithms of some points."""
+    x, y = np.log([*points]), np.log([*points.values()])
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def by_axis(rows: Rows, measure: str) -> dict[str, dict[int, float]]:
+    """The median of a measure at each value of each axis."""
+    found: dict[str, dict[int, float]] = {}
+    for peer, rounds in rows.items():
+        axis, value = peer.split()
+        found.setdefault(axis, {})[int(value)] = statistics.median(row[measure] for row in rounds)
+    return found
+
+
+def draw(rows: dict[str, Rows], path: Path) -> None:
+    """Draws time and memory against each axis, both on logarithmic scales."""
+    from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
+
+    figure = Figure(figsize=(2.4 * len(AXES), 4.6), layout="constrained")
+    axes = figure.subplots(2, len(AXES), sharey="row")
+    for line, measure in zip(axes, (SECONDS, MEMORY), strict=True):
+        for backend, of_backend in rows.items():
+            found = by_axis(of_backend, measure)
+            for axis, panel in zip(AXES, line, strict=True):
+                if points := found.get(axis):
+                    panel.loglog([*points], [*points.values()], "o-", label=f"{backend}, slope {slope(points):.2f}")
+        for axis, panel in zip(AXES, line, strict=True):
+            panel.set_xlabel(axis)
+            panel.set_xticks(AXES[axis], [str(value) for value in AXES[axis]], minor=False)
+            panel.minorticks_off()
+            panel.grid(alpha=0.3)
+            panel.legend(fontsize="x-small")
+        line[0].set_ylabel(measure)
+    figure.savefig(path)
+    console.print(f"drawn in {path}", highlight=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--axes", nargs="+", choices=AXES, default=list(AXES))
+    parser.add_argument("--values", type=int, default=4, help="how many values of each, from the smallest")
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3, help="steps of a round, for the median")
+    parser.add_argument("--name", default="growth", help="name of the result file")
+    options = vars(parser.parse_args())
+    warn_if_busy()
+    rows: dict[str, Rows] = {}
+    slopes: dict[str, dict[str, dict[str, float]]] = {}
+    for backend in options["backends"]:
+        rows[backend] = {}
+        for axis in options["axes"]:
+            peers = {f"{axis} {value}": BACKENDS[backend] for value in AXES[axis][: options["values"]]}
+            rows[backend] |= interleave("growth", peers, options, options["rounds"])
+        slopes[backend] = {
+            measure: {axis: slope(points) for axis, points in by_axis(rows[backend], measure).items()}
+            for measure in (SECONDS, MEMORY)
+        }
+        table = Table("", *options["axes"], title=f"slopes, {backend}")
+        for measure, found in slopes[backend].items():
+            table.add_row(measure, *(f"{found[axis]:.2f}" for axis in options["axes"]))
+        console.print(table)
+    draw(rows, RESULTS / f"{options['name']}.svg")
+    save(options["name"], options, rows=rows, summary=slopes)
+
+
+if __name__ == "__main__":
+    main()
