@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 resolution=$1 python=$2 tools=$3 folder=$4
 
 extras=()
-for extra in ${EXTRAS-jax onnx parquet plots scale serve}; do extras+=(--extra "$extra"); done
+for extra in ${EXTRAS-jax onnx parquet plots scale serve translation}; do extras+=(--extra "$extra"); done
 # Without wheels, the lowest version is one that nobody gets: pip takes one that has a wheel for this Python.
 "$tools/uv" pip compile --quiet --no-header --no-annotate --only-binary :all: --resolution "$resolution" \
   --python "$python" "${extras[@]}" --output-file "$folder/versions.txt" pyproject.toml >/dev/null
