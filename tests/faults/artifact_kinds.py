@@ -71,7 +71,7 @@ class ArtifactKind:
 
 
 def family_named(kind: str) -> Family:
-    return families()["elmo" if kind == "elmo" else "bert"]
+    return families()[kind if kind in families() else "bert"]
 
 
 def preprocessor_of(kind: str) -> Preprocessor:
@@ -84,6 +84,8 @@ def model(kind: str, version: int) -> Any:
     keras.config.disable_traceback_filtering()
     family = family_named(kind)
     small: dict[str, Any] = {} if kind == "elmo" else {"num_layers": 1}
+    if kind == "marian":
+        small["decoder_layers"] = 1
     if kind == "keras_hub":
         small["activation"] = "gelu_tanh"  # which KerasHub's BERT always has
     backbone, preprocessor = tiny_backbone(family, **small), tiny_preprocessor(family)
@@ -392,6 +394,8 @@ KINDS: dict[str, ArtifactKind] = {
     "preset in half precision": ArtifactKind("preset", save_preset_in_half_precision, load_classifier, vouched=True),
     "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
     "hf": checkpoint_kind("hf", "bert"),
+    "hf of two languages": checkpoint_kind("hf", "marian"),
+    "hf of a decoder": checkpoint_kind("hf", "gpt2"),
     "tf1": checkpoint_kind("tf1", "bert", forks=False, needs="tensorflow"),
     "keras_hub": checkpoint_kind("keras_hub", "keras_hub"),
     "bilm": checkpoint_kind("bilm", "elmo"),
