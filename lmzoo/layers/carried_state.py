@@ -93,9 +93,15 @@ class StreamedBackbone(CarriesState):
     def call(self, token_ids: Tensor, padding_mask: Tensor, goes_on: Tensor, training: bool = False) -> Tensor:
         """Reads a batch."""
         inputs: Features = {"token_ids": token_ids, "padding_mask": padding_mask}
+        batch = ops.shape(token_ids)[0]
+
+        def of_all(state: Tensor) -> Tensor:
+            return ops.pad(state, ((0, batch - ops.shape(state)[0]), (0, 0)))  # (B, H)
+
         before = self.state_before(goes_on, training)
+        before = None if before is None else keras.tree.map_structure(of_all, before)
         outputs, after = self.backbone.call_with_state(inputs, before, training=training)
-        self.keep_state(after, ops.shape(token_ids)[0], training)
+        self.keep_state(after, batch, training)
         return outputs["sequence_output"]
 
     def compute_output_spec(

@@ -232,9 +232,8 @@ class CausalLM(NextTokensTask):
         self.check_takes_text()
         preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
         ids = prompt_ids(preprocessor, prompts, self.start_ids)
-        longest = max(map(len, ids), default=0)
-        new = max(1, min(self.max_new_tokens, most - longest)) if max_new_tokens is None else max_new_tokens
-        check_room(ids, new, most)
+        check_room(ids, max_new_tokens or 1, most)
+        new = [max_new_tokens or min(self.max_new_tokens, most - len(of_prompt)) for of_prompt in ids]
         ends = stop is not None
         pieces = self._pieces(ids, new, sampler, temperature, ends, stops, seed, stream, batch_size)
         if stream:
@@ -244,7 +243,7 @@ class CausalLM(NextTokensTask):
     def _pieces(
         self,
         ids: list[list[int]],
-        new: int,
+        new: list[int],
         sampler: str | Sampler,
         temperature: float,
         ends: bool,
@@ -267,7 +266,9 @@ class CausalLM(NextTokensTask):
             rows = min(batch_size, 1 << (len(batch) - 1).bit_length())
             prompts = [ids[i] for i in batch]
             texts = {i: TextPieces(tokenizer, ids[i], stops) for i in batch}
-            for found in generator.generate(prompts, new, chosen, stop_ids, temperature, stream, rows):
+            limits = np.array([new[i] for i in batch])
+            room = max(new)  # of all batches, so that they share compiled code
+            for found in generator.generate(prompts, limits, chosen, stop_ids, temperature, stream, rows, room):
                 pieces = [""] * len(ids)
                 for i, tokens in zip(batch, found, strict=True):
                     pieces[i] = texts[i].add([token for token in tokens if token not in end])

@@ -140,7 +140,7 @@ class TokenGenerator:
     def __init__(self, task: Task, vocabulary_size: int) -> None:
         self.task, self.vocabulary_size = task, vocabulary_size
         self._named: dict[str, Sampler] = {}
-        self._compiled: dict[int, tuple[Sampler, Callable[..., np.ndarray]]] = {}
+        self._compiled: dict[tuple[int, str], tuple[Sampler, Callable[..., np.ndarray]]] = {}
 
     def sampler(self, sampler: str | Sampler, seed: int | None) -> Sampler:
         """The sampler to use, its random numbers determined by a seed; None for others in each call."""
@@ -226,11 +226,13 @@ class TokenGenerator:
 
     def _loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         """The compiled loop of a sampler."""
-        if id(sampler) not in self._compiled:
-            self._compiled[id(sampler)] = sampler, self._compile(sampler)
+        settings = sampler.get_config() if hasattr(sampler, "get_config") else None
+        key = id(sampler), repr(settings)  # which may be changed after a call
+        if key not in self._compiled:
+            self._compiled[key] = sampler, self._compile(sampler)
             for oldest in [*self._compiled][:-_KEPT]:
                 del self._compiled[oldest]
-        return self._compiled[id(sampler)][1]
+        return self._compiled[key][1]
 
     def _compile(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         backend = keras.backend.backend()

@@ -27,6 +27,7 @@ from lmzoo.tensor_types import Tensor
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.encoded_pairs import EncodedPairs
+from lmzoo.text.tokenizers.sentencepiece_pair import LANGUAGE
 from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training import AdamW
 from lmzoo.training.losses import SmoothedCrossEntropy
@@ -193,10 +194,10 @@ class Seq2SeqLM(Task):
     def _check_languages(self, texts: Sequence[str]) -> None:
         known = self.languages
         for i, text in enumerate(texts if known else ()):
-            code = text.partition("<<")[0] + "<<"
-            if text.startswith(">>") and "<<" in text and code not in known:
+            code = LANGUAGE.match(text)
+            if code and code[0] not in known:
                 raise ValueError(
-                    f"The source at position {i} asks for {code}, but the model writes {', '.join(known)}."
+                    f"The source at position {i} asks for {code[0]}, but the model writes {', '.join(known)}."
                 )
 
     @property
@@ -355,12 +356,14 @@ class Seq2SeqLM(Task):
         Args:
             source: a text.
             target: its translation, such as `translate` returns.
-            layer: int, block of the decoder; by default the last one.
+            layer: int, block of the decoder, from 0; by default the last one.
 
         Returns:
             The tokens of the source and of the target, and float (S, T), the probabilities with which each token of the
             target was predicted from those of the source: the mean over all heads.
         """
+        blocks = self.backbone.config.decoder_layers
+        require(is_integer(layer, -blocks, blocks - 1), "layer", f"an integer from {-blocks} to {blocks - 1}", layer)
         encoded = self.encode_inputs([(source, target)])
         tokenizer, width = self.text_preprocessor.tokenizer, int(encoded.lengths.max())
         features = self.features(encoded, np.array([0]), width)

@@ -90,7 +90,7 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     Raises:
         ValueError: if `num_layers` is not between 1 and the teacher's.
     """
-    config = teacher.backbone.get_config()
+    config = {name: value for name, value in teacher.backbone.get_config().items() if name != "frozen"}
     there = config["num_layers"]
     wanted = max(1, there // 2) if num_layers is None else num_layers
     require(is_integer(wanted, 1, there), "num_layers", f"an integer from 1 to {there}", wanted)

@@ -163,6 +163,8 @@ def test_attention_to_the_source():
         assert (np.moveaxis(layer, -1, 1)[~batch["padding_mask"].astype(bool)] == 0).all()
     read, written, mean = tiny_task(Seq2SeqLM, FAMILY).source_attention("the film", "a plot was")
     assert (read, written, mean.shape) == (["▁the", "▁film", "</s>"], ["▁a", "▁plot", "▁was", "</s>"], (4, 3))
+    with pytest.raises(ValueError, match="`layer` must be an integer from -2 to 1, got 2"):
+        tiny_task(Seq2SeqLM, FAMILY).source_attention("the film", "a plot", layer=2)
 
 
 def test_positions():

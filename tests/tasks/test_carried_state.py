@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from lmzoo.data.readers import TableStream
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.lstm_lm import FAMILY
 from lmzoo.models import CausalLM
@@ -112,3 +113,31 @@ def test_an_interrupted_run_goes_on(model, tmp_path):
 def test_others_have_no_state():
     with pytest.raises(ValueError, match="Gpt2Backbone has no state to carry"):
         CausalLM(tiny_backbone(GPT2), tiny_preprocessor(GPT2), carries_state=True)
+
+
+def test_larger_batches_start_from_zeros(model):
+    """Beyond the rows of the batches before."""
+    compile_with_mean(model)
+    model.evaluate(TEXTS, batch_size=2, verbose=0)
+    alone = CausalLM(model.backbone, model.preprocessor)
+    texts = ["the film", "good", "a", "film", "the"]
+    np.testing.assert_allclose(model.predict(texts, verbose=0), alone.predict(texts, verbose=0), atol=1e-6)
+
+
+def test_token_features_go_on_as_they_say(model):
+    encoded = model.encode_examples(TEXTS)
+    features, y, weights = model.make_batch(encoded, np.arange(2), LENGTH + 1, None)
+    compile_with_mean(model)
+    found = []
+    for goes_on in (0, 0, 1):
+        given = {**features, "goes_on": np.full(2, goes_on, "int32")}
+        found.append(model.evaluate(given, y, sample_weight=weights, verbose=0, return_dict=True)["mean"])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert abs(found[2] - found[0]) > 1e-4
+
+
+def test_data_of_which_only_a_part_is_known(model, tmp_path):
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(TEXTS))
+    table = TableStream(tmp_path / "texts.csv")
+    with pytest.raises(ValueError, match="With `carries_state` data that streams cannot be read"):
+        model.fit(table, text="text", steps_per_epoch=2, verbose=0)

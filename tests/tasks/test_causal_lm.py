@@ -11,6 +11,7 @@ import pytest
 
 from lmzoo.conversion import convert
 from lmzoo.data.corpora import TokenCorpus, pack_continuously, write_corpus
+from lmzoo.data.readers import TableStream
 from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY
@@ -94,6 +95,26 @@ def test_validation_and_features(model):
     assert {"val_loss", "val_accuracy"} <= history.keys()
     features, following, weights = model.make_batch(model.encode_examples(TEXTS), np.array([0]), 74, None)
     model.fit(features, following, sample_weight=weights, verbose=0)
+
+
+@pytest.mark.tf_only
+def test_datasets_of_texts():
+    """Also where they fill whole sequences."""
+    import tensorflow as tf
+
+    model = tiny_task(CausalLM, FAMILY)
+    documents = ["the film was good and bad"] * 40
+    dataset = tf.data.Dataset.from_tensor_slices(documents).batch(20)
+    history = model.fit(dataset, validation_data=dataset, verbose=0).history
+    assert np.isfinite(history["val_loss"][0])
+
+
+def test_tables_whose_later_texts_are_longer(tmp_path):
+    model = tiny_task(CausalLM, FAMILY)
+    texts = ["a film"] * 8 + ["the film was good and bad"] * 40
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(texts))
+    table = TableStream(tmp_path / "texts.csv")
+    model.fit(table, text="text", shuffle_buffer=8, batch_size=2, steps_per_epoch=6, verbose=0)
 
 
 # === Scores ===

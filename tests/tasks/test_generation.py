@@ -83,6 +83,9 @@ def test_a_sampler_of_keras_hub(model, tokens):
 
     sampler = TopKSampler(k=1)
     assert model.generate(PROMPTS[:1], NEW, sampler, stop=None) == model.generate(PROMPTS[:1], NEW, stop=None)
+    sampler.k = 300  # noticed, also after a call
+    expected = model.generate(PROMPTS[:1], NEW, TopKSampler(k=300), stop=None, seed=3)
+    assert model.generate(PROMPTS[:1], NEW, sampler, stop=None, seed=3) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,7 @@ def test_as_many_as_there_is_room_for(model, tokens):
     assert len(text.split()) == 73 - len(model.preprocessor.tokenizer.tokenize([long])[0]) > 3
     few = CausalLM(model.backbone, model.preprocessor, max_new_tokens=5)
     assert len(few.generate(["the film"], stop=None)[0].split()) == 5
+    assert few.generate(["the film", "film " * 67], stop=None)[0] == few.generate(["the film"], stop=None)[0]
     assert CausalLM(model.backbone).max_new_tokens == 36  # half of the positions
     with pytest.raises(ValueError, match="`max_new_tokens` must be a positive integer below the model's 73 positions"):
         few.max_new_tokens = 73

@@ -127,6 +127,7 @@ def test_languages():
         task.fit([(">>fra<< the film", "film"), (">>ita<< film", "film")])
     found = task.translate(["the film"], language="fra", max_new_tokens=5)
     assert found == task.translate([">>fra<< the film"], max_new_tokens=5)
+    assert len(task.encode_sources([">> the << film"])) == 1  # text, not a language
     ids = task.preprocessor.tokenizer.tokenize([">>deu<< the film"])
     assert ids[0] == [4, 5, 6]
 

@@ -55,6 +55,17 @@ def test_a_student_has_some_of_the_layers(teacher, count, chosen):
             np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
 
 
+def test_a_teacher_with_frozen_layers(teacher):
+    """The student is trained as a whole; a copy with other arguments keeps them frozen."""
+    frozen = teacher.copy_with(dropout=0.0)
+    frozen.backbone.embeddings.trainable = False
+    again = frozen.copy_with(dropout=0.1)
+    assert not again.backbone.embeddings.trainable
+    assert len(again.trainable_weights) == len(frozen.trainable_weights) < len(teacher.trainable_weights)
+    student = smaller(frozen, 1)
+    assert len(student.non_trainable_weights) == len(teacher.non_trainable_weights)
+
+
 def divergence(student, teacher, texts):
     ours, theirs = (log_softmax(task.predict(texts, verbose=0)) for task in (student, teacher))
     return (np.exp(theirs) * (theirs - ours)).sum(axis=-1).mean()

@@ -126,7 +126,7 @@ def buffered_batches(
         partial(stream.buffers, size=options.buffer, batch_size=size),
         encode,
         size,
-        task.text_preprocessor.sequence_length,
+        task.longest_sequence,
         options.order,
         options.seed,
         None if task.splits_examples else count,
@@ -252,7 +252,7 @@ def stream_batches(
         redraw: whether each pass makes its own random choices.
     """
     dataset = batched(task, dataset, batch_size)
-    buckets = ladder_buckets(task.preprocessor.sequence_length if task.preprocessor else 1)
+    buckets = ladder_buckets(task.longest_sequence if task.preprocessor else 1)
     spec = dataset.element_spec
     words = is_word_stream(dataset)
     ragged = isinstance(spec, tuple) and len(spec) > 1 and hasattr(spec[1], "ragged_rank")

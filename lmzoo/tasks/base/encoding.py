@@ -66,6 +66,11 @@ class EncodingTask(keras.Model):
             )
         return self.preprocessor
 
+    @property
+    def longest_sequence(self) -> int:
+        """The most tokens of a sequence that text becomes, as `encode_examples` returns it."""
+        return int(self.text_preprocessor.sequence_length)
+
     def encode_inputs(self, x: Texts) -> EncodedInputs:
         """Texts or pairs as packed sequences of token ids, or another kind of `lmzoo.text.Encoded`.
 

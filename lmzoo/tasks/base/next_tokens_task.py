@@ -13,6 +13,7 @@ from lmzoo.data.corpora.sequences import pack_continuously
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers.carried_state import StreamedBackbone
+from lmzoo.tasks.base.data_adapter import is_batched
 from lmzoo.tasks.base.examples import (
     Batch,
     BatchOptions,
@@ -26,6 +27,7 @@ from lmzoo.tasks.base.examples import (
 )
 from lmzoo.tasks.base.input_kinds import is_raw
 from lmzoo.tasks.base.reports import report_masked
+from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.task import Task
 from lmzoo.tensor_types import Tensor
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
@@ -92,6 +94,11 @@ class NextTokensTask(Task):
         return next_token_logits(self.backbone, vectors)
 
     @property
+    def longest_sequence(self) -> int:
+        """The most tokens of a sequence: one more than it reads, which is only predicted."""
+        return super().longest_sequence + 1
+
+    @property
     def carries_state(self) -> bool:
         """Whether batches go on from the states in which those before them ended."""
         return self.streams is not None
@@ -107,16 +114,32 @@ class NextTokensTask(Task):
     def batches(
         self, x: Inputs, y: Labels | None, sample_weight: Weights | None, options: BatchOptions
     ) -> TrainingData:
-        """See `Task.batches`; with `carries_state`, sequences that follow one another are in batches that do."""
-        if self.streams is None or not is_raw(x):
+        """See `Task.batches`; with `carries_state`, sequences that follow one another are in batches that do.
+
+        Raises:
+            ValueError: with `carries_state`, for data of which only a part is known at a time.
+        """
+        if self.streams is None or isinstance(x, LengthBatches):
+            return super().batches(x, y, sample_weight, options)
+        if is_batched(x) or isinstance(x, RowStream):
+            raise ValueError(
+                "With `carries_state` data that streams cannot be read: which sequences follow one another is only "
+                "known of a whole text. Pass texts in a list, a `TokenCorpus`, or token features as arrays."
+            )
+        if not is_raw(x):
+            self._make_room(options)
             return super().batches(x, y, sample_weight, options)
         examples = self.encode_examples(x, y, sample_weight)
-        lengths, size = examples.encoded.lengths, options.batch_size or BATCH_SIZE
-        if self.streams.make_room(size, options.training):
-            self.train_function = self.test_function = None
+        lengths, size = examples.encoded.lengths, self._make_room(options)
         make_batch = partial(self._make_stream_batch, examples, stream_steps(len(lengths), size))
-        width = self.text_preprocessor.sequence_length + 1
-        return LengthBatches(lengths, make_batch, size, [width], "streams", options.seed), None, None
+        return LengthBatches(lengths, make_batch, size, [self.longest_sequence], "streams", options.seed), None, None
+
+    def _make_room(self, options: BatchOptions) -> int:
+        """Makes room for the states of a batch, and returns its size."""
+        size = options.batch_size or BATCH_SIZE
+        if self.streams is not None and self.streams.make_room(size, options.training):
+            self.train_function = self.test_function = None
+        return size
 
     def _make_stream_batch(
         self, examples: Examples, steps: int, indices: np.ndarray, width: int, rng: np.random.Generator

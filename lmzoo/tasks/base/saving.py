@@ -231,7 +231,7 @@ class SavedTask(ReportsNotFinite):
         small = classifier.copy_with(dtype="bfloat16")
         ```
         """
-        backbone = type(self.backbone)(**{**self.backbone.get_config(), **changes})
+        backbone = type(self.backbone).from_config({**self.backbone.get_config(), **changes})
         copy = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
         copy.set_weights(self.get_weights())
         return copy
