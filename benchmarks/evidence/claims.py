@@ -1,5 +1,5 @@
 """All claims, in the order of the page."""
 
-from benchmarks.evidence import bert, elmo
+from benchmarks.evidence import bert, elmo, trained
 
-CLAIMS = (*elmo.CLAIMS, *bert.CLAIMS)
+CLAIMS = (*elmo.CLAIMS, *bert.CLAIMS, *trained.CLAIMS)
