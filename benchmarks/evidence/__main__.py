@@ -4,8 +4,8 @@
     python -m benchmarks.evidence --list                                the claims and their verdicts
     python -m benchmarks.evidence --table                               writes docs/evidence from the results
 
-Each finished run is stored in `results/evidence_<claim>.json`, and a stopped one continues. `--trial` shows in a minute or
-two that an experiment works: tiny sizes, results in WORK.
+Each finished run is stored in `results/evidence_<claim>.json`, and a stopped one continues. `--trial` shows within
+minutes that an experiment works: tiny sizes, results in WORK.
 """
 
 from __future__ import annotations

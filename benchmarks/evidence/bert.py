@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,16 +12,17 @@ from sklearn.model_selection import LeaveOneOut, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import lmzoo
+from benchmarks.common import ROOT
 from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.words import embedder_of
 from benchmarks.quality import WIKIGOLD, Examples, run, some
-from examples.word_senses import SENTENCES, uses_of
 from lmzoo.training import AdamW
 from lmzoo.training.span_metrics import IGNORED, SpanScore
 
 PRESET = "bert_nano_en_uncased"
 F1, SAME = "F1 of entities", "nearest use has the same sense"
 EPOCHS, BATCH = 10, 32
+EXAMPLE = runpy.run_path(str(ROOT / "examples/word_senses.py"))
 
 
 @cache
@@ -91,9 +93,9 @@ class Layer(NamedTuple):
 
 @cache
 def uses(preset: str, pretrained: bool, seed: int) -> dict[str, Any]:
-    """The vectors of the uses of "bank" and "apple" in every layer, and the sense of each; random weights differ by seed."""
+    """The vectors of the uses of "bank" and "apple" in every layer, and their senses; random weights differ by seed."""
     embedder: lmzoo.models.TextEmbedder = embedder_of(preset, pretrained)
-    return {word: uses_of(word, embedder) for word in SENTENCES}
+    return {word: EXAMPLE["uses_of"](word, embedder) for word in EXAMPLE["SENTENCES"]}
 
 
 def nearest(arm: Layer, seed: int, setting: Setting) -> dict[str, float]:
@@ -112,7 +114,7 @@ CLAIMS = (
     Claim(
         name="feature_based",
         title="BERT: features or fine-tuning",
-        says="The last four layers, joined, are the best features and nearly as good as fine-tuning; embeddings are the worst.",
+        says="The last four layers, joined, are the best features, almost as good as fine-tuning; embeddings worst.",
         source="Devlin et al. (2019), table 7",
         url="https://arxiv.org/abs/1810.04805",
         arms={
@@ -128,11 +130,12 @@ CLAIMS = (
             Comparison("last layer", "embeddings", F1),
             Comparison("fine-tuned", "last four, joined", F1),
         ),
-        how="""Entities in Wikigold: 1,101 sentences to learn from, 276 to test on. The features of `bert_nano_en_uncased`, the mean
-over the tokens of each word, are frozen; one layer of LSTMs in both directions, of 128 each, reads them (AdamW, peak rate
-0.001, 10 epochs in batches of 32). Fine-tuning trains all weights under a linear layer, at a peak rate of 0.0003, also for 10 epochs.""",
-        limits="""The preset was trained once, and has six layers: "the last four" are most of it. The paper used two layers of
-LSTMs and a larger data set, with case; the learned weighted sums of its table are left out.""",
+        how="""Entities in Wikigold: 1,101 sentences to learn from, 276 to test on. The features of
+`bert_nano_en_uncased`, the mean over the tokens of each word, are frozen; one layer of LSTMs in both directions, of
+128 each, reads them (AdamW, peak rate 0.001, 10 epochs in batches of 32). Fine-tuning trains all weights under a
+linear layer, at a peak rate of 0.0003, also for 10 epochs.""",
+        limits="""The preset was trained once, and has six layers: "the last four" are most of it. The paper used two
+layers of LSTMs and a larger data set, with case. The learned weighted sums of its table are left out.""",
     ),
     Claim(
         name="word_senses",
@@ -156,11 +159,12 @@ LSTMs and a larger data set, with case; the learned weighted sums of its table a
             Comparison("BERT, last layer", "BERT, embeddings", SAME),
             Comparison("BERT, last layer", "BERT, last layer, random weights", SAME),
         ),
-        how="""The 32 sentences with "bank" in four senses and the 16 with "apple" in two of `examples/word_senses.py`. For each use the
-nearest other one by the cosine is looked up; the measure is how often it has the same sense, the mean of both words. Each
-seed draws three quarters of the sentences. By chance it would be 23% and 47%, together 35%.""",
-        limits="""Two words and 48 sentences that were written for this, and presets that were trained once. Embeddings of BERT hold
-the position in the sentence, and ELMo's characters a capital letter, so that they are not at chance. The paper shows examples and counts
-nothing.""",
+        how="""The 32 sentences with "bank" in four senses and the 16 with "apple" in two of
+`examples/word_senses.py`. For each use the nearest other one by the cosine is looked up; the measure is how often
+it has the same sense, the mean of both words. Each seed draws three quarters of the sentences. By chance it would
+be 23% and 47%, together 35%.""",
+        limits="""Two words and 48 sentences that were written for this, and presets that were trained once.
+Embeddings of BERT hold the position in the sentence, and ELMo's characters a capital letter, so that they are not
+at chance. The paper shows examples and counts nothing.""",
     ),
 )

@@ -1,4 +1,4 @@
-"""A claim as a record: its source, what is compared, and the rule of its verdict, stated before anything is measured."""
+"""A claim as a record: its source, what is compared, and the rule of its verdict, stated before any measurement."""
 
 from __future__ import annotations
 

@@ -69,9 +69,10 @@ def tag(arm: Tagging, seed: int, setting: Setting) -> dict[str, float]:
 
 SIZES = {100: 30, 300: 12, 1000: 5}  # sentences: epochs, so that the number of steps differs little
 FROZEN = Tagging()
-TAGGER = """The tagger is the paper's: one layer of LSTMs in both directions, of 64 each, over ELMo's vectors and word vectors of its
-own (`TokenClassifier(encoder="bilstm")`). It learns parts of speech on sentences of UD English-EWT, {sentences}, which each
-seed draws, and is tested on 1,000 others. AdamW, peak rate {rate}, batches of 16."""
+TAGGER = """The tagger is the paper's: one layer of LSTMs in both directions, of 64 each, over ELMo's vectors and
+word vectors of its own (`TokenClassifier(encoder="bilstm")`). It learns parts of speech on sentences of UD
+English-EWT, {sentences}, which each seed draws, and is tested on 1,000 others. AdamW, peak rate {rate}, batches of
+16."""
 ONE_PRESET = "The preset was trained once: the deviation is that of the drawn examples and of the classifiers."
 
 CLAIMS = (
@@ -84,13 +85,14 @@ CLAIMS = (
         arms={"characters": 0, "first LSTM": 1, "second LSTM": 2},
         run=probe_layer,
         rule=(Comparison("first LSTM", "second LSTM", POS), Comparison("second LSTM", "first LSTM", SENSES)),
-        how="""A logistic regression on the vectors of single words in each layer of `elmo_nano_en`. Syntax: parts of speech of
-UD English-EWT, 1,000 sentences to learn from, which each seed draws, and 500 to test on. Meaning: ten made-up words such as
-river/church. Both words of such a pair are replaced by "thing" in sentences of Wikipedia, and the classifier has to tell from the vector of
-"thing" which of them it was: 200 sentences of each word, half to learn from. The paper disambiguated the words of SemCor,
-which is not free.""",
-        limits=f"""{ONE_PRESET} Made-up words ask for the topic of a sentence more than for shades of meaning. In
-the vectors of characters "thing" is the same everywhere: 50% is chance.""",
+        how="""A logistic regression on the vectors of single words in each layer of `elmo_nano_en`. Syntax: parts
+of speech of UD English-EWT, 1,000 sentences to learn from, which each seed draws, and 500 to test on. Meaning: ten
+made-up words such as river/church. Both words of such a pair are replaced by "thing" in sentences of Wikipedia, and
+the classifier has to tell from the vector of "thing" which of them it was: 200 sentences of each word, half to
+learn from. The paper disambiguated the words of SemCor.""",
+        limits=f"""{ONE_PRESET} Made-up words ask for the topic of a sentence more than for shades of meaning.
+The vector of the letters of "thing" is the same everywhere: what is right with it is the share of the more frequent
+word of a pair, since some words occur in fewer than 200 sentences.""",
     ),
     Claim(
         name="elmo_directions",
@@ -110,9 +112,9 @@ the vectors of characters "thing" is the same everywhere: 50% is chance.""",
             for arm in ("forward", "backward")
             for measure in (POS, SENSES)
         ),
-        how="""The vectors of ELMo's last layer are those of a forward and of a backward language model, 64 numbers each. The
-probes are those of [the layers](#elmo_layers), on one half, on the other, and on both. Since more numbers alone may help, the rule takes both
-halves reduced to 64 principal components.""",
+        how="""The vectors of ELMo's last layer are those of a forward and of a backward language model, 64 numbers
+each. The probes are those of [the layers](#elmo_layers), on one half, on the other, and on both. Since more numbers
+alone may help, the rule takes both halves reduced to 64 principal components.""",
         limits=f"{ONE_PRESET} A language model in one direction with twice the width was not trained.",
     ),
     Claim(
@@ -137,13 +139,13 @@ halves reduced to 64 principal components.""",
         run=tag,
         rule=(Comparison("mix, frozen", "mix, fine-tuned", POS),),
         how=TAGGER.format(sentences="1,000 for 5 epochs", rate="0.003, and 0.001 where the language model learns, too"),
-        limits="""The paper unfroze the language model step by step, with rates that differ by layer; here everything learns
-from the first step. The rates are not from a search.""",
+        limits="""The paper unfroze the language model step by step, with rates that differ by layer; here everything
+learns from the first step. The rates are not from a search.""",
     ),
     Claim(
         name="few_labels",
         title="ELMo or static vectors, with few labels",
-        says="With ELMo a tenth of the labels is enough to be as good as with static vectors, and the gain is largest there.",
+        says="With ELMo a tenth of the labels is enough to be as good as with static vectors.",
         source="Peters et al. (2018), figure 1",
         url=ELMO,
         arms={
@@ -159,9 +161,9 @@ from the first step. The rates are not from a search.""",
         ),
         how=TAGGER.format(sentences="100 for 30 epochs, 300 for 12, 1,000 for 5", rate="0.003")
         + """
-Static vectors are ELMo's own before its LSTMs, computed from the letters of a word alone, so that both have seen the same
-text. The last comparison of the rule allows ELMo one point less with a tenth of the sentences.""",
-        limits="""Static vectors from letters know endings, which word vectors from a table, as in the paper, do not: for parts of
-speech they are a strong baseline.""",
+Static vectors are ELMo's own before its LSTMs, computed from the letters of a word alone, so that both have seen the
+same text. The last comparison of the rule allows ELMo one point less with a tenth of the sentences.""",
+        limits="""Static vectors from letters know endings, which vectors from a table, as in the paper, do not: for
+parts of speech they are a strong baseline.""",
     ),
 )

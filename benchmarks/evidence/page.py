@@ -13,9 +13,9 @@ from benchmarks.evidence.runner import stored_rows
 PAGE = ROOT / "docs/evidence/index.md"
 INTRODUCTION = """# Evidence
 
-Lectures and papers say how these models should be trained and used. Which of these claims does one see on a small machine?
-Each has one small experiment here: the arms differ in one thing, and have the same tokens, data and steps, three seeds, and a rule
-for the verdict that was written before the first run.
+Lectures and papers say how these models should be trained and used. Which of these claims does one see on a small
+machine? Each has one small experiment here: the arms differ in one thing and have the same tokens and data, three
+seeds, and a rule for the verdict that was written before the first run.
 
 {table}
 
@@ -23,11 +23,11 @@ for the verdict that was written before the first run.
   error, is above what the rule asks for (0 if it says nothing else).
 * **contradicted**: in one comparison the other arm is better, by more than twice the standard error.
 * **not at this scale**: neither. Three seeds of a small model can hide a small effect.
-* **not run yet**: the experiment is there, its results are not.
+* **not run yet**: the experiment is there, its results are not, or not those of all three seeds.
 
-A standard error of the difference is √(s₁²/3 + s₂²/3), of the deviations s over three seeds. Numbers are percentages, but for losses, which
-are in nats per predicted token. The models are small, and the claims are about large ones: a verdict says what
-happens here, and does not refute a paper.
+The standard error of a difference is √(s₁²/3 + s₂²/3), of the deviations s over three seeds. Numbers are percentages,
+but for losses, which are in nats per predicted token. The models are small, and the claims are about large ones: a
+verdict says what happens here, and does not refute a paper.
 
 ```console
 $ python -m benchmarks.evidence --list
@@ -35,9 +35,9 @@ $ python -m benchmarks.evidence word_senses elmo_layers --data DATA --work WORK
 $ python -m benchmarks.evidence --table
 ```
 
-DATA holds a folder for each data set, as for [fine-tuning results](../quality.md). A run that was stopped continues, and rows
-that are in `benchmarks/results/evidence_*.json` are not measured again. `--table` writes this page from them. Every
-claim is a record in [`benchmarks/evidence/`](https://github.com/lmzoo/lmzoo/blob/main/benchmarks/evidence).
+DATA holds a folder for each data set, as for [fine-tuning results](../quality.md). A run that was stopped continues,
+and rows that are in `benchmarks/results/evidence_*.json` are not measured again. `--table` writes this page from them.
+Every claim is a record in [`benchmarks/evidence/`](https://github.com/lmzoo/lmzoo/blob/main/benchmarks/evidence).
 """
 
 
@@ -75,8 +75,8 @@ def summary(claims: Sequence[Claim]) -> str:
             values = "; ".join(f"{arm} {shown(rows, arm, measure)}" for arm in arms)
             cells.append(f"{measure}: {values}")
         lines.append(
-            f"| [{claim.says}](#{claim.name}) | [{claim.source}]({claim.url}) | {'<br>'.join(cells) or '; '.join(arms)} "
-            f"| {_marked(verdict(claim, rows))} |"
+            f"| [{claim.says}](#{claim.name}) | [{claim.source}]({claim.url}) "
+            f"| {'<br>'.join(cells) or '; '.join(arms)} | {_marked(verdict(claim, rows))} |"
         )
     return "\n".join(lines)
 
@@ -85,7 +85,7 @@ def section(claim: Claim) -> str:
     """What was done and found for a claim."""
     rows, text = stored_rows(claim), [f"## {claim.title} {{#{claim.name}}}"]
     text.append(f"> {claim.says} [{claim.source}]({claim.url})")
-    text.append(f"**Done.** {claim.how}")
+    text.append(f"**Done.** {_flat(claim.how)}")
     asked = [
         f"{better} better than {worse}"
         + (f" by more than {_least(measure, least)}" if least > 0 else "")
@@ -103,9 +103,9 @@ def section(claim: Claim) -> str:
         if verdict(claim, rows) != NOT_RUN:
             text.append(f"![Each arm: {', '.join(measures)}]({claim.name}.svg)")
         if claim.reading:
-            text.append(f"**Found.** {claim.reading}")
+            text.append(f"**Found.** {_flat(claim.reading)}")
         text.append(f"**Time.** {_time(claim, rows)}")
-    text.append(f"**What it does not show.** {claim.limits}")
+    text.append(f"**What it does not show.** {_flat(claim.limits)}")
     return "\n\n".join(text)
 
 
@@ -157,9 +157,13 @@ def _time(claim: Claim, rows: list[Row]) -> str:
     shared = len(rows) - len(own)
     taken = f", {shared} of which are those of other claims" if shared else ""
     return (
-        f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs{taken}: {minutes:.0f} minutes on two cores of an AMD EPYC, which other "
-        f"programs used as well (mean load {load:.1f})."
+        f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs{taken}: {minutes:.0f} minutes on two cores of an AMD EPYC."
+        f" The mean load at their beginnings was {load:.1f}: other programs used the cores as well."
     )
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _least(measure: str, least: float) -> str:

@@ -22,17 +22,17 @@ def stored_rows(claim: Claim) -> list[Row]:
 
 
 def run_missing(claims: Iterable[Claim], known: Iterable[Claim], setting: Setting) -> None:
-    """Adds the missing rows of claims, seed by seed.
+    """Adds the missing rows of claims, seed by seed; for a trial those of the first seed.
 
     A run that another one of the `known` claims has made already is taken from its rows.
     """
-    claims, known = list(claims), list(known)
+    claims, known, seeds = list(claims), list(known), SEEDS[:1] if setting.trial else SEEDS
     columns = (TextColumn("{task.description:<50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=common.console, transient=True) as progress:
-        bar = progress.add_task("evidence", total=sum(len(claim.arms) for claim in claims) * len(SEEDS))
+        bar = progress.add_task("evidence", total=sum(len(claim.arms) for claim in claims) * len(seeds))
         for claim in claims:
             rows = stored_rows(claim)
-            for seed in SEEDS:
+            for seed in seeds:
                 for arm, changes in claim.arms.items():
                     progress.update(bar, description=f"{claim.name}: {arm}, seed {seed}")
                     if not any((row["arm"], row["seed"]) == (arm, seed) for row in rows):

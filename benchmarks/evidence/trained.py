@@ -9,24 +9,24 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.variants import family_named
 from benchmarks.evidence.words import parts_of_speech
 from benchmarks.pretraining_trials import probe
-from lmzoo.data.corpora import pack_sentences, read_documents, segment_pairs
+from lmzoo.data.corpora import pack_sentences, read_documents
 from lmzoo.pretraining import Recipe, pretrain
 from lmzoo.text import Masking
 from lmzoo.training import AdamW
-
-import numpy as np
 
 TEXT, HELD_OUT = (
     [f"pretrain_modern/{name}-{part}.txt.xz" for name in ("wikiculture", "wikipedia")] for part in ("train-00", "dev")
 )
 LENGTH, VOCABULARY, TESTED = 64, 4000, 3000
 LOSS, SST2, POS = "held-out loss", "SST-2", "parts of speech"
-NEXT, ORDER = "next segment or random", "order of segments"
+NEXT, ORDER = "next or random sentence", "order of sentences"
 ROBERTA, ALBERT = "https://arxiv.org/abs/1907.11692", "https://arxiv.org/abs/1909.11942"
 
 
@@ -77,7 +77,7 @@ def train(arm: Training, seed: int, setting: Setting) -> Path:
 
 
 def prepared(arm: Training, setting: Setting) -> Path:
-    """The vocabulary and the tokenized texts of all arms with this kind of tokenizer, as a training of one step makes them."""
+    """The vocabulary and tokenized texts of all arms with this kind of tokenizer, made by a training of one step."""
     folder = setting.work / f"texts_{family_named(arm.family).tokenizer.__name__}"
     if not folder.exists():
         first, run = Training(family=arm.family), folder.with_suffix(".run")
@@ -93,7 +93,7 @@ def prepared(arm: Training, setting: Setting) -> Path:
 
 
 def measure(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """The loss on held-out text, the same single tokens of which are masked for all arms; and what linear classifiers find."""
+    """The loss on held-out text, with the same masked tokens for all arms, and what linear classifiers find."""
     preset, found = str(train(arm, seed, setting)), {}
     if not family_named(arm.family).backbone.causal:
         model = lmzoo.models.MaskedLM.from_preset(preset, masking=Masking(dynamic=False))
@@ -112,20 +112,40 @@ def held_out_sequences(model: Any, setting: Setting) -> Any:
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))
 
 
+def sentence_pairs(
+    files: list[str], random: bool, count: int, rng: np.random.Generator
+) -> tuple[tuple[list[str], list[str]], list[int]]:
+    """Neighbouring sentences, half of which are swapped or, with `random`, followed by one of another document: label 1."""
+    documents = [document for document in islice(read_documents(files), count) if len(document) > 1]
+    firsts, seconds, labels = [], [], []
+    for number in range(count):
+        document, other = (documents[(number + step) % len(documents)] for step in (0, 1))
+        place, label = int(rng.integers(len(document) - 1)), number % 2
+        first, second = document[place : place + 2]
+        if label and random:
+            second = other[int(rng.integers(len(other)))]
+        elif label:
+            first, second = second, first
+        firsts.append(first)
+        seconds.append(second)
+        labels.append(label)
+    return (firsts, seconds), labels
+
+
 def judge_pairs(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
     """What a linear classifier on the first token's vector knows of pairs of segments, by either objective."""
     preset, found = str(train(arm, seed, setting)), {}
-    for name, objective in {NEXT: "nsp", ORDER: "sop"}.items():
+    for name in (NEXT, ORDER):
         task = lmzoo.models.TextClassifier.from_preset(preset, num_classes=2, pooling="first")
         task.backbone.trainable = False
         task.compile(AdamW(3e-3))
-        parts = []
-        for files, count in ((TEXT, setting.size(800, 30)), (HELD_OUT, setting.size(10**6, 15))):
-            documents = list(islice(read_documents([str(setting.data / file) for file in files]), count))
-            parts.append(segment_pairs(documents, task.preprocessor, objective, np.random.default_rng(seed)))
-        train_pairs, tests = parts
-        task.fit(train_pairs, train_pairs.labels, epochs=3, batch_size=64, seed=seed, verbose=0)
-        found[name] = float(task.evaluate(tests, tests.labels, verbose=0, return_dict=True)["accuracy"])
+        rng = np.random.default_rng(seed)
+        (pairs, labels), tests = (
+            sentence_pairs([str(setting.data / file) for file in files], name == NEXT, setting.size(count, 40), rng)
+            for files, count in ((TEXT, 4000), (HELD_OUT, 2000))
+        )
+        task.fit(pairs, labels, epochs=3, batch_size=64, seed=seed, verbose=0)
+        found[name] = float(task.evaluate(*tests, verbose=0, return_dict=True)["accuracy"])
     return found
 
 
@@ -133,10 +153,11 @@ BASE = Training()
 SMALL = Training(documents=150)
 DEEP = "4x128"
 SHARED = Training(family="shared_all", size=DEEP)
-HOW = f"""BERTs of 2 layers and width 128, with {VOCABULARY:,} tokens in the vocabulary, are trained with `lmzoo pretrain` on 2 million
-tokens of Wikipedia in sequences of {LENGTH}, unless an arm says otherwise: batches of 32, AdamW with the peak rate 0.001, masked tokens alone,
-no dropout. The held-out loss is that of single masked tokens, the same ones for all arms, in {TESTED:,} other sequences. SST-2 is the accuracy of a
-linear classifier on the mean of the last layer, parts of speech that of one on the vectors of words (EWT, 1,000 sentences)."""
+HOW = f"""BERTs of 2 layers and width 128, with {VOCABULARY:,} tokens in the vocabulary, are trained with `lmzoo
+pretrain` on 2 million tokens of Wikipedia in sequences of {LENGTH}, unless an arm says otherwise: batches of 32,
+AdamW with the peak rate 0.001, masked tokens alone, no dropout. The held-out loss is that of single masked tokens,
+the same ones for all arms, in {TESTED:,} other sequences. SST-2 is the accuracy of a linear classifier on the mean
+of the last layer, parts of speech that of one on the vectors of words (EWT, 1,000 sentences)."""
 SCALE = "2 million tokens are too few for any model: effects that need a model which knows something do not show."
 
 CLAIMS = (
@@ -149,8 +170,8 @@ CLAIMS = (
         arms={"dynamic": SMALL, "static": dataclasses.replace(SMALL, dynamic=False)},
         run=measure,
         rule=(Comparison("dynamic", "static", LOSS, -0.02),),
-        how=f"{HOW} Here the text is {SMALL.documents} articles, read about ten times: masks differ only when text is repeated.",
-        limits=f"{SCALE} The paper's static masks were ten for each sequence, here there is one: a harder test for them.",
+        how=f"{HOW} Here the text is {SMALL.documents} articles, read about ten times: else masks are always new.",
+        limits=f"{SCALE} The paper had ten static masks for each sequence, here there is one: a harder test for them.",
     ),
     Claim(
         name="nsp",
@@ -170,7 +191,7 @@ CLAIMS = (
     Claim(
         name="sop",
         title="Order of sentences, judged by the other objective",
-        says="A model that learned the order of sentences can tell random ones, one that learned next sentences knows no order.",
+        says="With SOP a model also knows next from random sentences; with NSP it knows nothing of their order.",
         source="Lan et al. (2020), table 5",
         url=ALBERT,
         arms={
@@ -183,8 +204,9 @@ CLAIMS = (
             Comparison("with SOP", "with NSP", ORDER, 0.02),
             Comparison("with SOP", "masked tokens alone", NEXT, 0.02),
         ),
-        how=f"""{HOW} Then both objectives judge each of them: a linear classifier reads the pooled vector of the first token of pairs
-of segments, of 800 articles to learn from and of all held-out ones.""",
+        how=f"""{HOW} Then both objectives judge each of them: a linear classifier on the pooled vector of the first
+token learns from 4,000 pairs of neighbouring sentences, half of which are swapped, or end with a sentence of another
+article. It is tested on 2,000 held-out pairs, of which half are right by chance.""",
         limits=f"{SCALE} The paper's tasks on pairs of texts are left out, which networks of this size do not learn.",
     ),
     Claim(
@@ -221,7 +243,7 @@ of segments, of 800 articles to learn from and of all held-out ones.""",
         run=measure,
         rule=(Comparison("128", "32", LOSS), Comparison("32", "8", LOSS)),
         how=f"{HOW} Peak rates grow with the root of the batch size: 0.0005, 0.001 and 0.002.",
-        limits="A batch of 128 leaves 240 steps. The paper's smallest number of steps is 31,000. Rates are not from a search.",
+        limits="A batch of 128 leaves 240 steps; the paper's fewest are 31,000. Rates are not from a search.",
     ),
     Claim(
         name="dropout",
@@ -248,7 +270,7 @@ of segments, of 800 articles to learn from and of all held-out ones.""",
         },
         run=measure,
         rule=tuple(Comparison("one to three words", "single tokens", measure_) for measure_ in (SST2, POS)),
-        how=f"{HOW} The loss is that of single tokens for all, so that it favours the arm that was trained on them: it is not in the rule.",
+        how=f"{HOW} The loss of single tokens favours the arm that was trained on them, and is not in the rule.",
         limits=f"{SCALE} The paper gains most in answering questions.",
     ),
     Claim(
@@ -260,13 +282,14 @@ of segments, of 800 articles to learn from and of all held-out ones.""",
         arms={"masked tokens": Training(family="roberta"), "left to right": Training(family="gpt2")},
         run=measure,
         rule=tuple(Comparison("masked tokens", "left to right", measure_) for measure_ in (POS, SST2)),
-        how=f"{HOW} Both read tokens of a byte-level BPE: a RoBERTa, and a GPT-2 of the same size, which has LayerNorm before its sublayers.",
-        limits=f"{SCALE} At equal tokens the model from left to right predicts seven times as many, and learns faster at first.",
+        how=f"""{HOW} Both read tokens of a byte-level BPE: a RoBERTa, and a GPT-2 of the same size, which has LayerNorm
+before its sublayers.""",
+        limits=f"{SCALE} At equal tokens the one from left to right predicts seven times as many, and learns faster.",
     ),
     Claim(
         name="sharing",
         title="Parameters shared by layers",
-        says="To share all parameters costs quality, most of it because of the feed-forward networks; to share attention costs little.",
+        says="Sharing all parameters costs quality, mostly by feed-forward networks; sharing attention costs little.",
         source="Lan et al. (2020), table 4",
         url=ALBERT,
         arms={

@@ -74,7 +74,7 @@ def parts_of_speech(preset: str, seed: int, setting: Setting) -> Labelled:
 
 @cache
 def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labelled, ...]:
-    """For each pair of `PSEUDO_WORDS` uses of both, which the model reads as one word: half to learn from, half to test.
+    """For each pair of `PSEUDO_WORDS` uses of both, which the model reads as one word; half of them are for testing.
 
     (Gale et al., 1992, and Schütze, 1992, evaluated word sense disambiguation in this way.)
     """
@@ -93,7 +93,7 @@ def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labelled, ..
 
 @cache
 def sentences_with(setting: Setting) -> dict[str, list[tuple[list[str], int]]]:
-    """For each word of `PSEUDO_WORDS` sentences of Wikipedia in which it occurs once, with its place; it is replaced."""
+    """For each word of `PSEUDO_WORDS` sentences of Wikipedia in which it was, with its place: it is replaced there."""
     wanted = {word: other for pair in PSEUDO_WORDS for word, other in (pair, pair[::-1])}
     found: dict[str, list[Any]] = {word: [] for word in wanted}
     pattern, count = re.compile("|".join(wanted)), setting.size(200, 10)
