@@ -115,7 +115,7 @@ def held_out_sequences(model: Any, setting: Setting) -> Any:
 def sentence_pairs(
     files: list[str], random: bool, count: int, rng: np.random.Generator
 ) -> tuple[tuple[list[str], list[str]], list[int]]:
-    """Neighbouring sentences, half of which are swapped or, with `random`, followed by one of another document: label 1."""
+    """Neighbouring sentences; half of them are swapped or, with `random`, end with one of another document: label 1."""
     documents = [document for document in islice(read_documents(files), count) if len(document) > 1]
     firsts, seconds, labels = [], [], []
     for number in range(count):
