@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, default=common.SHARED / "data", help="folder with a folder for each data set"
     )
-    parser.add_argument("--work", type=Path, default=Path("evidence.work"), help="folder for trained models")
+    parser.add_argument("--work", type=Path, default=common.ROOT / "runs/evidence", help="folder for trained models")
     parser.add_argument("--trial", action="store_true", help="tiny sizes, results in the work folder")
     parser.add_argument("--list", action="store_true", help="list the claims, and run nothing")
     parser.add_argument("--table", action="store_true", help="write the page from the results, and run nothing")

@@ -93,6 +93,8 @@ learn from. The paper disambiguated the words of SemCor.""",
         limits=f"""{ONE_PRESET} Made-up words ask for the topic of a sentence more than for shades of meaning.
 The vector of the letters of "thing" is the same everywhere: what is right with it is the share of the more frequent
 word of a pair, since some words occur in fewer than 200 sentences.""",
+        reading="""As in the paper, and by about as little: half a point of parts of speech, two points of senses. Both
+layers are far above the letters alone.""",
     ),
     Claim(
         name="elmo_directions",
@@ -116,6 +118,8 @@ word of a pair, since some words occur in fewer than 200 sentences.""",
 each. The probes are those of [the layers](#elmo_layers), on one half, on the other, and on both. Since more numbers
 alone may help, the rule takes both halves reduced to 64 principal components.""",
         limits=f"{ONE_PRESET} A language model in one direction with twice the width was not trained.",
+        reading="""With as many numbers, both directions together are three points better than either for parts of
+speech, and four to six points for senses.""",
     ),
     Claim(
         name="elmo_mix",
@@ -128,6 +132,8 @@ alone may help, the rule takes both halves reduced to 64 principal components.""
         rule=(Comparison("mix, frozen", "last layer, frozen", POS),),
         how=TAGGER.format(sentences="1,000 for 5 epochs", rate="0.003"),
         limits="One task, which is one of syntax, where the last layer is expected to be worse.",
+        reading="""The mix is a quarter of a point better, in the paper's direction, but this is no more than twice the
+standard error.""",
     ),
     Claim(
         name="elmo_frozen",

@@ -47,6 +47,8 @@ class Training:
         """The recipe, smaller for a trial."""
         fields = {key: value for key, value in dataclasses.asdict(self).items() if key != "documents"}
         fields |= {"tokens": setting.size(self.tokens, 4000), "vocabulary_size": setting.size(VOCABULARY, 500)}
+        if family_named(self.family).backbone.causal:
+            fields.pop("objective")  # there is one only
         return Recipe(**fields, sequence_length=LENGTH, positions=LENGTH, seed=seed)
 
     @property
@@ -78,7 +80,8 @@ def train(arm: Training, seed: int, setting: Setting) -> Path:
 
 def prepared(arm: Training, setting: Setting) -> Path:
     """The vocabulary and tokenized texts of all arms with this kind of tokenizer, made by a training of one step."""
-    folder = setting.work / f"texts_{family_named(arm.family).tokenizer.__name__}"
+    family = family_named(arm.family)
+    folder = setting.work / f"texts_{family.tokenizer.__name__}{'_causal' * family.backbone.causal}"
     if not folder.exists():
         first, run = Training(family=arm.family), folder.with_suffix(".run")
         recipe = dataclasses.replace(first.recipe(0, setting), tokens=1)
