@@ -27,7 +27,8 @@ seeds, and a rule for the verdict that was written before the first run.
 
 The standard error of a difference is √(s₁²/3 + s₂²/3), of the deviations s over three seeds. Numbers are percentages,
 but for losses, which are in nats per predicted token. The models are small, and the claims are about large ones: a
-verdict says what happens here, and does not refute a paper.
+verdict says what happens here, and does not refute a paper. The runs so far took {minutes:.0f} minutes, on two cores
+that other programs used as well.
 
 ```console
 $ python -m benchmarks.evidence --list
@@ -85,7 +86,7 @@ def section(claim: Claim) -> str:
     """What was done and found for a claim."""
     rows, text = stored_rows(claim), [f"## {claim.title} {{#{claim.name}}}"]
     text.append(f"> {claim.says} [{claim.source}]({claim.url})")
-    text.append(f"**Done.** {_flat(claim.how)}")
+    text.append(f"**What was done.** {_flat(claim.how)}")
     asked = [
         f"{better} better than {worse}"
         + (f" by more than {_least(measure, least)}" if least > 0 else "")
@@ -103,7 +104,7 @@ def section(claim: Claim) -> str:
         if verdict(claim, rows) != NOT_RUN:
             text.append(f"![Each arm: {', '.join(measures)}]({claim.name}.svg)")
         if claim.reading:
-            text.append(f"**Found.** {_flat(claim.reading)}")
+            text.append(f"**What was found.** {_flat(claim.reading)}")
         text.append(f"**Time.** {_time(claim, rows)}")
     text.append(f"**What it does not show.** {_flat(claim.limits)}")
     return "\n\n".join(text)
@@ -111,7 +112,9 @@ def section(claim: Claim) -> str:
 
 def page(claims: Sequence[Claim]) -> str:
     """The whole page."""
-    return "\n\n".join([INTRODUCTION.format(table=summary(claims)).rstrip(), *map(section, claims)]) + "\n"
+    own = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
+    begin = INTRODUCTION.format(table=summary(claims), minutes=sum(row["seconds"] for row in own) / 60)
+    return "\n\n".join([begin.rstrip(), *map(section, claims)]) + "\n"
 
 
 def write(claims: Sequence[Claim]) -> None:
