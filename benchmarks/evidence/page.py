@@ -150,7 +150,7 @@ def draw(claim: Claim, path: Path) -> None:
                 xlabel=measure + (" (nats)" if factor == 1 else " (%)"), yticks=range(len(arms)), yticklabels=arms
             )
             panel.grid(axis="x", alpha=0.3)
-        figure.axes[0].invert_yaxis()
+            panel.set_ylim(len(arms) - 0.5, -0.5)
         figure.savefig(path, metadata={"Date": None})
 
 
