@@ -13,7 +13,7 @@ import numpy as np
 
 import lmzoo
 from benchmarks.evidence.claim import Claim, Comparison, Setting
-from benchmarks.evidence.variants import family_named
+from benchmarks.evidence.variants import VARIANTS, family_named
 from benchmarks.evidence.words import parts_of_speech
 from benchmarks.pretraining_trials import probe
 from lmzoo.data.corpora import pack_sentences, read_documents
@@ -83,7 +83,8 @@ def prepared(arm: Training, setting: Setting) -> Path:
     family = family_named(arm.family)
     folder = setting.work / f"texts_{family.tokenizer.__name__}{'_causal' * family.backbone.causal}"
     if not folder.exists():
-        first, run = Training(family=arm.family), folder.with_suffix(".run")
+        # Variants need not fit the default size, and BERT has their tokenizer.
+        first, run = Training(family="bert" if arm.family in VARIANTS else arm.family), folder.with_suffix(".run")
         recipe = dataclasses.replace(first.recipe(0, setting), tokens=1)
         files, held_out = ([str(setting.data / name) for name in names] for names in (TEXT, HELD_OUT))
         text: Any = list(islice(read_documents(files), 40)) if setting.trial else files

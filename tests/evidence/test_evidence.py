@@ -207,3 +207,22 @@ def test_variants_change_the_configuration(variants):
     recipe = Recipe(family=variants.family_named("ngrams").name)
     assert (recipe.masking.ngram, recipe.masking.whole_word) == (3, True)
     assert Recipe(family=variants.family_named("whole_words").name).masking.ngram == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* texts were cut to 64 tokens")
+def test_an_arm_is_trained_once(variants, shared, tmp_path, monkeypatch):
+    """A trial on real text: its preset is there for all that measure it, and the tokenized text for other arms."""
+    from benchmarks.evidence import trained
+
+    arm, setting = trained.Training(family="shared_attention", size="4x64"), Setting(shared("data"), tmp_path, True)
+    found = trained.judge_pairs(arm, 0, setting)
+    assert set(found) == {trained.NEXT, trained.ORDER}
+    assert all(0 <= value <= 1 for value in found.values())
+    assert {path.name for path in (tmp_path / "texts_WordPieceTokenizer").iterdir()} == {
+        "held_out",
+        "tokenizer",
+        "train",
+    }
+    monkeypatch.setattr(trained, "pretrain", None)
+    assert (trained.train(arm, 0, setting) / "model.weights.h5").exists()
