@@ -1,0 +1,1 @@
+"""Claims of papers and lectures, each as one small experiment with a verdict: `python -m benchmarks.evidence`."""

@@ -1,0 +1,5 @@
+"""All claims, in the order of the page."""
+
+from benchmarks.evidence import bert, elmo, trained
+
+CLAIMS = (*elmo.CLAIMS, *bert.CLAIMS, *trained.CLAIMS)

@@ -1,0 +1,177 @@
+"""The page of all verdicts and its pictures, written from the results."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.common import ROOT
+from benchmarks.evidence.claim import NOT_RUN, SEEDS, Claim, Row, judge, lower_is_better, spread, verdict
+from benchmarks.evidence.runner import stored_rows
+
+PAGE = ROOT / "docs/evidence/index.md"
+INTRODUCTION = """# Evidence
+
+Lectures and papers say how these models should be trained and used. Which of these claims does one see on a small
+machine? Each has one small experiment here: the arms differ in one thing and have the same tokens and data, three
+seeds, and a rule for the verdict that was written before the first run.
+
+{table}
+
+* **reproduced**: every comparison of the rule holds. It holds if the difference of the means, less twice its standard
+  error, is above what the rule asks for (0 if it says nothing else).
+* **contradicted**: in one comparison the other arm is better, by more than twice the standard error.
+* **not at this scale**: neither. Three seeds of a small model can hide a small effect.
+* **not run yet**: the experiment is there, its results are not, or not those of all three seeds.
+
+The standard error of a difference is √(s₁²/3 + s₂²/3), of the deviations s over three seeds. Numbers are percentages,
+but for losses, which are in nats per predicted token. The models are small, and the claims are about large ones: a
+verdict says what happens here, and does not refute a paper. The runs so far took {minutes:.0f} minutes, on two cores
+that other programs used as well.
+
+```console
+$ python -m benchmarks.evidence --list
+$ python -m benchmarks.evidence word_senses elmo_layers --data DATA --work WORK
+$ python -m benchmarks.evidence --table
+```
+
+DATA holds a folder for each data set, as for [fine-tuning results](../quality.md). A run that was stopped continues,
+and rows that are in `benchmarks/results/evidence_*.json` are not measured again. `--table` writes this page from them.
+Every claim is a record in [`benchmarks/evidence/`](https://github.com/lmzoo/lmzoo/blob/main/benchmarks/evidence).
+"""
+
+
+def shown(rows: list[Row], arm: str, measure: str) -> str:
+    """Mean ± deviation of a measure, in per cent unless it is a loss."""
+    found = spread(rows, arm, measure)
+    if found is None:
+        return "–"
+    factor, digits = (1, 3) if lower_is_better(measure) else (100, 1)
+    mean = f"{factor * found.mean:.{digits}f}"
+    return mean if found.count == 1 else f"{mean} ± {factor * found.deviation:.{digits}f}"
+
+
+def measures_of(claim: Claim, rows: list[Row]) -> list[str]:
+    """The measures of the rule, and then the others."""
+    of_rule = dict.fromkeys(comparison.measure for comparison in claim.rule)
+    return [
+        *of_rule,
+        *(name for row in rows[:1] for name, value in row.items() if _is_other(name, value) and name not in of_rule),
+    ]
+
+
+def _is_other(name: str, value: object) -> bool:
+    return isinstance(value, float) and name not in ("seconds", "load")
+
+
+def summary(claims: Sequence[Claim]) -> str:
+    """The table that opens the page."""
+    lines = ["| claim | source | arms, mean ± deviation | verdict |", "|---|---|---|---|"]
+    for claim in claims:
+        rows = stored_rows(claim)
+        arms = [arm for arm in claim.arms if any(arm in comparison[:2] for comparison in claim.rule)]
+        cells = []
+        for measure in dict.fromkeys(comparison.measure for comparison in claim.rule) if rows else ():
+            values = "; ".join(f"{arm} {shown(rows, arm, measure)}" for arm in arms)
+            cells.append(f"{measure}: {values}")
+        lines.append(
+            f"| [{claim.says}](#{claim.name}) | [{claim.source}]({claim.url}) "
+            f"| {'<br>'.join(cells) or '; '.join(arms)} | {_marked(verdict(claim, rows))} |"
+        )
+    return "\n".join(lines)
+
+
+def section(claim: Claim) -> str:
+    """What was done and found for a claim."""
+    rows, text = stored_rows(claim), [f"## {claim.title} {{#{claim.name}}}"]
+    text.append(f"> {claim.says} [{claim.source}]({claim.url})")
+    text.append(f"**What was done.** {_flat(claim.how)}")
+    asked = [
+        f"{better} better than {worse}"
+        + (f" by more than {_least(measure, least)}" if least > 0 else "")
+        + (f", or at most {_least(measure, -least)} worse" if least < 0 else "")
+        + f" ({measure}): {judge(one, rows)}"
+        for one in claim.rule
+        for better, worse, measure, least in [one]
+    ]
+    text.append("**Rule.** " + "; ".join(asked) + f". **Verdict: {verdict(claim, rows)}.**")
+    if rows:
+        measures = measures_of(claim, rows)
+        table = [f"| | {' | '.join(measures)} |", "|---" * (len(measures) + 1) + "|"]
+        table += [f"| {arm} | {' | '.join(shown(rows, arm, m) for m in measures)} |" for arm in claim.arms]
+        text.append("\n".join(table))
+        if verdict(claim, rows) != NOT_RUN:
+            text.append(f"![Each arm: {', '.join(measures)}]({claim.name}.svg)")
+        if claim.reading:
+            text.append(f"**What was found.** {_flat(claim.reading)}")
+        text.append(f"**Time.** {_time(claim, rows)}")
+    text.append(f"**What it does not show.** {_flat(claim.limits)}")
+    return "\n\n".join(text)
+
+
+def page(claims: Sequence[Claim]) -> str:
+    """The whole page."""
+    own = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
+    begin = INTRODUCTION.format(table=summary(claims), minutes=sum(row["seconds"] for row in own) / 60)
+    return "\n\n".join([begin.rstrip(), *map(section, claims)]) + "\n"
+
+
+def write(claims: Sequence[Claim]) -> None:
+    """Writes the page and a picture for each claim that has been run."""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(claims), "utf-8")
+    for claim in claims:
+        if verdict(claim, stored_rows(claim)) != NOT_RUN:
+            draw(claim, PAGE.with_name(f"{claim.name}.svg"))
+
+
+def draw(claim: Claim, path: Path) -> None:
+    """Draws every run as a dot, and the means, a panel for each measure."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
+
+    rows, arms = stored_rows(claim), list(claim.arms)
+    measures = measures_of(claim, rows)
+    with mpl.rc_context({"svg.hashsalt": claim.name, "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(
+            figsize=(3 + 2.2 * len(measures), 0.7 + 0.3 * len(arms)), layout="constrained", facecolor="white"
+        )
+        for panel, measure in zip(
+            figure.subplots(1, len(measures), sharey=True, squeeze=False)[0], measures, strict=True
+        ):
+            factor = 1 if lower_is_better(measure) else 100
+            for y, arm in enumerate(arms):
+                values = [factor * row[measure] for row in rows if row["arm"] == arm and measure in row]
+                panel.plot(values, [y] * len(values), "o", color="tab:blue", alpha=0.4, markersize=4)
+                if values:
+                    panel.plot(statistics.mean(values), y, "|", color="black", markersize=12)
+            panel.set(
+                xlabel=measure + (" (nats)" if factor == 1 else " (%)"), yticks=range(len(arms)), yticklabels=arms
+            )
+            panel.grid(axis="x", alpha=0.3)
+            panel.set_ylim(len(arms) - 0.5, -0.5)
+        figure.savefig(path, metadata={"Date": None})
+
+
+def _time(claim: Claim, rows: list[Row]) -> str:
+    own = [row for row in rows if "from" not in row]
+    minutes, load = sum(row["seconds"] for row in own) / 60, statistics.mean(row["load"] for row in rows)
+    shared = len(rows) - len(own)
+    taken = f", {shared} of which are those of other claims" if shared else ""
+    return (
+        f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs{taken}: {minutes:.0f} minutes on two cores of an AMD EPYC."
+        f" The mean load at their beginnings was {load:.1f}: other programs used the cores as well."
+    )
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _least(measure: str, least: float) -> str:
+    return f"{least:g} nats" if lower_is_better(measure) else f"{100 * least:g} points"
+
+
+def _marked(found: str) -> str:
+    return found if found == NOT_RUN else f"**{found}**"

@@ -1,0 +1,70 @@
+"""Runs what is missing of claims; each finished run is a row of `results/evidence_<claim>.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import common
+from benchmarks.evidence.claim import SEEDS, Claim, Row, Setting
+
+
+def stored_rows(claim: Claim) -> list[Row]:
+    """The finished runs of a claim."""
+    file = common.RESULTS / f"evidence_{claim.name}.json"
+    return json.loads(file.read_text("utf-8"))["rows"] if file.exists() else []
+
+
+def run_missing(claims: Iterable[Claim], known: Iterable[Claim], setting: Setting) -> None:
+    """Adds the missing rows of claims, seed by seed; for a trial those of the first seed.
+
+    A run that another one of the `known` claims has made already is taken from its rows.
+    """
+    claims, known, seeds = list(claims), list(known), SEEDS[:1] if setting.trial else SEEDS
+    columns = (TextColumn("{task.description:<50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=common.console, transient=True) as progress:
+        bar = progress.add_task("evidence", total=sum(len(claim.arms) for claim in claims) * len(seeds))
+        for claim in claims:
+            rows = stored_rows(claim)
+            for seed in seeds:
+                for arm, changes in claim.arms.items():
+                    progress.update(bar, description=f"{claim.name}: {arm}, seed {seed}")
+                    if not any((row["arm"], row["seed"]) == (arm, seed) for row in rows):
+                        rows.append(
+                            {
+                                "arm": arm,
+                                **(_shared(claim, changes, seed, known) or _run(claim, changes, seed, setting)),
+                            }
+                        )
+                        common.save(
+                            f"evidence_{claim.name}",
+                            {"backend": keras.backend.backend(), "trial": setting.trial},
+                            rows=rows,
+                        )
+                    progress.advance(bar)
+
+
+def _run(claim: Claim, changes: Any, seed: int, setting: Setting) -> Row:
+    load, begun = os.getloadavg()[0], time.perf_counter()
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    measured = claim.run(changes, seed, setting)
+    return {"seed": seed, **measured, "seconds": round(time.perf_counter() - begun, 1), "load": round(load, 1)}
+
+
+def _shared(claim: Claim, changes: Any, seed: int, known: list[Claim]) -> Row | None:
+    """The row of an equal run of another claim, without the name of its arm."""
+    for other in known:
+        if other is claim or other.run is not claim.run:
+            continue
+        names = [name for name, found in other.arms.items() if found == changes]
+        for row in stored_rows(other):
+            if row["arm"] in names and row["seed"] == seed:
+                return {key: value for key, value in row.items() if key != "arm"} | {"from": other.name}
+    return None

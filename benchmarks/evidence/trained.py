@@ -1,0 +1,329 @@
+"""Claims about pre-training: BERTs of 2 × 128, and variants of them, on 2 million tokens of Wikipedia."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lmzoo
+from benchmarks.evidence.claim import Claim, Comparison, Setting
+from benchmarks.evidence.variants import VARIANTS, family_named
+from benchmarks.evidence.words import parts_of_speech
+from benchmarks.pretraining_trials import probe
+from lmzoo.data.corpora import pack_sentences, read_documents
+from lmzoo.pretraining import Recipe, pretrain
+from lmzoo.text import Masking
+from lmzoo.training import AdamW
+
+TEXT, HELD_OUT = (
+    [f"pretrain_modern/{name}-{part}.txt.xz" for name in ("wikiculture", "wikipedia")] for part in ("train-00", "dev")
+)
+LENGTH, VOCABULARY, TESTED = 64, 4000, 3000
+LOSS, SST2, POS = "held-out loss", "SST-2", "parts of speech"
+NEXT, ORDER = "next or random sentence", "order of sentences"
+ROBERTA, ALBERT = "https://arxiv.org/abs/1907.11692", "https://arxiv.org/abs/1909.11942"
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How a model is trained; `documents` limits the text, which is then read more than once. See `Recipe`."""
+
+    family: str = "bert"
+    size: str = "2x128"
+    tokens: int = 2_000_000
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    objective: str = "none"
+    dynamic: bool = True
+    documents: int | None = None
+
+    def recipe(self, seed: int, setting: Setting) -> Recipe:
+        """The recipe, smaller for a trial."""
+        fields = {key: value for key, value in dataclasses.asdict(self).items() if key != "documents"}
+        fields |= {"tokens": setting.size(self.tokens, 4000), "vocabulary_size": setting.size(VOCABULARY, 500)}
+        if family_named(self.family).backbone.causal:
+            fields.pop("objective")  # there is one only
+        return Recipe(**fields, sequence_length=LENGTH, positions=LENGTH, seed=seed)
+
+    @property
+    def folder(self) -> str:
+        """A name for the files of its runs."""
+        values = [str(getattr(self, field.name)) for field in dataclasses.fields(self)]
+        return "_".join(values).replace(".", "")
+
+
+def train(arm: Training, seed: int, setting: Setting) -> Path:
+    """The preset that the arm makes, trained now unless it is there; a run that was stopped continues."""
+    family_named(arm.family)
+    folder = setting.work / f"{arm.folder}_{seed}"
+    preset, own = folder / "preset", folder / "run"
+    if preset.exists():
+        return preset
+    files = [str(setting.data / name) for name in TEXT]
+    count = setting.size(arm.documents or 0, 40)
+    text: Any = list(islice(read_documents(files), count)) if count else files
+    held_out = [str(setting.data / name) for name in HELD_OUT]
+    if not own.exists():
+        for part in prepared(arm, setting).iterdir():
+            if part.name == "tokenizer" or not arm.documents:
+                shutil.copytree(part, own / part.name, copy_function=os.link)
+    pretrain(text, preset, arm.recipe(seed, setting), held_out, own, overwrite=True, verbose=False)
+    shutil.rmtree(own)
+    return preset
+
+
+def prepared(arm: Training, setting: Setting) -> Path:
+    """The vocabulary and tokenized texts of all arms with this kind of tokenizer, made by a training of one step."""
+    family = family_named(arm.family)
+    folder = setting.work / f"texts_{family.tokenizer.__name__}{'_causal' * family.backbone.causal}"
+    if not folder.exists():
+        # Variants need not fit the default size, and BERT has their tokenizer.
+        first, run = Training(family="bert" if arm.family in VARIANTS else arm.family), folder.with_suffix(".run")
+        recipe = dataclasses.replace(first.recipe(0, setting), tokens=1)
+        files, held_out = ([str(setting.data / name) for name in names] for names in (TEXT, HELD_OUT))
+        text: Any = list(islice(read_documents(files), 40)) if setting.trial else files
+        pretrain(text, folder.with_suffix(".preset"), recipe, held_out, run, overwrite=True, verbose=False)
+        for part in run.iterdir():
+            if part.is_dir() and part.name.startswith(("train", "held_out", "tokenizer")):
+                shutil.copytree(part, folder.with_suffix(".part") / part.name)
+        folder.with_suffix(".part").rename(folder)
+    return folder
+
+
+def measure(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
+    """The loss on held-out text, with the same masked tokens for all arms, and what linear classifiers find."""
+    preset, found = str(train(arm, seed, setting)), {}
+    if not family_named(arm.family).backbone.causal:
+        model = lmzoo.models.MaskedLM.from_preset(preset, masking=Masking(dynamic=False))
+        model.compile()
+        sequences = held_out_sequences(model, setting)
+        found[LOSS] = float(model.evaluate(sequences, verbose=0, return_dict=True)["loss"])
+    speech = parts_of_speech.__wrapped__(preset, seed, setting)  # without a cache: there are many models
+    return {**found, SST2: probe(Path(preset), setting.data)["SST-2"], POS: speech.accuracy(-1)}
+
+
+def held_out_sequences(model: Any, setting: Setting) -> Any:
+    """Sequences of whole sentences of the held-out text."""
+    documents = read_documents([str(setting.data / name) for name in HELD_OUT])
+    sequences = pack_sentences(documents, model.preprocessor)
+    count = min(len(sequences), setting.size(TESTED, 64))
+    return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))
+
+
+def sentence_pairs(
+    files: list[str], random: bool, count: int, rng: np.random.Generator
+) -> tuple[tuple[list[str], list[str]], list[int]]:
+    """Neighbouring sentences; half of them are swapped or, with `random`, end with one of another document: label 1."""
+    documents = [document for document in islice(read_documents(files), count) if len(document) > 1]
+    firsts, seconds, labels = [], [], []
+    for number in range(count):
+        document, other = (documents[(number + step) % len(documents)] for step in (0, 1))
+        place, label = int(rng.integers(len(document) - 1)), number % 2
+        first, second = document[place : place + 2]
+        if label and random:
+            second = other[int(rng.integers(len(other)))]
+        elif label:
+            first, second = second, first
+        firsts.append(first)
+        seconds.append(second)
+        labels.append(label)
+    return (firsts, seconds), labels
+
+
+def judge_pairs(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
+    """What a linear classifier on the first token's vector knows of pairs of segments, by either objective."""
+    preset, found = str(train(arm, seed, setting)), {}
+    for name in (NEXT, ORDER):
+        task = lmzoo.models.TextClassifier.from_preset(preset, num_classes=2, pooling="first")
+        task.backbone.trainable = False
+        task.compile(AdamW(3e-3))
+        rng = np.random.default_rng(seed)
+        (pairs, labels), tests = (
+            sentence_pairs([str(setting.data / file) for file in files], name == NEXT, setting.size(count, 40), rng)
+            for files, count in ((TEXT, 4000), (HELD_OUT, 2000))
+        )
+        task.fit(pairs, labels, epochs=3, batch_size=64, seed=seed, verbose=0)
+        found[name] = float(task.evaluate(*tests, verbose=0, return_dict=True)["accuracy"])
+    return found
+
+
+BASE = Training()
+SMALL = Training(documents=150)
+DEEP = "4x128"
+SHARED = Training(family="shared_all", size=DEEP)
+HOW = f"""BERTs of 2 layers and width 128, with {VOCABULARY:,} tokens in the vocabulary, are trained with `lmzoo
+pretrain` on 2 million tokens of Wikipedia in sequences of {LENGTH}, unless an arm says otherwise: batches of 32,
+AdamW with the peak rate 0.001, masked tokens alone, no dropout. The held-out loss is that of single masked tokens,
+the same ones for all arms, in {TESTED:,} other sequences. SST-2 is the accuracy of a linear classifier on the mean
+of the last layer, parts of speech that of one on the vectors of words (EWT, 1,000 sentences)."""
+SCALE = "2 million tokens are too few for any model: effects that need a model which knows something do not show."
+
+CLAIMS = (
+    Claim(
+        name="masks",
+        title="Masks: static or dynamic",
+        says="Masks that are drawn again in every pass are as good as static ones, or slightly better.",
+        source="Liu et al. (2019), table 1",
+        url=ROBERTA,
+        arms={"dynamic": SMALL, "static": dataclasses.replace(SMALL, dynamic=False)},
+        run=measure,
+        rule=(Comparison("dynamic", "static", LOSS, -0.02),),
+        how=f"{HOW} Here the text is {SMALL.documents} articles, read about ten times: else masks are always new.",
+        limits=f"{SCALE} The paper had ten static masks for each sequence, here there is one: a harder test for them.",
+    ),
+    Claim(
+        name="nsp",
+        title="Next-sentence prediction",
+        says="Without next-sentence prediction models are as good or slightly better.",
+        source="Liu et al. (2019), table 2",
+        url=ROBERTA,
+        arms={"masked tokens alone": BASE, "with NSP": dataclasses.replace(BASE, objective="nsp")},
+        run=measure,
+        rule=(
+            Comparison("masked tokens alone", "with NSP", SST2, -0.01),
+            Comparison("masked tokens alone", "with NSP", POS, -0.01),
+        ),
+        how=f"{HOW} A point less is allowed.",
+        limits=f"{SCALE} The paper judged by tasks on pairs of texts, too, which networks of this size do not learn.",
+    ),
+    Claim(
+        name="sop",
+        title="Order of sentences, judged by the other objective",
+        says="With SOP a model also knows next from random sentences; with NSP it knows nothing of their order.",
+        source="Lan et al. (2020), table 5",
+        url=ALBERT,
+        arms={
+            "masked tokens alone": BASE,
+            "with NSP": dataclasses.replace(BASE, objective="nsp"),
+            "with SOP": dataclasses.replace(BASE, objective="sop"),
+        },
+        run=judge_pairs,
+        rule=(
+            Comparison("with SOP", "with NSP", ORDER, 0.02),
+            Comparison("with SOP", "masked tokens alone", NEXT, 0.02),
+        ),
+        how=f"""{HOW} Then both objectives judge each of them: a linear classifier on the pooled vector of the first
+token learns from 4,000 pairs of neighbouring sentences, half of which are swapped, or end with a sentence of another
+article. It is tested on 2,000 held-out pairs, of which half are right by chance.""",
+        limits=f"{SCALE} The paper's tasks on pairs of texts are left out, which networks of this size do not learn.",
+    ),
+    Claim(
+        name="more_text",
+        title="More text, and longer training",
+        says="More text helps at equal steps, and more steps help further.",
+        source="Liu et al. (2019), table 4",
+        url=ROBERTA,
+        arms={
+            "little text, ten times": SMALL,
+            "2M tokens once": BASE,
+            "6M tokens once": dataclasses.replace(BASE, tokens=6_000_000),
+        },
+        run=measure,
+        rule=tuple(
+            Comparison(better, worse, measure_)
+            for better, worse in (("2M tokens once", "little text, ten times"), ("6M tokens once", "2M tokens once"))
+            for measure_ in (LOSS, SST2)
+        ),
+        how=f"{HOW} The little text is {SMALL.documents} articles.",
+        limits="All three are at the very beginning of what the paper trains.",
+    ),
+    Claim(
+        name="batch_size",
+        title="Batch size at equal tokens",
+        says="Larger batches, at equally many tokens, give a better language model.",
+        source="Liu et al. (2019), table 3",
+        url=ROBERTA,
+        arms={
+            "8": dataclasses.replace(BASE, batch_size=8, learning_rate=5e-4),
+            "32": BASE,
+            "128": dataclasses.replace(BASE, batch_size=128, learning_rate=2e-3),
+        },
+        run=measure,
+        rule=(Comparison("128", "32", LOSS), Comparison("32", "8", LOSS)),
+        how=f"{HOW} Peak rates grow with the root of the batch size: 0.0005, 0.001 and 0.002.",
+        limits="A batch of 128 leaves 240 steps; the paper's fewest are 31,000. Rates are not from a search.",
+    ),
+    Claim(
+        name="dropout",
+        title="Dropout in pre-training",
+        says="Pre-training without dropout is better.",
+        source="Lan et al. (2020), table 8",
+        url=ALBERT,
+        arms={"without dropout": BASE, "with dropout of 0.1": Training(family="dropout")},
+        run=measure,
+        rule=(Comparison("without dropout", "with dropout of 0.1", LOSS),),
+        how=HOW,
+        limits="No text is seen twice, so that there is nothing to overfit.",
+    ),
+    Claim(
+        name="ngrams",
+        title="Masks of words and of several words",
+        says="Masking several words in a row gives better vectors than masking single tokens.",
+        source="Joshi et al. (2020), section 6.1; used by Lan et al. (2020)",
+        url="https://arxiv.org/abs/1907.10529",
+        arms={
+            "single tokens": BASE,
+            "whole words": Training(family="whole_words"),
+            "one to three words": Training(family="ngrams"),
+        },
+        run=measure,
+        rule=tuple(Comparison("one to three words", "single tokens", measure_) for measure_ in (SST2, POS)),
+        how=f"{HOW} The loss of single tokens favours the arm that was trained on them, and is not in the rule.",
+        limits=f"{SCALE} The paper gains most in answering questions.",
+    ),
+    Claim(
+        name="left_to_right",
+        title="Left to right, or masked",
+        says="A model that sees both sides of a word is better than one that reads from left to right.",
+        source="Devlin et al. (2019), table 5",
+        url="https://arxiv.org/abs/1810.04805",
+        arms={"masked tokens": Training(family="roberta"), "left to right": Training(family="gpt2")},
+        run=measure,
+        rule=tuple(Comparison("masked tokens", "left to right", measure_) for measure_ in (POS, SST2)),
+        how=f"""{HOW} Both read tokens of a byte-level BPE: a RoBERTa, and a GPT-2 of the same size, which has LayerNorm
+before its sublayers.""",
+        limits=f"{SCALE} At equal tokens the one from left to right predicts seven times as many, and learns faster.",
+    ),
+    Claim(
+        name="sharing",
+        title="Parameters shared by layers",
+        says="Sharing all parameters costs quality, mostly by feed-forward networks; sharing attention costs little.",
+        source="Lan et al. (2020), table 4",
+        url=ALBERT,
+        arms={
+            "nothing shared": Training(family="shared_nothing", size=DEEP),
+            "attention shared": Training(family="shared_attention", size=DEEP),
+            "feed-forward shared": Training(family="shared_feed_forward", size=DEEP),
+            "all shared": SHARED,
+        },
+        run=measure,
+        rule=(
+            Comparison("nothing shared", "all shared", LOSS),
+            Comparison("attention shared", "feed-forward shared", LOSS),
+            Comparison("attention shared", "nothing shared", LOSS, -0.03),
+        ),
+        how=f"{HOW} These have 4 layers of width 128, and embeddings of 128.",
+        limits=f"{SCALE} The paper shares among 12 layers.",
+    ),
+    Claim(
+        name="embedding_size",
+        title="Embeddings of 32 to 256",
+        says="With shared parameters, embeddings of 128 are enough: larger ones are no better, smaller ones are worse.",
+        source="Lan et al. (2020), table 3",
+        url=ALBERT,
+        arms={
+            str(size): SHARED if size == 128 else Training(family=f"embeddings_{size}", size=DEEP)
+            for size in (32, 64, 128, 256)
+        },
+        run=measure,
+        rule=(Comparison("128", "256", LOSS, -0.02), Comparison("128", "32", LOSS)),
+        how=f"{HOW} These have 4 layers of width 128 that share all parameters.",
+        limits="The width is 128, so that embeddings of 256 are wider than the model; in the paper it is 768.",
+    ),
+)

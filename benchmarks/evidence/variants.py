@@ -1,0 +1,93 @@
+"""Variants of families for the arms of claims: other masks, dropout, embeddings, or shared layers.
+
+`lmzoo.pretraining` trains every registered family; a variant differs from BERT or ALBERT in some fields of its
+configuration, and has the tokenizer and the packing of BERT.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from lmzoo.families.albert import AlbertBackbone
+from lmzoo.families.bert import BertBackbone
+from lmzoo.family import Family, families, register_family
+from lmzoo.layers import TransformerBlock
+from lmzoo.models import Backbone
+from lmzoo.tensor_types import Shape
+from lmzoo.text import Masking, WordPieceTokenizer
+
+FEED_FORWARD = ("intermediate_dense", "output_dense")
+
+
+class SharingBlock(TransformerBlock):
+    """A block that may have sublayers of another one."""
+
+    def build(self, input_shape: Shape) -> None:
+        """Creates the weights of the sublayers that have none yet."""
+        for layer in (self.attention, self.attention_layer_norm, self.intermediate_dense, self.output_layer_norm):
+            if not layer.built:
+                layer.build(input_shape)
+        if not self.output_dense.built:
+            self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
+        self.built = True
+
+
+class PartlySharedBackbone(AlbertBackbone):
+    """ALBERT whose blocks share the sublayers named in `shared`, and nothing else."""
+
+    shared: tuple[str, ...] = ()
+    first: SharingBlock | None = None
+
+    @classmethod
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> Any:
+        """Builds the graph."""
+        cls.first = None
+        return super().assemble(config, dtype)
+
+    @classmethod
+    def make_block(cls, config: Any, dtype: keras.DTypePolicy, name: str) -> SharingBlock:
+        """A block with the sublayers of the first one."""
+        block = SharingBlock(*config.block_arguments, dtype=dtype, name=name)
+        cls.first = cls.first or block
+        for part in cls.shared if cls.first is not block else ():
+            setattr(block, part, getattr(cls.first, part))
+        return block
+
+
+def _partly(*parts: str) -> tuple[type, dict[str, Any]]:
+    return type("PartlyShared", (PartlySharedBackbone,), {"shared": parts}), {"unroll": True, "num_groups": 4}
+
+
+# By name: the backbone, and its configuration where it differs.
+VARIANTS: dict[str, tuple[type, dict[str, Any]]] = {
+    "dropout": (BertBackbone, {"dropout": 0.1}),
+    "whole_words": (BertBackbone, {}),
+    "ngrams": (BertBackbone, {}),
+    "shared_nothing": (AlbertBackbone, {"num_groups": 4, "unroll": True}),
+    "shared_attention": _partly("attention"),
+    "shared_feed_forward": _partly(*FEED_FORWARD),
+    "shared_all": (AlbertBackbone, {}),
+    **{f"embeddings_{size}": (AlbertBackbone, {"embedding_dim": size}) for size in (32, 64, 256)},
+}
+MASKS = {"whole_words": Masking(whole_word=True), "ngrams": Masking(whole_word=True, ngram=3)}
+
+
+def family_named(name: str) -> Family:
+    """A family of the library, or a variant, which is registered with its first use."""
+    if name not in families():
+        register_family(_variant(name, *VARIANTS[name]))
+    return families()[name]
+
+
+def _variant(name: str, base: type, changes: dict[str, Any]) -> Family:
+    class Variant(base):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**{**kwargs, **changes})
+
+    Variant.__name__ = Variant.__qualname__ = f"{base.__name__}_{name}"
+    registered: type[Backbone] = keras.saving.register_keras_serializable("lmzoo_evidence")(Variant)
+    return Family(
+        name=name, backbone=registered, tokenizer=WordPieceTokenizer, masking=MASKS.get(name, Masking()), tiny=None
+    )

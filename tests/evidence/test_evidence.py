@@ -1,0 +1,228 @@
+"""The benchmarks of claims: verdicts, the runner, the page, and the variants of families."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+import lmzoo.family
+from benchmarks import common
+from benchmarks.evidence import page
+from benchmarks.evidence.claim import CONTRADICTED, NOT_RUN, OPEN, REPRODUCED, Claim, Comparison, Setting, verdict
+from benchmarks.evidence.claims import CLAIMS
+from benchmarks.evidence.runner import run_missing, stored_rows
+from lmzoo.pretraining.encoders import encoder_backbone
+from lmzoo.pretraining.recipe import Recipe
+
+SETTING = Setting(common.ROOT, common.ROOT)
+CALLS: list[tuple[float, int]] = []
+
+
+def measure(value: float, seed: int, setting: Setting) -> dict[str, float]:
+    """A toy experiment: its arms are what it measures."""
+    CALLS.append((value, seed))
+    return {"accuracy": value + 0.01 * seed}
+
+
+def claim_of(*rule: Comparison, **fields) -> Claim:
+    texts = {field: field for field in ("name", "title", "says", "source", "url", "how", "limits")}
+    return Claim(**{**texts, "arms": {"one": 0.7, "other": 0.5}, "run": measure, "rule": rule, **fields})
+
+
+BETTER = Comparison("one", "other", "accuracy")
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path, monkeypatch):
+    """The results of these tests go to a folder of their own."""
+    CALLS.clear()
+    shipped = common.RESULTS
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    monkeypatch.setattr(common, "machine", dict)  # which looks at all installed packages
+    return shipped
+
+
+def rows_of(measure_: str, **values) -> list[dict]:
+    return [
+        {"arm": arm, "seed": seed, measure_: value}
+        for arm, of_arm in values.items()
+        for seed, value in enumerate(of_arm)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measure_", "least", "one", "other", "expected"),
+    [
+        ("accuracy", 0.0, (0.70, 0.71, 0.72), (0.60, 0.61, 0.62), REPRODUCED),
+        ("accuracy", 0.0, (0.60, 0.61, 0.62), (0.70, 0.71, 0.72), CONTRADICTED),
+        ("accuracy", 0.0, (0.60, 0.70, 0.80), (0.59, 0.69, 0.79), OPEN),
+        # Means of 0.71 and 0.61, deviations of 0.01: twice the standard error is 0.0163.
+        ("accuracy", 0.083, (0.70, 0.71, 0.72), (0.60, 0.61, 0.62), REPRODUCED),
+        ("accuracy", 0.085, (0.70, 0.71, 0.72), (0.60, 0.61, 0.62), OPEN),
+        # Half a point worse, with a point allowed.
+        ("accuracy", -0.01, (0.605, 0.605, 0.605), (0.61, 0.61, 0.61), REPRODUCED),
+        ("accuracy", -0.01, (0.59, 0.59, 0.59), (0.61, 0.61, 0.61), CONTRADICTED),
+        # Better, though by less than asked for: that contradicts nothing.
+        ("accuracy", 0.05, (0.62, 0.62, 0.62), (0.61, 0.61, 0.61), OPEN),
+        # Of a loss, the lower value is better.
+        ("held-out loss", 0.0, (4.0, 4.1, 4.2), (5.0, 5.1, 5.2), REPRODUCED),
+        ("held-out loss", 0.0, (5.0, 5.1, 5.2), (4.0, 4.1, 4.2), CONTRADICTED),
+        # Two seeds are no evidence.
+        ("accuracy", 0.0, (0.70, 0.71), (0.60, 0.61, 0.62), NOT_RUN),
+    ],
+)
+def test_verdicts(measure_, least, one, other, expected):
+    claim = claim_of(Comparison("one", "other", measure_, least))
+    assert verdict(claim, rows_of(measure_, one=one, other=other)) == expected
+
+
+def test_a_verdict_needs_all_comparisons():
+    rows = rows_of("accuracy", one=(0.7, 0.7, 0.7), other=(0.6, 0.6, 0.6), third=(0.6, 0.7, 0.8))
+    arms = {"one": 0, "other": 0, "third": 0}
+    holds, open_, against = BETTER, Comparison("one", "third", "accuracy"), Comparison("other", "one", "accuracy")
+    assert verdict(claim_of(holds, arms=arms), rows) == REPRODUCED
+    assert verdict(claim_of(holds, open_, arms=arms), rows) == OPEN
+    assert verdict(claim_of(holds, open_, against, arms=arms), rows) == CONTRADICTED
+
+
+def test_rules_name_arms():
+    with pytest.raises(ValueError, match="'third'"):
+        claim_of(Comparison("one", "third", "accuracy"))
+    with pytest.raises(ValueError, match="compares"):
+        claim_of()
+
+
+def test_runs_are_stored_and_not_repeated():
+    claim = claim_of(BETTER)
+    run_missing([claim], [claim], SETTING)
+    assert CALLS == [(0.7, 0), (0.5, 0), (0.7, 1), (0.5, 1), (0.7, 2), (0.5, 2)]
+    rows = stored_rows(claim)
+    assert [row["accuracy"] for row in rows if row["arm"] == "one"] == [0.7, 0.71, 0.72]
+    assert verdict(claim, rows) == REPRODUCED
+    run_missing([claim], [claim], SETTING)
+    assert len(CALLS) == 6
+    assert stored_rows(claim) == rows
+
+
+def test_a_stopped_experiment_continues():
+    def stopping(value: float, seed: int, setting: Setting) -> dict[str, float]:
+        if len(CALLS) == 3:
+            raise KeyboardInterrupt
+        return measure(value, seed, setting)
+
+    claim = claim_of(BETTER, run=stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run_missing([claim], [claim], SETTING)
+    assert len(stored_rows(claim)) == 3
+    assert verdict(claim, stored_rows(claim)) == NOT_RUN
+    run_missing([dataclasses.replace(claim, run=measure)], [], SETTING)
+    assert CALLS == [(0.7, 0), (0.5, 0), (0.7, 1), (0.5, 1), (0.7, 2), (0.5, 2)]
+
+
+def test_equal_runs_of_claims_are_shared():
+    first = claim_of(BETTER)
+    second = claim_of(Comparison("base", "new", "accuracy"), name="second", arms={"base": 0.7, "new": 0.1})
+    other = claim_of(BETTER, name="other", run=lambda value, seed, setting: {"accuracy": value})
+    run_missing([first, second, other], [first, second, other], SETTING)
+    assert len(CALLS) == 6 + 3
+    base, new = stored_rows(second)[:2]
+    assert {key: base[key] for key in ("arm", "seed", "accuracy", "from")} == {
+        "arm": "base",
+        "seed": 0,
+        "accuracy": 0.7,
+        "from": "name",
+    }
+    assert "from" not in new
+    assert not any("from" in row for row in stored_rows(other))
+
+
+def test_the_page_of_a_claim(tmp_path):
+    claim = claim_of(BETTER, reading="It is better.", name="toy", says="One is better.")
+    assert "| [One is better.](#toy) | [source](url) | one; other | not run yet |" in page.summary([claim])
+    assert "It is better." not in page.section(claim)
+    run_missing([claim], [claim], SETTING)
+    line = "accuracy: one 71.0 ± 1.0; other 51.0 ± 1.0 | **reproduced** |"
+    assert f"| [One is better.](#toy) | [source](url) | {line}" in page.summary([claim])
+    text = page.section(claim)
+    assert "## title {#toy}" in text
+    assert "one better than other (accuracy): reproduced. **Verdict: reproduced.**" in text
+    assert "| one | 71.0 ± 1.0 |" in text
+    assert "It is better." in text
+    page.draw(claim, tmp_path / "toy.svg")
+    drawn = (tmp_path / "toy.svg").read_text("utf-8")
+    assert re.findall(r">(one|other|accuracy \(%\))<", drawn).count("one") == 1
+    assert len(drawn) < 100_000
+
+
+def test_the_page_of_the_site_is_that_of_the_results(results, monkeypatch):
+    """`python -m benchmarks.evidence --table` writes it."""
+    monkeypatch.setattr(common, "RESULTS", results)
+    assert page.PAGE.read_text("utf-8") == page.page(CLAIMS)
+    for claim in CLAIMS:
+        rows = stored_rows(claim)
+        assert {row["arm"] for row in rows} <= set(claim.arms), f"{claim.name} has rows of other arms"
+        assert len({(row["arm"], row["seed"]) for row in rows}) == len(rows)
+        assert page.PAGE.with_name(f"{claim.name}.svg").exists() == (verdict(claim, rows) != NOT_RUN)
+        if verdict(claim, rows) == NOT_RUN:
+            assert not claim.reading, f"{claim.name} says what was found before it was"
+
+
+@pytest.fixture
+def variants(monkeypatch):
+    """The variants of families, registered while a test runs: others look at all that are registered."""
+    from benchmarks.evidence import variants
+
+    monkeypatch.setattr(lmzoo.family, "_FAMILIES", lmzoo.family.families())
+    return variants
+
+
+def backbone_of(variants, name: str):
+    family = variants.family_named(name).name
+    recipe = Recipe(family=family, size="4x64", vocabulary_size=31, sequence_length=8, positions=8, objective="none")
+    return encoder_backbone(recipe, recipe.vocabulary_size)
+
+
+def test_layers_share_what_their_name_says(variants):
+    """Of four blocks, a shared part is there once."""
+    nothing, attention, feed_forward, everything = (
+        backbone_of(variants, f"shared_{name}") for name in ("nothing", "attention", "feed_forward", "all")
+    )
+    block = nothing.blocks[0]
+    of_attention = block.attention.count_params()
+    of_feed_forward = block.intermediate_dense.count_params() + block.output_dense.count_params()
+    whole = nothing.count_params()
+    assert whole - attention.count_params() == 3 * of_attention
+    assert whole - feed_forward.count_params() == 3 * of_feed_forward
+    assert whole - everything.count_params() == 3 * block.count_params()
+    assert len({id(block.attention) for block in attention.blocks}) == 1
+    assert len({id(block.output_dense) for block in attention.blocks}) == 4
+
+
+def test_variants_change_the_configuration(variants):
+    assert backbone_of(variants, "dropout").config.dropout == 0.1
+    assert backbone_of(variants, "embeddings_32").config.embedding_dim == 32
+    assert backbone_of(variants, "embeddings_256").embedding_projection.kernel.shape == (256, 64)
+    recipe = Recipe(family=variants.family_named("ngrams").name)
+    assert (recipe.masking.ngram, recipe.masking.whole_word) == (3, True)
+    assert Recipe(family=variants.family_named("whole_words").name).masking.ngram == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* texts were cut to 64 tokens")
+def test_an_arm_is_trained_once(variants, shared, tmp_path, monkeypatch):
+    """A trial on real text: its preset is there for all that measure it, and the tokenized text for other arms."""
+    from benchmarks.evidence import trained
+
+    arm, setting = trained.Training(family="shared_attention", size="4x64"), Setting(shared("data"), tmp_path, True)
+    found = trained.judge_pairs(arm, 0, setting)
+    assert set(found) == {trained.NEXT, trained.ORDER}
+    assert all(0 <= value <= 1 for value in found.values())
+    assert {path.name for path in (tmp_path / "texts_WordPieceTokenizer").iterdir()} == {
+        "held_out",
+        "tokenizer",
+        "train",
+    }
+    monkeypatch.setattr(trained, "pretrain", None)
+    assert (trained.train(arm, 0, setting) / "model.weights.h5").exists()
