@@ -88,3 +88,16 @@ def test_what_api_pages_hide_is_on_the_page_for_extensions():
 def test_pages_load_nothing_from_others():
     """The theme's own link to the repository asks api.github.com for numbers of stars."""
     assert "data-md-component" not in (ROOT / ".ci/mkdocs_theme/partials/source.html").read_text("utf-8")
+
+
+def test_every_picture_is_drawn_by_code(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    code = runpy.run_path(str(ROOT / "examples/pictures.py"))
+    gallery = (ROOT / "docs/gallery.md").read_text("utf-8")
+    assert {path.stem for path in (ROOT / "docs/assets").glob("*.svg")} == {*code["PICTURES"], "data_flow"}
+    assert {name for name in code["PICTURES"] if f"](assets/{name}.svg)" not in gallery} == set()
+    code["main"](["--only", "road", "permutation", "--output", str(tmp_path)])
+    for name, word in (("road", "Marian"), ("permutation", "harbour")):
+        assert f"<!-- {word} -->" in (tmp_path / f"{name}.svg").read_text("utf-8")
+    with pytest.raises(SystemExit):
+        code["main"](["--only", "tag"])
