@@ -40,4 +40,3 @@ def draw(path: Path, seed: int = 9) -> None:
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
-

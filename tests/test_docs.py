@@ -14,7 +14,7 @@ import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -44,12 +44,43 @@ def blocks_of(text: str, first_line: int = 1) -> Iterator[Block]:
 
 
 def run(blocks: list[Block], name: str) -> None:
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    """Runs blocks; where a comment after a statement begins with a value or a shape, that must be the one."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         # The blank lines in front make tracebacks name the line of the page.
-        code = compile("\n" * (block.line - 1) + block.source, name, "exec")
-        if block.run:
-            exec(code, namespace)
+        source = "\n" * (block.line - 1) + block.source
+        compile(source, name, "exec")
+        for statement in ast.parse(source).body if block.run else ():
+            value = None
+            if isinstance(statement, ast.Expr):
+                value = eval(compile(ast.Expression(statement.value), name, "eval"), namespace)
+            else:
+                exec(compile(ast.Module([statement], []), name, "exec"), namespace)
+                if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                    value = namespace[statement.targets[0].id]
+            said = said_after(statement, block)
+            if value is not None and said is not None:
+                where = f"{name}:{statement.end_lineno}"
+                assert same(value, said), f"{where}: the comment says {said}, this is {value!r}"
+
+
+def said_after(statement: ast.stmt, block: Block) -> Any:
+    """The value or the shape that the comment after a statement begins with; None if it begins with something else."""
+    line = block.source.splitlines()[statement.end_lineno - block.line].encode()[statement.end_col_offset :].decode()
+    comment = re.match(r"\s+# (?:(?:float|int|bool|string)\d* )?(.+?)(?:[:;] .*)?$", line)
+    try:
+        return ast.literal_eval(comment[1]) if comment and "..." not in comment[1] else None
+    except (SyntaxError, ValueError):
+        return None
+
+
+def same(value: Any, said: Any) -> bool:
+    """Whether a value is the one that a comment says, or has the shape."""
+    if isinstance(said, tuple) and hasattr(value, "shape"):
+        return tuple(value.shape) == said
+    if isinstance(said, (list, tuple)) and len(value) == len(said):
+        return all(map(same, value, said))
+    return abs(value - said) < 0.005 if isinstance(said, float) else value == said
 
 
 def docstrings() -> Iterator[tuple[str, str, int]]:
@@ -113,6 +144,14 @@ def test_every_public_name_is_documented(module: str) -> None:
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").rglob("*.md"))
     names = importlib.import_module(f"lmzoo.{module}").__all__
     assert [name for name in names if not re.search(rf"^::: lmzoo\..*\b{name}$", pages, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("says", ["# 2", "# (3,)", "# float32 (3,): as long", '# ["a", "c"]', "# 0.5"])
+def test_comments_that_are_wrong_are_found(says: str) -> None:
+    value = {"# 2": "1", "# 0.5": "2 / 3", '# ["a", "c"]': '["a", "b"]'}.get(says, "np.zeros(2)")
+    run([Block(f"import numpy as np\nx = {value}\n", 1, True)], "page")
+    with pytest.raises(AssertionError, match=r"page:2: the comment says"):
+        run([Block(f"import numpy as np\nx = {value}  {says}\n", 1, True)], "page")
 
 
 def test_fences_are_found() -> None:

@@ -79,7 +79,7 @@ def attention(
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     (found,) = lmzoo.analysis.attention(embedder, ["The animal was too tired."])
-    found.scores.shape  # (4, 2, 8, 8)
+    found.scores.shape  # (6, 4, 8, 8)
     ```
     """
     reader = Reader.of(model, preprocessor)
@@ -172,7 +172,7 @@ def head_statistics(found: Sequence[Attention]) -> HeadStatistics:
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     found = lmzoo.analysis.attention(embedder, ["The animal was too tired.", "A quiet film."])
-    lmzoo.analysis.head_statistics(found).entropy.shape  # (4, 2)
+    lmzoo.analysis.head_statistics(found).entropy.shape  # (6, 4)
     ```
     """
     if not found:

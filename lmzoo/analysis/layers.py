@@ -113,7 +113,7 @@ def anisotropy(
     import lmzoo
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
-    lmzoo.analysis.anisotropy(embedder, ["A quiet film.", "The plot was dull."]).shape  # (5,)
+    lmzoo.analysis.anisotropy(embedder, ["A quiet film.", "The plot was dull."]).shape  # (7,)
     ```
     """
     read, states = hidden_states(model, texts, batch_size, preprocessor)
@@ -232,7 +232,7 @@ def probe(
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     texts = ["A fine film.", "Dull.", "I liked it.", "A bore."] * 3
-    lmzoo.analysis.probe(embedder, texts, [1, 0, 1, 0] * 3, folds=3).accuracy  # of the embeddings and four layers
+    lmzoo.analysis.probe(embedder, texts, [1, 0, 1, 0] * 3, folds=3).accuracy  # of the embeddings and six layers
     ```
     """
     from sklearn.linear_model import LogisticRegression

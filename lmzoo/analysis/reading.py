@@ -156,7 +156,7 @@ def hidden_states(
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     (read,), (states,) = lmzoo.analysis.hidden_states(embedder, ["A quiet film."])
-    states.shape[:2]  # (5, 6)
+    states.shape[:2]  # (7, 6)
     ```
     """
     reader = Reader.of(model, preprocessor)
