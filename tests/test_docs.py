@@ -146,6 +146,32 @@ def test_every_public_name_is_documented(module: str) -> None:
     assert [name for name in names if not re.search(rf"^::: lmzoo\..*\b{name}$", pages, re.MULTILINE)] == []
 
 
+API = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs/api").glob("*.md")))
+ENTRIES = {name.rpartition(".")[2]: name for name in re.findall(r"^::: (\S+)$", API, re.MULTILINE)}
+
+
+def entry(name: str) -> Any:
+    """What a name on an API page stands for; the last part is enough."""
+    thing, path = importlib.import_module("lmzoo"), "lmzoo"
+    for part in ENTRIES.get(name, name).split(".")[1:]:
+        path += f".{part}"
+        thing = getattr(thing, part) if hasattr(thing, part) else importlib.import_module(path)
+    return thing
+
+
+def has_example(thing: Any) -> bool:
+    if inspect.ismodule(thing):
+        return any(has_example(part) for part in vars(thing).values() if inspect.getmodule(part) is thing)
+    text = inspect.getdoc(thing) or ""
+    see = re.search(r"^Example: see `([\w.]+)`\.$", text, re.MULTILINE)
+    return has_example(entry(see[1])) if see else ">>>" in text or any(blocks_of(text))
+
+
+def test_every_entry_has_an_example() -> None:
+    """In its docstring, or the docstring names the entry whose example shows it."""
+    assert [name for end, name in ENTRIES.items() if not has_example(entry(end))] == []
+
+
 @pytest.mark.parametrize("says", ["# 2", "# (3,)", "# float32 (3,): as long", '# ["a", "c"]', "# 0.5"])
 def test_comments_that_are_wrong_are_found(says: str) -> None:
     value = {"# 2": "1", "# 0.5": "2 / 3", '# ["a", "c"]': '["a", "b"]'}.get(says, "np.zeros(2)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from html.parser import HTMLParser
@@ -54,6 +55,24 @@ def test_published_presets_are_one_table(monkeypatch):
     assert base["source"] == presets["bert_base_en_uncased"].handle == "hf://google-bert/bert-base-uncased"
     assert by_name["bert_nano_en_uncased"]["source"] == "in the package"
     assert "https://huggingface.co/google-bert/bert-base-uncased" in _Table(html).links
+
+
+def test_notebooks_become_pages():
+    hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
+    printed = {"output_type": "stream", "name": "stdout", "text": ["one\n", "two\n"]}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "A text."]},
+        {"cell_type": "code", "source": ["print(1)\n", "print(2)"], "outputs": [printed]},
+        {"cell_type": "code", "source": ["x = 1"], "outputs": []},
+    ]
+    assert hooks["notebook_page"](json.dumps({"cells": cells}), "a.ipynb").split("\n\n") == [
+        "# Title",
+        "[The notebook, to run it yourself](a.ipynb){ .notebook download }",
+        "A text.",
+        "```python\nprint(1)\nprint(2)\n```",
+        "```{.text .printed}\none\ntwo\n```",
+        "```python\nx = 1\n```",
+    ]
 
 
 def _hidden(name: str) -> bool:

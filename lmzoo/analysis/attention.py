@@ -30,6 +30,8 @@ class Attention(NamedTuple):
         segments: int64 (T,), to which of the texts a token belongs; -1 for special tokens.
         scores: float32 (L, N, T, T): in each of L layers and N heads how much of its attention each token, along the
             rows, pays to each other one. Rows sum to 1.
+
+    Example: see `attention`.
     """
 
     texts: tuple[str, ...]
@@ -46,6 +48,8 @@ class HeadStatistics(NamedTuple):
         distance: mean distance to the tokens that are attended to, in tokens.
         entropy: of the attention of a token, in nats: 0 if it is all on one token.
         special: share of the attention that goes to special tokens, such as [SEP].
+
+    Example: see `head_statistics`.
     """
 
     distance: np.ndarray

@@ -24,6 +24,8 @@ class LayerChanges(NamedTuple):
     Attributes:
         distance: mean L2 distance between the input and the output of a layer.
         degrees: mean angle between them.
+
+    Example: see `layer_changes`.
     """
 
     distance: np.ndarray
@@ -36,6 +38,8 @@ class Mix(NamedTuple):
     Attributes:
         weights: float64 (L,), of each layer, the tokens' own vectors first; they sum to 1.
         gamma: float, by which their mean is multiplied.
+
+    Example: see `mix_weights`.
     """
 
     weights: np.ndarray
@@ -48,6 +52,8 @@ class Probe(NamedTuple):
     Attributes:
         accuracy: mean over the parts of a cross-validation.
         deviation: their standard deviation.
+
+    Example: see `probe`.
     """
 
     accuracy: np.ndarray

@@ -30,6 +30,8 @@ class ReadText(NamedTuple):
         tokens: T strings, special tokens included.
         offsets: int64 (T, 2), the first character of each token and the one after its last; -1 for special tokens.
         segments: int64 (T,), to which of the texts a token belongs; -1 for special tokens.
+
+    Example: see `hidden_states`.
     """
 
     texts: tuple[str, ...]

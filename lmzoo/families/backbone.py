@@ -40,6 +40,16 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         fine_tuning: recommended settings for fine-tuning, a dict from kinds of heads (`head_kind` of a task) to
             `lmzoo.training.FineTuningRecipe`. Presets hold them, and tasks take their defaults from them.
         **config: the fields of `config_class`.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased")  # a `BertBackbone`
+    ids = {"token_ids": [[2, 43, 3]], "padding_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]]}
+    backbone.predict(ids, verbose=0)["sequence_output"]  # (1, 3, 256)
+    ```
     """
 
     config_class: ClassVar[type]
