@@ -44,11 +44,13 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
     Example:
 
     ```python
+    import numpy as np
     import lmzoo
 
     backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased")  # a `BertBackbone`
-    ids = {"token_ids": [[2, 43, 3]], "padding_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]]}
-    backbone.predict(ids, verbose=0)["sequence_output"]  # (1, 3, 256)
+    ids = np.array([[2, 43, 3]])  # [CLS] a [SEP]
+    inputs = {"token_ids": ids, "padding_mask": ids > 0, "segment_ids": 0 * ids}
+    backbone(inputs)["sequence_output"]  # (1, 3, 256)
     ```
     """
 

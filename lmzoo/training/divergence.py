@@ -21,12 +21,14 @@ class StopOnDivergence(keras.callbacks.Callback):
 
     ```python
     import keras
+    import numpy as np
     import lmzoo
 
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     try:
-        model.fit([[float("nan")]], [[1.0]], callbacks=[lmzoo.training.divergence.StopOnDivergence()], verbose=0)
+        stop = lmzoo.training.divergence.StopOnDivergence()
+        model.fit(np.array([[np.nan]]), np.array([[1.0]]), callbacks=[stop], verbose=0)
     except lmzoo.errors.NotFiniteError as error:
         print(error)
     ```

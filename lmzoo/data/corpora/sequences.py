@@ -50,7 +50,8 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
 
     tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
-    preprocessor = Preprocessor(tokenizer, Packing(start="[CLS]", end="[SEP]"), sequence_length=5)
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(tokenizer, packing, sequence_length=5)
     pack_documents([["a a", "b"], ["b a"]], preprocessor).lengths  # [5, 5]
     ```
     """
