@@ -108,7 +108,11 @@ def page_parameters() -> Iterator[object]:
 
 
 # Pages may show what these warnings are about; everywhere else a warning is an error.
-@pytest.mark.filterwarnings("ignore:The head of .* is not used", "ignore:The format 'KerasHub' holds no")
+@pytest.mark.filterwarnings(
+    "ignore:The head of .* is not used",
+    "ignore:The format 'KerasHub' holds no",
+    "ignore:This model has the exact GELU",
+)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", list(page_parameters()))
 def test_page(page: Path) -> None:
