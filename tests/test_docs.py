@@ -89,7 +89,7 @@ def docstrings() -> Iterator[tuple[str, str, int]]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
                 name = f"{path.relative_to(ROOT)}::{getattr(node, 'name', 'module')}"
-                if "```python" in text or ">>>" in text:
+                if any(blocks_of(text)) or ">>>" in text:
                     yield name, text, node.body[0].lineno
 
 
@@ -182,6 +182,12 @@ def test_comments_that_are_wrong_are_found(says: str) -> None:
     run([Block(f"import numpy as np\nx = {value}\n", 1, True)], "page")
     with pytest.raises(AssertionError, match=r"page:2: the comment says"):
         run([Block(f"import numpy as np\nx = {value}  {says}\n", 1, True)], "page")
+
+
+def test_the_site_knows_the_fences() -> None:
+    """Outside of pages that GitHub shows, a word after the language makes a paragraph of the block."""
+    shown = [path for folder in ("lmzoo", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    assert [path.name for path in shown if "```python " in path.read_text("utf-8")] == []
 
 
 def test_fences_are_found() -> None:
