@@ -146,7 +146,7 @@ release-check: $(TOOLS_STAMP)  ## build into dist/, write an SBOM, look for know
 
 docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet warnings would not be counted
 
 pictures: $(DEV_STAMP)  ## draw the pictures of the site from the shipped presets; DATA=folder for all of them
 	@$(BIN)/python examples/pictures.py $(if $(DATA),--data '$(DATA)')
