@@ -43,7 +43,7 @@ JAX_CACHE := JAX_COMPILATION_CACHE_DIR='$(CURDIR)/.pytest_cache/jax' JAX_PERSIST
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs bench clean \
+.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs pictures bench clean \
 	test-lowest test-highest release-check
 
 help:  ## list the targets
@@ -146,7 +146,10 @@ release-check: $(TOOLS_STAMP)  ## build into dist/, write an SBOM, look for know
 
 docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet warnings would not be counted
+
+pictures: $(DEV_STAMP)  ## draw the pictures of the site from the shipped presets; DATA=folder for all of them
+	@$(BIN)/python examples/pictures.py $(if $(DATA),--data '$(DATA)')
 
 bench: $(DEV_STAMP)  ## side-by-side benchmarks (wants a quiet machine)
 	@$(BIN)/python -m benchmarks

@@ -1,9 +1,13 @@
-"""Puts the table of presets into the page that asks for it."""
+"""Puts the table of presets into the page that asks for it, and makes pages of notebooks."""
 
 from __future__ import annotations
 
+import json
 from html import escape
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+from mkdocs.structure.files import File, Files
 
 import lmzoo_script
 
@@ -14,6 +18,34 @@ from lmzoo.presets.catalog import PresetInfo, list_presets  # noqa: E402 - only 
 _PLACE = "<!-- table of presets -->"
 _COLUMNS = ("name", "family", "parameters", "size", "languages", "licence", "source")
 _HUBS = {"hf": "https://huggingface.co/", "kaggle": "https://www.kaggle.com/models/"}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Called by mkdocs with all files: adds a page for each notebook, which itself can be downloaded."""
+    for file in list(files):
+        if file.src_uri.endswith(".ipynb"):
+            markdown = notebook_page(Path(file.abs_src_path).read_text("utf-8"), PurePosixPath(file.src_uri).name)
+            files.append(File.generated(config, file.src_uri.removesuffix("ipynb") + "md", content=markdown))
+    return files
+
+
+def notebook_page(notebook: str, name: str) -> str:
+    """A notebook as Markdown: its texts, its code, and what that has printed.
+
+    (mkdocs-jupyter would bring a style and scripts of its own, from other servers.)
+    """
+    parts = []
+    for cell in json.loads(notebook)["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        printed = "".join("".join(output.get("text", "")) for output in cell["outputs"])
+        if printed.strip():
+            parts.append(f"```{{.text .printed}}\n{printed.rstrip()}\n```")
+    title, _, rest = "\n\n".join(parts).partition("\n")
+    return f"{title}\n\n[The notebook, to run it yourself]({name}){{ .notebook download }}\n{rest}"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -1,21 +1,16 @@
 """Draws the figure of permutation language modelling: an order, and which tokens each prediction sees.
 
-python examples/permutation.py [--output docs/assets]
+`examples/pictures.py` calls `draw`.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 
 from lmzoo.text.permutation import factorization_order
-
-mpl.use("Agg")
-mpl.rcParams["svg.hashsalt"] = "permutation"  # the same file from the same numbers
 
 WORDS = ["The", "ship", "left", "the", "quiet", "harbour", "early", "at", "dawn"]
 PREDICTED = [1, 5, 8]
@@ -44,10 +39,4 @@ def draw(path: Path, seed: int = 9) -> None:
     axes.set_xticks(range(len(WORDS)), WORDS)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    figure.savefig(path / "permutation.svg", metadata={"Date": None})
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("docs/assets"))
-    draw(parser.parse_args().output)
+    figure.savefig(path, metadata={"Date": None})

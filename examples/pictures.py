@@ -1,8 +1,9 @@
-"""Draws the figures of the home page and the guides: the results of tasks after a minute or two of training.
+"""Draws the pictures of the documentation, from the presets that come with the package.
 
-    python examples/pictures.py DATA [--output docs/assets] [--only classify tag ...]
+    python examples/pictures.py [--data DATA] [--output docs/assets] [--only attention fill ...]
 
-DATA holds `sst2/stsa.{binary,fine}.{train,dev}` and `ner_wnut17/{wnut17train,emerging.dev}.conll`, for "mix" also
+Without `--data` it leaves out the pictures that need public data sets: home, classify, tag, score and mix. DATA holds
+`sst2/stsa.{binary,fine}.{train,dev}` and `ner_wnut17/{wnut17train,emerging.dev}.conll`, for "mix" also
 `trec/TREC.train` and `pos_ewt/en_ewt-ud-train.conllu.gz`.
 """
 
@@ -16,16 +17,18 @@ import keras
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-from word_senses import SENTENCES
+import permutation
+import road
+import word_senses
 
 import lmzoo
 from lmzoo.data.readers import read_conll, read_table
 from lmzoo.training import AdamW
 
 mpl.use("Agg")
-mpl.rcParams["svg.hashsalt"] = "pictures"  # the same file from the same numbers
 
 PRESET = "bert_nano_en_uncased"
+SENTENCE = "The animal didn't cross the street because it was too tired."  # of Jakob Uszkoreit's, on the Transformer
 MIXED = 2000  # examples of each task on ELMo
 COLOURS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporation": "#ffe2b8", "group": "#f3d3f7"}
 
@@ -201,10 +204,57 @@ def fill(data: Path, path: Path) -> None:
 def vectors(data: Path, path: Path) -> None:
     """The vectors of "bank" in sentences that use it in four senses."""
     embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
-    texts = [text for sentences in SENTENCES["bank"].values() for text in sentences]
-    labels = [sense for sense, sentences in SENTENCES["bank"].items() for _ in sentences]
+    texts = [text for sentences in word_senses.SENTENCES["bank"].values() for text in sentences]
+    labels = [sense for sense, sentences in word_senses.SENTENCES["bank"].items() for _ in sentences]
     found = lmzoo.analysis.senses(embedder, "bank", texts)
     figure = lmzoo.analysis.plot_vectors([one.vector for one in found], [labels[one.text] for one in found])
+    keep(figure, path)
+
+
+def attention(data: Path, path: Path) -> None:
+    """What "it" attends to in a sentence, in every head of the preset."""
+    embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
+    found = lmzoo.analysis.join_words(lmzoo.analysis.attention(embedder, [SENTENCE])[0])
+    layers, heads = found.scores.shape[:2]
+    scores = found.scores[:, :, found.tokens.index("it")].reshape(layers * heads, -1)  # (L * N, T)
+    figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
+    axes.imshow(scores, cmap="Blues", vmin=0, aspect="auto")
+    axes.set_xticks(range(len(found.tokens)), found.tokens, rotation=45, ha="right")
+    names = [f"layer {layer}, head {head}" for layer in range(1, layers + 1) for head in range(1, heads + 1)]
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.set_title("What “it” attends to")
+    keep(figure, path)
+
+
+def layers(data: Path, path: Path) -> None:
+    """How far each layer moves the vectors of tokens: ALBERT, whose layers share their weights, and BERT."""
+    texts = [text for sentences in word_senses.SENTENCES["bank"].values() for text in sentences]
+    figure, panels = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
+    for name, marker in (("albert_nano_en_uncased", "o"), (PRESET, "s")):
+        found = lmzoo.analysis.layer_changes(lmzoo.models.TextEmbedder.from_preset(name), texts)
+        for axes, values in zip(panels, found, strict=True):
+            axes.plot(range(1, 1 + len(values)), values, f"{marker}-", label=name)
+    panels[0].set(title="L2 distance of a layer's input and output", xlabel="layer", ylim=(0, None))
+    panels[1].set(title="angle between them, in degrees", xlabel="layer", ylim=(0, 90))
+    for axes in panels:
+        axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
+    panels[0].legend()
+    keep(figure, path)
+
+
+def surprisal(data: Path, path: Path) -> None:
+    """How surprising each word is to a model that has read the words before it."""
+    texts = [
+        "She opened the door and went into the room.",
+        "She opened the door and went into the banana.",
+    ]
+    model = lmzoo.models.CausalLM.from_preset("gpt2_nano_en")
+    figure, panels = plt.subplots(2, 1, figsize=(8, 3.8), sharey=True, layout="constrained")
+    for axes, found in zip(panels, lmzoo.analysis.surprisal(model, texts), strict=True):
+        axes.bar(range(len(found)), [one.surprisal for one in found], color="#7aa6d8")
+        axes.set_xticks(range(len(found)), [one.word for one in found])
+        axes.set_ylabel("surprisal (nats)")
     keep(figure, path)
 
 
@@ -246,18 +296,42 @@ def keep(figure: Any, path: Path) -> None:
     print(f"written to {path}")
 
 
-PICTURES = {draw.__name__: draw for draw in (home, classify, tag, answer, score, choose, fill, vectors, mix)}
+def word_sense_gaps(data: Path, path: Path) -> None:
+    """How well each layer separates the senses of words: `examples/word_senses.py`."""
+    word_senses.main(["--plot", str(path)])
 
 
-def main() -> None:
+FROM_PRESETS = {
+    "road": lambda data, path: road.draw(path),
+    "permutation": lambda data, path: permutation.draw(path),
+    "fill": fill,
+    "answer": answer,
+    "choose": choose,
+    "attention": attention,
+    "layers": layers,
+    "surprisal": surprisal,
+    "vectors": vectors,
+    "word_senses": word_sense_gaps,
+}
+FROM_DATA = {draw.__name__: draw for draw in (home, classify, tag, score, mix)}
+PICTURES = FROM_PRESETS | FROM_DATA
+
+
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("--data", type=Path, help="folder of public data sets")
     parser.add_argument("--output", type=Path, default=Path("docs/assets"))
-    parser.add_argument("--only", nargs="+", choices=PICTURES, default=list(PICTURES))
-    args = parser.parse_args()
-    for name in args.only:
+    parser.add_argument("--only", nargs="+", choices=PICTURES)
+    args = parser.parse_args(arguments)
+    names = args.only or (PICTURES if args.data else FROM_PRESETS)
+    if not args.data and (needy := [name for name in names if name in FROM_DATA]):
+        parser.error(f"{', '.join(needy)}: need public data sets, --data says where they are")
+    for name in names:
         keras.utils.set_random_seed(0)
+        mpl.rcParams["svg.hashsalt"] = "pictures"  # the same file from the same numbers
         PICTURES[name](args.data, args.output / f"{name}.svg")
+    if names is FROM_PRESETS:
+        print(f"left out, for want of --data: {', '.join(FROM_DATA)}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,26 @@
 
 
 class PresetError(ValueError):
-    """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do."""
+    """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    try:
+        lmzoo.models.Backbone.from_preset("bert_nano_en")
+    except lmzoo.presets.PresetError as error:
+        print(error)  # names similar presets
+    ```
+    """
 
 
 class NotFiniteError(ValueError):
-    """A loss or weights that are NaN or infinite, so that nothing computed with them means anything."""
+    """A loss or weights that are NaN or infinite, so that nothing computed with them means anything.
+
+    Example: see `lmzoo.training.divergence.StopOnDivergence`.
+    """
 
 
 class ProcessesError(RuntimeError):

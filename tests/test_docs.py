@@ -14,7 +14,7 @@ import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -44,12 +44,43 @@ def blocks_of(text: str, first_line: int = 1) -> Iterator[Block]:
 
 
 def run(blocks: list[Block], name: str) -> None:
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    """Runs blocks; where a comment after a statement begins with a value or a shape, that must be the one."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         # The blank lines in front make tracebacks name the line of the page.
-        code = compile("\n" * (block.line - 1) + block.source, name, "exec")
-        if block.run:
-            exec(code, namespace)
+        source = "\n" * (block.line - 1) + block.source
+        compile(source, name, "exec")
+        for statement in ast.parse(source).body if block.run else ():
+            value = None
+            if isinstance(statement, ast.Expr):
+                value = eval(compile(ast.Expression(statement.value), name, "eval"), namespace)
+            else:
+                exec(compile(ast.Module([statement], []), name, "exec"), namespace)
+                if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                    value = namespace[statement.targets[0].id]
+            said = said_after(statement, block)
+            if value is not None and said is not None:
+                where = f"{name}:{statement.end_lineno}"
+                assert same(value, said), f"{where}: the comment says {said}, this is {value!r}"
+
+
+def said_after(statement: ast.stmt, block: Block) -> Any:
+    """The value or the shape that the comment after a statement begins with; None if it begins with something else."""
+    line = block.source.splitlines()[statement.end_lineno - block.line].encode()[statement.end_col_offset :].decode()
+    comment = re.match(r"\s+# (?:(?:float|int|bool|string)\d* )?(.+?)(?:[:;] .*)?$", line)
+    try:
+        return ast.literal_eval(comment[1]) if comment and "..." not in comment[1] else None
+    except (SyntaxError, ValueError):
+        return None
+
+
+def same(value: Any, said: Any) -> bool:
+    """Whether a value is the one that a comment says, or has the shape."""
+    if isinstance(said, tuple) and hasattr(value, "shape"):
+        return tuple(value.shape) == said
+    if isinstance(said, (list, tuple)) and len(value) == len(said):
+        return all(map(same, value, said))
+    return abs(value - said) <= 0.01 * abs(said) if isinstance(said, float) else value == said
 
 
 def docstrings() -> Iterator[tuple[str, str, int]]:
@@ -58,7 +89,7 @@ def docstrings() -> Iterator[tuple[str, str, int]]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
                 name = f"{path.relative_to(ROOT)}::{getattr(node, 'name', 'module')}"
-                if "```python" in text or ">>>" in text:
+                if any(blocks_of(text)) or ">>>" in text:
                     yield name, text, node.body[0].lineno
 
 
@@ -76,8 +107,12 @@ def page_parameters() -> Iterator[object]:
         yield pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=[pytest.mark.slow] * slow)
 
 
-# A page may show what this warning is about; everywhere else a warning is an error.
-@pytest.mark.filterwarnings("ignore:The head of .* is not used")
+# Pages may show what these warnings are about; everywhere else a warning is an error.
+@pytest.mark.filterwarnings(
+    "ignore:The head of .* is not used",
+    "ignore:The format 'KerasHub' holds no",
+    "ignore:This model has the exact GELU",
+)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", list(page_parameters()))
 def test_page(page: Path) -> None:
@@ -113,6 +148,46 @@ def test_every_public_name_is_documented(module: str) -> None:
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").rglob("*.md"))
     names = importlib.import_module(f"lmzoo.{module}").__all__
     assert [name for name in names if not re.search(rf"^::: lmzoo\..*\b{name}$", pages, re.MULTILINE)] == []
+
+
+API = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs/api").glob("*.md")))
+ENTRIES = {name.rpartition(".")[2]: name for name in re.findall(r"^::: (\S+)$", API, re.MULTILINE)}
+
+
+def entry(name: str) -> Any:
+    """What a name on an API page stands for; the last part is enough."""
+    thing, path = importlib.import_module("lmzoo"), "lmzoo"
+    for part in ENTRIES.get(name, name).split(".")[1:]:
+        path += f".{part}"
+        thing = getattr(thing, part) if hasattr(thing, part) else importlib.import_module(path)
+    return thing
+
+
+def has_example(thing: Any) -> bool:
+    if inspect.ismodule(thing):
+        return any(has_example(part) for part in vars(thing).values() if inspect.getmodule(part) is thing)
+    text = inspect.getdoc(thing) or ""
+    see = re.search(r"^Example: see `([\w.]+)`\.$", text, re.MULTILINE)
+    return has_example(entry(see[1])) if see else ">>>" in text or any(blocks_of(text))
+
+
+def test_every_entry_has_an_example() -> None:
+    """In its docstring, or the docstring names the entry whose example shows it."""
+    assert [name for end, name in ENTRIES.items() if not has_example(entry(end))] == []
+
+
+@pytest.mark.parametrize("says", ["# 2", "# (3,)", "# float32 (3,): as long", '# ["a", "c"]', "# 0.5"])
+def test_comments_that_are_wrong_are_found(says: str) -> None:
+    value = {"# 2": "1", "# 0.5": "2 / 3", '# ["a", "c"]': '["a", "b"]'}.get(says, "np.zeros(2)")
+    run([Block(f"import numpy as np\nx = {value}\n", 1, True)], "page")
+    with pytest.raises(AssertionError, match=r"page:2: the comment says"):
+        run([Block(f"import numpy as np\nx = {value}  {says}\n", 1, True)], "page")
+
+
+def test_the_site_knows_the_fences() -> None:
+    """Outside of pages that GitHub shows, a word after the language makes a paragraph of the block."""
+    shown = [path for folder in ("lmzoo", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    assert [path.name for path in shown if "```python " in path.read_text("utf-8")] == []
 
 
 def test_fences_are_found() -> None:

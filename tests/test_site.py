@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from html.parser import HTMLParser
@@ -56,6 +57,24 @@ def test_published_presets_are_one_table(monkeypatch):
     assert "https://huggingface.co/google-bert/bert-base-uncased" in _Table(html).links
 
 
+def test_notebooks_become_pages():
+    hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
+    printed = {"output_type": "stream", "name": "stdout", "text": ["one\n", "two\n"]}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "A text."]},
+        {"cell_type": "code", "source": ["print(1)\n", "print(2)"], "outputs": [printed]},
+        {"cell_type": "code", "source": ["x = 1"], "outputs": []},
+    ]
+    assert hooks["notebook_page"](json.dumps({"cells": cells}), "a.ipynb").split("\n\n") == [
+        "# Title",
+        "[The notebook, to run it yourself](a.ipynb){ .notebook download }",
+        "A text.",
+        "```python\nprint(1)\nprint(2)\n```",
+        "```{.text .printed}\none\ntwo\n```",
+        "```python\nx = 1\n```",
+    ]
+
+
 def _hidden(name: str) -> bool:
     """Whether API pages leave out a member unless they list it."""
     (python,) = (
@@ -88,3 +107,16 @@ def test_what_api_pages_hide_is_on_the_page_for_extensions():
 def test_pages_load_nothing_from_others():
     """The theme's own link to the repository asks api.github.com for numbers of stars."""
     assert "data-md-component" not in (ROOT / ".ci/mkdocs_theme/partials/source.html").read_text("utf-8")
+
+
+def test_every_picture_is_drawn_by_code(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    code = runpy.run_path(str(ROOT / "examples/pictures.py"))
+    gallery = (ROOT / "docs/gallery.md").read_text("utf-8")
+    assert {path.stem for path in (ROOT / "docs/assets").glob("*.svg")} == {*code["PICTURES"], "data_flow"}
+    assert {name for name in code["PICTURES"] if f"](assets/{name}.svg)" not in gallery} == set()
+    code["main"](["--only", "road", "permutation", "--output", str(tmp_path)])
+    for name, word in (("road", "Marian"), ("permutation", "harbour")):
+        assert f"<!-- {word} -->" in (tmp_path / f"{name}.svg").read_text("utf-8")
+    with pytest.raises(SystemExit):
+        code["main"](["--only", "tag"])

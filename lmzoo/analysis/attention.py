@@ -30,6 +30,8 @@ class Attention(NamedTuple):
         segments: int64 (T,), to which of the texts a token belongs; -1 for special tokens.
         scores: float32 (L, N, T, T): in each of L layers and N heads how much of its attention each token, along the
             rows, pays to each other one. Rows sum to 1.
+
+    Example: see `attention`.
     """
 
     texts: tuple[str, ...]
@@ -46,6 +48,8 @@ class HeadStatistics(NamedTuple):
         distance: mean distance to the tokens that are attended to, in tokens.
         entropy: of the attention of a token, in nats: 0 if it is all on one token.
         special: share of the attention that goes to special tokens, such as [SEP].
+
+    Example: see `head_statistics`.
     """
 
     distance: np.ndarray
@@ -79,7 +83,7 @@ def attention(
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     (found,) = lmzoo.analysis.attention(embedder, ["The animal was too tired."])
-    found.scores.shape  # (4, 2, 8, 8)
+    found.scores.shape  # (6, 4, 8, 8)
     ```
     """
     reader = Reader.of(model, preprocessor)
@@ -172,7 +176,7 @@ def head_statistics(found: Sequence[Attention]) -> HeadStatistics:
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     found = lmzoo.analysis.attention(embedder, ["The animal was too tired.", "A quiet film."])
-    lmzoo.analysis.head_statistics(found).entropy.shape  # (4, 2)
+    lmzoo.analysis.head_statistics(found).entropy.shape  # (6, 4)
     ```
     """
     if not found:

@@ -34,6 +34,8 @@ class Attribution(NamedTuple):
         score: float, for the text: the logit of the class, the sum of the logits of the answer's start and end, or the
             number.
         baseline: float, the score without the text; None if each word was left out by itself.
+
+    Example: see `leave_out`.
     """
 
     texts: tuple[str, ...]

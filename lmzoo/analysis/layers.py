@@ -24,6 +24,8 @@ class LayerChanges(NamedTuple):
     Attributes:
         distance: mean L2 distance between the input and the output of a layer.
         degrees: mean angle between them.
+
+    Example: see `layer_changes`.
     """
 
     distance: np.ndarray
@@ -36,6 +38,8 @@ class Mix(NamedTuple):
     Attributes:
         weights: float64 (L,), of each layer, the tokens' own vectors first; they sum to 1.
         gamma: float, by which their mean is multiplied.
+
+    Example: see `mix_weights`.
     """
 
     weights: np.ndarray
@@ -48,6 +52,8 @@ class Probe(NamedTuple):
     Attributes:
         accuracy: mean over the parts of a cross-validation.
         deviation: their standard deviation.
+
+    Example: see `probe`.
     """
 
     accuracy: np.ndarray
@@ -113,7 +119,7 @@ def anisotropy(
     import lmzoo
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
-    lmzoo.analysis.anisotropy(embedder, ["A quiet film.", "The plot was dull."]).shape  # (5,)
+    lmzoo.analysis.anisotropy(embedder, ["A quiet film.", "The plot was dull."]).shape  # (7,)
     ```
     """
     read, states = hidden_states(model, texts, batch_size, preprocessor)
@@ -232,7 +238,7 @@ def probe(
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     texts = ["A fine film.", "Dull.", "I liked it.", "A bore."] * 3
-    lmzoo.analysis.probe(embedder, texts, [1, 0, 1, 0] * 3, folds=3).accuracy  # of the embeddings and four layers
+    lmzoo.analysis.probe(embedder, texts, [1, 0, 1, 0] * 3, folds=3).accuracy  # of the embeddings and six layers
     ```
     """
     from sklearn.linear_model import LogisticRegression

@@ -30,6 +30,8 @@ class ReadText(NamedTuple):
         tokens: T strings, special tokens included.
         offsets: int64 (T, 2), the first character of each token and the one after its last; -1 for special tokens.
         segments: int64 (T,), to which of the texts a token belongs; -1 for special tokens.
+
+    Example: see `hidden_states`.
     """
 
     texts: tuple[str, ...]
@@ -156,7 +158,7 @@ def hidden_states(
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     (read,), (states,) = lmzoo.analysis.hidden_states(embedder, ["A quiet film."])
-    states.shape[:2]  # (5, 6)
+    states.shape[:2]  # (7, 6)
     ```
     """
     reader = Reader.of(model, preprocessor)

@@ -26,6 +26,8 @@ class Sense(NamedTuple):
         end: the character after its last.
         group: int, the number of its group: 0 for the largest one.
         vector: float32 (H,), its vector there, normalized.
+
+    Example: see `senses`.
     """
 
     text: int
@@ -43,6 +45,8 @@ class WordSurprisal(NamedTuple):
         start: its first character.
         end: the character after its last.
         surprisal: float, its negative log-probability in nats; NaN if the model does not predict it.
+
+    Example: see `surprisal`.
     """
 
     word: str

@@ -44,6 +44,17 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
 
     Raises:
         ValueError: naming what a file lacks, what is left over, or what has another shape.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.checkpoints.bilm import load_bilm
+
+    backbone = lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8)))
+    lmzoo.save_checkpoint(backbone, "elmo", to="bilm")
+    load_bilm("elmo/options.json", "elmo/weights.hdf5").projection_dim  # 6
+    ```
     """
     checkpoint = open_bilm(Path(options_file), Path(weight_file))
     backbone = checkpoint.build({**overrides, "dtype": dtype})

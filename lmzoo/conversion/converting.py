@@ -27,6 +27,15 @@ def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite
 
     Raises:
         ValueError: for a source that cannot be loaded, or a format that cannot hold the model.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    lmzoo.convert("bert_nano_en_uncased", "for_transformers", to="hf")
+    lmzoo.models.MaskedLM.from_preset("for_transformers").fill(["She opened the [MASK]."])
+    ```
     """
     opened = open_source(source)
     model, preprocessor = build(opened)

@@ -29,6 +29,8 @@ class Calibration(NamedTuple):
         confidence: float (M,), their mean probability; NaN for empty bins.
         accuracy: float (M,), the share of them that is right; NaN for empty bins.
         error: float, the expected calibration error: the mean difference of the two over all answers.
+
+    Example: see `calibration`.
     """
 
     bounds: np.ndarray

@@ -31,6 +31,15 @@ class Judged:
         probability: float (a,), of the answers; None for numbers, NaN where there is none.
         places: the first character of each word that has a label, and the one after its last, int (a, 2); None if
             answers are to whole texts.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
+    classifier.report(["A fine film.", "Dull."], ["good", "bad"], verbose=0).judged.error  # float (2,)
+    ```
     """
 
     example: np.ndarray
@@ -63,6 +72,16 @@ class Report:
         scores: numbers by name.
         tables: titles of columns, and rows, by name.
         judged: the single answers, where a task has answers that can be right or wrong.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
+    report = classifier.report(["A fine film.", "Dull."], ["good", "bad"], verbose=0)
+    report.scores["accuracy"], report.tables["confusion"]
+    ```
     """
 
     scores: dict[str, float] = field(default_factory=dict)

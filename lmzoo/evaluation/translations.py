@@ -20,7 +20,7 @@ def compare_translations(translations: Sequence[str], references: Sequence[str])
 
     Example:
 
-    ```python notest
+    ```{.python .notest}
     from lmzoo.evaluation.translations import compare_translations
 
     compare_translations(["A cat sits there."], ["A cat sits there."]).scores  # {'bleu': 100.0, 'chrf': 100.0}

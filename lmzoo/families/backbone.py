@@ -40,6 +40,18 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         fine_tuning: recommended settings for fine-tuning, a dict from kinds of heads (`head_kind` of a task) to
             `lmzoo.training.FineTuningRecipe`. Presets hold them, and tasks take their defaults from them.
         **config: the fields of `config_class`.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased")  # a `BertBackbone`
+    ids = np.array([[2, 43, 3]])  # [CLS] a [SEP]
+    inputs = {"token_ids": ids, "padding_mask": ids > 0, "segment_ids": 0 * ids}
+    backbone(inputs)["sequence_output"]  # (1, 3, 256)
+    ```
     """
 
     config_class: ClassVar[type]

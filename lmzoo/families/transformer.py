@@ -113,6 +113,16 @@ class TransformerBackbone(Backbone):
 
         Raises:
             ValueError: as for a call of the backbone.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+        scores = embedder.backbone.attention_scores(embedder.preprocessor(["A quiet film."]))
+        scores[0]  # (1, 4, 6, 6)
+        ```
         """
         hidden_states = self(inputs)["hidden_states"]
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)

@@ -108,6 +108,8 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
 
     Raises:
         PresetError: naming the first file that is missing, truncated, altered or not listed.
+
+    Example: see `write_manifest`.
     """
     directory = Path(directory)
     if not (directory / MANIFEST_FILE).is_file():

@@ -38,6 +38,8 @@ class PresetInfo:
         handle: the source of its files: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if they are
             on this machine.
         version: its version, which rises when a preset is replaced by a better one of the same name.
+
+    Example: see `list_presets`.
     """
 
     name: str
@@ -92,6 +94,14 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
     Raises:
         PresetError: for an unknown name (similar ones are suggested), a missing directory, or a failed download.
         TypeError: for anything but a string or a path.
+
+    Example:
+
+    ```python
+    from lmzoo.presets import resolve
+
+    (resolve("bert_nano_en_uncased") / "config.json").is_file()  # True
+    ```
     """
     found = _find(preset)
     return found if isinstance(found, Path) else fetch(*found)
@@ -143,6 +153,14 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
         PresetError: for an unknown name (similar ones are suggested), a failed download, or a file that is missing,
             truncated or altered.
         TypeError: for anything but a string or a path.
+
+    Example:
+
+    ```python
+    from lmzoo.presets import open_preset
+
+    open_preset("bert_nano_en_uncased").name  # "bert_nano_en_uncased"
+    ```
     """
     directory = resolve(preset)
     if not verify_once(directory) and preset not in _published():  # whose downloads are checked

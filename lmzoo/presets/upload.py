@@ -46,7 +46,7 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
 
     Example:
 
-    ```python notest
+    ```{.python .notest}
     import lmzoo
 
     model = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)

@@ -125,6 +125,14 @@ class Recipe:
 
     Raises:
         ValueError: naming a field that is unknown, too small or unused by the family, and what is allowed.
+
+    Example:
+
+    ```python
+    from lmzoo.pretraining import Recipe
+
+    Recipe("roberta", size="2x64", tokens=1_000_000, vocabulary_size=2000)
+    ```
     """
 
     family: str = DEFAULT_FAMILY

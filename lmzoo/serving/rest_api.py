@@ -68,6 +68,8 @@ class RestApi(Starlette):
     Raises:
         FileNotFoundError: if there is no version in the folder.
         ValueError: if one cannot be loaded.
+
+    Example: see `lmzoo.serving.server.running_server`.
     """
 
     def __init__(

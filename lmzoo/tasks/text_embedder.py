@@ -265,9 +265,9 @@ class TextEmbedder(Task):
         import lmzoo
 
         embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
-        embedder.embed(["A quiet film."]).shape  # (1, 128)
+        embedder.embed(["A quiet film."]).shape  # (1, 256)
         (found,) = embedder.embed(["She sat on the bank."], level="word", layers=[-1, -2])
-        found.vectors[found.words.index("bank")]  # float32 (128,)
+        found.vectors[found.words.index("bank")]  # float32 (256,)
         ```
         """
         if level == "word":

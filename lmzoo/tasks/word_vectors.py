@@ -39,6 +39,8 @@ class WordVectors(NamedTuple):
         offsets: int64 (w, 2), the first character of each word and the one after its last: `text[start:end]`; for a
             list of words, in the text that they form when joined by spaces.
         vectors: float32 (w, H), or (w, L, H) for all L layers.
+
+    Example: see `lmzoo.models.TextEmbedder.embed`.
     """
 
     words: list[str]

@@ -23,6 +23,8 @@ class Packing:
         between: tokens between two segments.
         segments: whether the family distinguishes segments by `segment_ids`; `between` belongs to the first one.
         last: token at the very end, a segment of its own, whose id is 2; "" for none.
+
+    Example: see `Preprocessor`.
     """
 
     start: str

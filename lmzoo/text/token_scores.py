@@ -9,6 +9,8 @@ class TokenScore(TypedDict):
     """The log-probability of a token, `text[start:end]`: a natural logarithm.
 
     A `CausalLM` has read the tokens before it, a `MaskedLM` all others.
+
+    Example: see `lmzoo.analysis.surprisal`.
     """
 
     token: str

@@ -20,7 +20,17 @@ _COLLECTED: ContextVar[list[str] | None] = ContextVar("collected warnings", defa
 
 
 class TextWarning(UserWarning):
-    """A text was changed: invalid UTF-8 was replaced, or it was cut to the sequence length. One warning per call."""
+    """A text was changed: invalid UTF-8 was replaced, or it was cut to the sequence length. One warning per call.
+
+    Example:
+
+    ```python
+    import warnings
+    import lmzoo
+
+    warnings.simplefilter("ignore", lmzoo.text.TextWarning)
+    ```
+    """
 
 
 def warn(message: str) -> None:

@@ -70,6 +70,16 @@ class MultipleNegativesRanking(keras.losses.Loss):
 
     Call arguments: `y_true` (2B,), a number for each text, the same for equal texts; `y_pred` float (2B, H), the
     vectors; `sample_weight` (2B,), the same for both texts of a pair.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.training import MultipleNegativesRanking
+
+    vectors = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], "float32")  # two texts, then their partners
+    float(MultipleNegativesRanking(temperature=1.0)(np.arange(4), vectors))
+    ```
     """
 
     def __init__(
@@ -103,6 +113,16 @@ class PairCosineError(keras.losses.Loss):
 
     Call arguments: `y_true` float (2B,), each pair's label twice; `y_pred` float (2B, H), the vectors; `sample_weight`
     (2B,).
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.training import PairCosineError
+
+    vectors = np.array([[1, 0], [0, 1]], "float32")  # a text and its partner
+    float(PairCosineError()(np.array([0.5, 0.5], "float32"), vectors))  # 0.25
+    ```
     """
 
     def __init__(self, reduction: str = "sum_over_batch_size", name: str = "pair_cosine_error") -> None:
@@ -124,6 +144,16 @@ class PairAccuracy(keras.metrics.Mean):
     """The share of texts whose partner is the nearest by cosine among the other sides of all pairs of the batch.
 
     It depends on the batch size: the more pairs, the harder.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+    embedder.compile(metrics=[lmzoo.training.PairAccuracy()])
+    embedder.evaluate((["When do you open?", "How can I pay?"], ["At nine.", "By card."]), verbose=0)
+    ```
     """
 
     def __init__(self, name: str = "accuracy", dtype: str | keras.DTypePolicy | None = None) -> None:
@@ -138,7 +168,18 @@ class PairAccuracy(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairCorrelation(PearsonCorrelation):
-    """Pearson's correlation of the cosines of pairs and their labels, over all pairs."""
+    """Pearson's correlation of the cosines of pairs and their labels, over all pairs.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased", objective="cosine")
+    embedder.compile(metrics=[lmzoo.training.PairCorrelation()])
+    embedder.evaluate((["A dog runs.", "A man eats."], ["A dog plays.", "It rains."]), [0.7, 0.0], verbose=0)
+    ```
+    """
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Adds a batch; see `PairCosineError`."""

@@ -39,6 +39,8 @@ class DistillationLoss(ConfiguredLayer):
 
     Call arguments: logits float (B, M, V) and vectors float (B, T, H), of the student and of the teacher; `positions`
     int (B, M), 0 where none is masked; `padding_mask` (B, T). Returns the student's logits.
+
+    Example: see `distill`.
     """
 
     def __init__(self, temperature: float = 2.0, soft: float = 5.0, cosine: float = 1.0, **kwargs: Any) -> None:
@@ -89,6 +91,15 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
 
     Raises:
         ValueError: if `num_layers` is not between 1 and the teacher's.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    teacher = lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased")
+    lmzoo.training.smaller(teacher, num_layers=2).backbone.num_layers  # 2
+    ```
     """
     config = {name: value for name, value in teacher.backbone.get_config().items() if name != "frozen"}
     there = config["num_layers"]

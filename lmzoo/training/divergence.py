@@ -16,6 +16,22 @@ class StopOnDivergence(keras.callbacks.Callback):
     A `keras.callbacks.TerminateOnNaN` among the callbacks of `fit` replaces it: training stops without an error.
 
     It costs nothing, since Keras turns the loss of every step into a Python number for its callbacks.
+
+    Example:
+
+    ```python
+    import keras
+    import numpy as np
+    import lmzoo
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    try:
+        stop = lmzoo.training.divergence.StopOnDivergence()
+        model.fit(np.array([[np.nan]]), np.array([[1.0]]), callbacks=[stop], verbose=0)
+    except lmzoo.errors.NotFiniteError as error:
+        print(error)
+    ```
     """
 
     async_safe = True  # Keras on JAX need not wait for it

@@ -25,6 +25,16 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Raises:
         ValueError: for a share out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.training.losses import SmoothedCrossEntropy
+
+    loss = SmoothedCrossEntropy(label_smoothing=0.1)
+    float(loss(np.array([0]), np.array([[2.0, 1.0, 0.0]], "float32")))  # 0.51
+    ```
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class TorchFile(TensorFile):
 
     Example:
 
-    ```python notest
+    ```{.python .notest}
     from lmzoo.checkpoints.formats.torch import TorchFile
 
     model = TorchFile("roberta.base/model.pt")

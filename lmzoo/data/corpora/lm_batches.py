@@ -91,6 +91,8 @@ class DocumentStreams(OrderedBatches):
     Raises:
         TypeError: for documents that can be iterated over only once; in a pass, see `sentences_of`.
         ValueError: in a pass, if there are no words.
+
+    Example: see `lmzoo.models.BidirectionalLM`.
     """
 
     def __init__(

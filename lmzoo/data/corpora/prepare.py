@@ -51,6 +51,8 @@ class Preparation:
             the same; "near" also if its runs of five words are `similarity` the same.
         similarity: the lowest Jaccard similarity of near duplicates, from 0.1 to 0.95; MinHash estimates it.
         shard_tokens: tokens after which a new file of the corpus begins.
+
+    Example: see `prepare_corpus`.
     """
 
     field: str = "text"

@@ -35,6 +35,8 @@ class SegmentPairs(EncodedTexts):
     Attributes:
         labels: int32 (n,), 0 for a pair as it stands in its document, 1 for a pair whose second segment is from
             another document (`"nsp"`) or whose segments are swapped (`"sop"`).
+
+    Example: see `segment_pairs`.
     """
 
     labels: np.ndarray = field(default_factory=lambda: np.zeros(0, "int32"))

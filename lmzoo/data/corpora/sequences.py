@@ -42,6 +42,18 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     Raises:
         TypeError: for a document that is not text, naming its position.
         ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import pack_documents
+    from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
+
+    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])
+    packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
+    preprocessor = Preprocessor(tokenizer, packing, sequence_length=5)
+    pack_documents([["a a", "b"], ["b a"]], preprocessor).lengths  # [5, 5]
+    ```
     """
     room, length = room_in_sequence(preprocessor, pair=False), preprocessor.sequence_length
     (start, _, closing), end = preprocessor.special_ids(), _ends(preprocessor)[1]

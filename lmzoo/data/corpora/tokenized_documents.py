@@ -24,6 +24,8 @@ class TokenizedDocuments:
         sentence_splits: int64 (s + 1,), sentence i is `token_ids[sentence_splits[i]:sentence_splits[i + 1]]`.
         document_splits: int64 (d + 1,), document i has the sentences from `document_splits[i]` up to, but not
             including, `document_splits[i + 1]`.
+
+    Example: see `lmzoo.data.corpora.tokenized_documents.tokenize_documents`.
     """
 
     token_ids: np.ndarray

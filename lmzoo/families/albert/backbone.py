@@ -26,6 +26,8 @@ class AlbertConfig(EncoderConfig):
     `dropout` was 0.1 in the first release (0 for xxlarge) and 0 in the second. `activation` is `"gelu_tanh"` in
     Google's code and the second release, `"gelu"` in Hugging Face's conversions of the first release, and `"relu"` in
     the Chinese models.
+
+    Example: see `AlbertBackbone`.
     """
 
     embedding_dim: int = 128

@@ -12,7 +12,10 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(EncoderConfig):
-    """The arguments of `BertBackbone`: those of `EncoderConfig`, whose defaults are those of the released models."""
+    """The arguments of `BertBackbone`: those of `EncoderConfig`, whose defaults are those of the released models.
+
+    Example: see `BertBackbone`.
+    """
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

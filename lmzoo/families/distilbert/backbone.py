@@ -12,7 +12,10 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class DistilBertConfig(EncoderConfig):
-    """The arguments of `DistilBertBackbone`: those of `EncoderConfig`, with the defaults of the released models."""
+    """The arguments of `DistilBertBackbone`: those of `EncoderConfig`, with the defaults of the released models.
+
+    Example: see `DistilBertBackbone`.
+    """
 
     num_segments: int = 0
 

@@ -72,7 +72,7 @@ class ElmoBackbone(Backbone):
     import lmzoo
 
     backbone = lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8)))
-    ids = np.array([[[259, 73, 260, 261], [259, 98, 110, 260], [0, 0, 0, 0]]], "int32")  # "I am"
+    ids = np.array([[[259, 73, 260, 261], [259, 98, 110, 260], [0, 0, 0, 0]]], "int32")  # "I am", between markers
     outputs = backbone({"character_ids": ids})
     outputs["sequence_output"].shape  # (1, 3, 12)
     ```

@@ -18,6 +18,8 @@ class ElmoConfig:
 
     The defaults are what the released models have in common. The "original" model has `lstm_dim=4096,
     projection_dim=512, num_highway=2`.
+
+    Example: see `ElmoBackbone`.
     """
 
     lstm_dim: int

@@ -15,7 +15,10 @@ from lmzoo.tensor_types import Tensor, Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class FfnnLmConfig(LeftToRightConfig):
-    """The arguments of `FfnnLmBackbone`."""
+    """The arguments of `FfnnLmBackbone`.
+
+    Example: see `FfnnLmBackbone`.
+    """
 
     window: int
     intermediate_dim: int

@@ -12,7 +12,10 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class GptConfig(DecoderConfig):
-    """The arguments of `GptBackbone`: those of `DecoderConfig`."""
+    """The arguments of `GptBackbone`: those of `DecoderConfig`.
+
+    Example: see `GptBackbone`.
+    """
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

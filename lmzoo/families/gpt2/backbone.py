@@ -15,7 +15,10 @@ from lmzoo.layers.initializers import TruncatedNormal
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt2Config(DecoderConfig):
-    """The arguments of `Gpt2Backbone`: those of `DecoderConfig`, with more positions."""
+    """The arguments of `Gpt2Backbone`: those of `DecoderConfig`, with more positions.
+
+    Example: see `Gpt2Backbone`.
+    """
 
     max_sequence_length: int = 1024
 

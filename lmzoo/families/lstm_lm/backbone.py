@@ -19,7 +19,10 @@ from lmzoo.tensor_types import Features, Tensor, Tensors
 
 @dataclass(frozen=True, kw_only=True)
 class LstmLmConfig(LeftToRightConfig):
-    """The arguments of `LstmLmBackbone`."""
+    """The arguments of `LstmLmBackbone`.
+
+    Example: see `LstmLmBackbone`.
+    """
 
     num_layers: int
     cell: str = "lstm"

@@ -28,7 +28,10 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MarianConfig(EncoderConfig):
-    """The arguments of `MarianBackbone`; those of the decoder are by default as in the encoder."""
+    """The arguments of `MarianBackbone`; those of the decoder are by default as in the encoder.
+
+    Example: see `MarianBackbone`.
+    """
 
     has_segments = False
     numbered: ClassVar[Mapping[str, str]] = {"i": "num_layers", "j": "decoder_layers"}

@@ -12,7 +12,10 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class RobertaConfig(EncoderConfig):
-    """The arguments of `RobertaBackbone`: those of `EncoderConfig`, with the defaults of fairseq's released models."""
+    """The arguments of `RobertaBackbone`: those of `EncoderConfig`, with the defaults of fairseq's released models.
+
+    Example: see `RobertaBackbone`.
+    """
 
     num_segments: int = 0
     layer_norm_epsilon: float = 1e-5

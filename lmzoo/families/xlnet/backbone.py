@@ -24,7 +24,10 @@ Memory: TypeAlias = tuple[Tensor, tuple[Tensor, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class XlnetConfig(EncoderConfig):
-    """The arguments of `XlnetBackbone`: those of `EncoderConfig`, of which two mean something else."""
+    """The arguments of `XlnetBackbone`: those of `EncoderConfig`, of which two mean something else.
+
+    Example: see `XlnetBackbone`.
+    """
 
     num_segments: int = 3
 

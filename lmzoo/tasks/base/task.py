@@ -59,6 +59,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         outputs: symbolic outputs.
         labels: names of the classes, or None.
         name: name of the model.
+
+    Example: see `lmzoo.models.TextClassifier`.
     """
 
     def __init__(

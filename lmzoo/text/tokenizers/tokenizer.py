@@ -25,7 +25,10 @@ Token: TypeAlias = Any
 
 
 class TokenSpan(NamedTuple):
-    """A token with the characters that it came from: `text[start:end]`."""
+    """A token with the characters that it came from: `text[start:end]`.
+
+    Example: see `BytePairTokenizer`.
+    """
 
     id: int
     token: str
@@ -55,6 +58,18 @@ class SpecialTokens(TypedDict, total=False):
     `pad_token` is padding, `unk_token` stands for what the vocabulary lacks, `start_token` and `end_token` for the
     beginning of a sequence and the end of a text, `mask_token` for a token to predict. `other_tokens` are not split
     either.
+
+    Example:
+
+    ```python
+    from lmzoo.text import SpecialTokens, WordPieceTokenizer
+
+    words = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "film"]
+    own = SpecialTokens(
+        pad_token="<pad>", unk_token="<unk>", start_token="<s>", end_token="</s>", mask_token="<mask>"
+    )
+    WordPieceTokenizer(words, **own).tokenize(["film"])  # [[5]]
+    ```
     """
 
     pad_token: str | None
@@ -75,6 +90,8 @@ class Tokenizer(ABC):
     Attributes:
         special_tokens: the tokens that are recognised in text and never split, in the order of `roles`, which is their
             order in new vocabularies.
+
+    Example: see `WordPieceTokenizer`.
     """
 
     pad_token: str | None = None
