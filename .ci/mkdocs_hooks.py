@@ -30,10 +30,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def notebook_page(notebook: str, name: str) -> str:
-    """A notebook as Markdown: its texts, its code, and what that has printed.
-
-    (mkdocs-jupyter would bring a style and scripts of its own, from other servers.)
-    """
+    """A notebook as Markdown: its texts, its code, and what that has printed."""
     parts = []
     for cell in json.loads(notebook)["cells"]:
         source = "".join(cell["source"])
