@@ -39,7 +39,7 @@ Header = Annotated[
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of the files.", rich_help_panel="Data")]
 Scale = Annotated[float, typer.Option("--scale", help=_SCALE, rich_help_panel="Data")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Examples in a batch.")]
-_WORKERS = "Worker processes, started by Ray: pip install 'lmzoo[scale]'. Default: this process does the work."
+_WORKERS = "Worker processes, started by Ray: pip install 'lmzoo\\[scale]'. Default: this process does the work."
 _RAY = "A Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help=_WORKERS, rich_help_panel="Scale")]
 Ray = Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help=_RAY, rich_help_panel="Scale")]

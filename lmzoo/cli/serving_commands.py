@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -105,3 +106,5 @@ def serve(
             typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
             server.serve(api, listener)
             typer.echo("stopped", err=True)
+        if api.running:  # their clients were told; the threads cannot be interrupted, and Python would wait for them
+            os._exit(0)

@@ -7,6 +7,7 @@ import bisect
 import contextlib
 import itertools
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -64,6 +65,7 @@ class RestApi(Starlette):
 
     Attributes:
         versions: the `ModelVersions`.
+        running: the threads that are making predictions.
 
     Raises:
         FileNotFoundError: if there is no version in the folder.
@@ -88,6 +90,7 @@ class RestApi(Starlette):
         self._requests: Counter[int] = Counter()  # by status
         self._predictions = [0] * (len(_BUCKETS) + 1)  # by time, in buckets
         self._seconds = 0.0
+        self.running: set[int] = set()
         self._base = f"/v1/models/{self.versions.name}"
         routes = [Route("/", self._index), Route("/metrics", self._metrics)]
         for path in (self._base, f"{self._base}/versions/{{version:version}}"):
@@ -178,8 +181,8 @@ class RestApi(Starlette):
                 message = f"The body must be plain JSON, not {encoding}."
                 raise RequestError(message, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             response = await run_in_threadpool(self._answer, request.path_params.get("version"), body)
-        except asyncio.CancelledError:
-            raise RequestError("The server is stopping.", HTTPStatus.SERVICE_UNAVAILABLE) from None
+        except asyncio.CancelledError:  # an error would have a thread to be handled in, which is canceled as well
+            return _response({"error": "The server is stopping."}, HTTPStatus.SERVICE_UNAVAILABLE)
         seconds = time.perf_counter() - start
         self._seconds += seconds
         self._predictions[bisect.bisect_left(_BUCKETS, seconds)] += 1
@@ -190,7 +193,12 @@ class RestApi(Starlette):
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"The body is not JSON: {error}") from None
-        return _response(self.versions.get(version).predict(request, self._max_texts))
+        thread = threading.get_ident()
+        self.running.add(thread)
+        try:
+            return _response(self.versions.get(version).predict(request, self._max_texts))
+        finally:
+            self.running.discard(thread)
 
     async def _body(self, request: Request) -> bytes:
         body, most = bytearray(), self._max_body_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import signal
 import sys
 import threading
@@ -175,9 +176,15 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         warnings.warn(message, stacklevel=2)
 
     def reopen(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Lets training continue after an epoch that began in an earlier `fit`; called before all other callbacks."""
+        """Lets training continue after an epoch that began in an earlier `fit`; called before all other callbacks.
+
+        In an epoch that was stopped, what was measured on a part of the validation data becomes NaN: it is not the best
+        to any callback.
+        """
         if self._cut_short:
             self.model.stop_training = self._cut_short = False
+        if self._stopped_within_epoch and logs:
+            logs.update((name, math.nan) for name in [*logs] if name.startswith("val_"))
 
     # === Called by Keras: after all other callbacks, so that what they did is saved ===
 
@@ -193,6 +200,15 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self._save()
         elif ends and batch + 1 < self._steps and not self.model.stop_training:
             self.model.stop_training = self._cut_short = True
+
+    def on_test_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Ends a validation that nobody waits for: Keras begins one also in an epoch that was stopped."""
+        if self._stopped_within_epoch:
+            self.model.stop_evaluating = True
+
+    @property
+    def _stopped_within_epoch(self) -> bool:
+        return self.stopped and self._done % self._steps > 0
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Saves if it is time."""

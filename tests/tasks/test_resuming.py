@@ -141,6 +141,21 @@ def test_sigterm_saves_and_stops(model, data, expected, tmp_path, at):
     assert_same(spy.states, expected)
 
 
+def test_validation_ends_with_a_stopped_epoch(model, data, expected, tmp_path):
+    """And no callback takes its results for those of an epoch."""
+    counts, seen = [], []
+    count = keras.callbacks.LambdaCallback()
+    count.on_test_batch_end = lambda batch, logs=None: counts.append(batch)
+    note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs["val_loss"]))
+    stop = Spy(5, lambda model: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.warns(UserWarning, match="Stopped by SIGTERM after step 5"):
+        run(model, data, tmp_path, stop, count, note, every=100, validation_data=(data * 2,))
+    whole = len(counts) - 1  # those of the first epoch; of the second one, a single one
+    assert whole > 1
+    assert counts[-1] == 0
+    assert [np.isnan(loss) for loss in seen] == [False, True]
+
+
 def interrupt(*_):
     os.kill(os.getpid(), signal.SIGINT)
 
