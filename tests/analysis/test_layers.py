@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
-from lmzoo.analysis import anisotropy, hidden_states, layer_changes, layer_similarity, linear_cka, probe
+from lmzoo.analysis import anisotropy, attention, hidden_states, layer_changes, layer_similarity, linear_cka, probe
 from lmzoo.analysis.reading import text_means
 from lmzoo.families.albert import FAMILY as ALBERT
 from lmzoo.families.bert import FAMILY
@@ -130,3 +130,22 @@ def test_a_backbone_needs_a_preprocessor(bert):
     np.testing.assert_allclose(ours.distance, layer_changes(bert, TEXTS).distance, rtol=1e-5)
     with pytest.raises(ValueError, match="pass `preprocessor`"):
         layer_changes(bert.backbone, TEXTS)
+
+
+def test_errors(bert):
+    for wrong in (0, -1, 1.5):
+        with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
+            hidden_states(bert, TEXTS, batch_size=wrong)
+        with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
+            attention(bert, TEXTS, batch_size=wrong)
+    for function in (hidden_states, anisotropy, layer_similarity):
+        with pytest.raises(TypeError, match=r"got one string; write \['a film'\]"):
+            function(bert, "a film")
+    with pytest.raises(TypeError, match=r"`preprocessor` must be a `lmzoo.text.Preprocessor`"):
+        hidden_states(bert.backbone, TEXTS, preprocessor=bert.preprocessor.tokenizer)
+    with pytest.raises(ValueError, match="they do not belong together"):
+        hidden_states(bert.backbone, TEXTS, preprocessor=tiny_preprocessor(ELMO))
+    long = tiny_preprocessor(FAMILY)
+    long.sequence_length = 512
+    with pytest.raises(ValueError, match="`sequence_length` is 512, but the model has positions for"):
+        hidden_states(bert.backbone, TEXTS, preprocessor=long)
