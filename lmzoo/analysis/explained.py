@@ -124,7 +124,7 @@ def _about_answers(task: QuestionAnswerer, reader: Reader, pairs: Any, target: s
     encoded: EncodedWindows = task.encode_inputs(pairs)
     spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
     _, windows, places = _answer_scores(task, encoded, spans, parts, 32)
-    asked = [question for question, _ in _rows(task, pairs)]
+    asked: list[Any] = [question for question, _ in _rows(task, pairs)]
     tokenizer, (start, between, end) = reader.preprocessor.tokenizer, reader.special()
     for text, answer, window in zip(asked, answers, windows.tolist(), strict=True):
         first, count = encoded.begins[window], encoded.counts[window]
@@ -310,7 +310,7 @@ def _words(row: Iterable[_Text]) -> list[Word]:
 
 def _without(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
     segment, _, start, end = word
-    text = row[segment]
+    text = shorter = row[segment]
     if isinstance(text, str):
         first, last = _dropped(text, start, end)
         shorter = text[:first] + text[last:]
