@@ -173,11 +173,11 @@ def hidden_states(
     check_arguments(batch_size=batch_size)
     reader = Reader.of(model, preprocessor)
     read, encoded = reader.read(texts)
-    states = [keras.ops.cast(x, "float32") for x in reader.backbone.output["hidden_states"]]
-    layers = keras.Model(reader.backbone.input, keras.ops.stack(states, axis=1))  # (B, L + 1, T, H)
+    # Without operations of its own, whose names could be those of the backbone's after `clear_session`.
+    layers = keras.Model(reader.backbone.input, reader.backbone.output["hidden_states"])  # (B, T, H) each
     found: dict[int, np.ndarray] = {}
     for i, values in reader.outputs(layers, encoded, batch_size):
-        found[i] = values[:, : len(read[i].tokens)]
+        found[i] = np.stack([layer[: len(read[i].tokens)].astype("float32") for layer in values])  # (L + 1, T, H)
     return read, [found[i] for i in range(len(read))]
 
 

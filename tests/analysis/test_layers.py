@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -40,6 +41,14 @@ def test_states_are_those_of_each_text_alone(task):
         expected = task.backbone(task.preprocessor([text]))["hidden_states"]
         np.testing.assert_allclose(values, np.stack([np.asarray(x)[0] for x in expected]), atol=1e-5)
         assert len(ours.tokens) == values.shape[1]
+
+
+def test_a_cleared_session_changes_nothing():
+    """Keras names operations again from the start then, and those of one model must differ."""
+    model = tiny_task(TextEmbedder, ALBERT)
+    expected = hidden_states(model, TEXTS)[1]
+    keras.backend.clear_session()
+    np.testing.assert_array_equal(hidden_states(model, TEXTS)[1][0], expected[0])
 
 
 def test_means_leave_special_tokens_out(bert):
