@@ -176,18 +176,18 @@ def test_an_answer_to_a_question(null, monkeypatch):
     assert left.values[0] == pytest.approx(left.score - row[start, 0] - row[end, 1], abs=1e-5)
 
 
-def test_words_before_an_answer_move_it(monkeypatch):
+@pytest.mark.parametrize(("context", "text"), [("a plot was dull and bad", "was dull"), ("the plot a film", "a")])
+def test_words_before_an_answer_move_it(context, text, monkeypatch):
     task = task_of(QuestionAnswerer, FAMILY)
-    pairs = [("the plot", "a plot was dull and bad")]
-    monkeypatch.setattr(task, "answer", lambda pairs, **_: [answer_of(pairs[0][1], "was dull")])
+    pairs = [("the plot", context)]
+    monkeypatch.setattr(task, "answer", lambda pairs, **_: [answer_of(pairs[0][1], text)])
     (answer,), (found,) = task.answer(pairs), leave_out(task, pairs)
-    (text,) = (context for _, context in pairs)
-    rest = text[: answer["start"]].split() + text[answer["end"] :].split()
+    rest = context[: answer["start"]].split() + context[answer["end"] :].split()
     assert found.tokens == ["the", "plot", *rest]
     for k, (segment, (start, end)) in enumerate(zip(found.segments, found.offsets, strict=True)):
         if segment:
             shift = (end + 1 - start) * (end <= answer["start"])
-            left = " ".join(word for word in text.split() if word != found.tokens[k])
+            left = " ".join(word for word in context.split() if word != found.tokens[k])
             encoded = task.encode_inputs([("the plot", left)])
             ((first, last),) = encoded.positions(np.array([[answer["start"] - shift, answer["end"] - shift]]))
             (row,) = task.predict(encoded, verbose=0)
