@@ -13,6 +13,7 @@ from keras import ops
 from lmzoo.analysis.reading import SPECIAL, Reader
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
+from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text import Preprocessor
 from lmzoo.text.alignment import tokens_of_words
@@ -86,6 +87,7 @@ def attention(
     found.scores.shape  # (6, 4, 8, 8)
     ```
     """
+    check_arguments(batch_size=batch_size)
     reader = Reader.of(model, preprocessor)
     backbone = reader.backbone
     scores = _Scores(backbone, backbone.attention_scores)(backbone.input)  # (B, L, N, T, T)

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.analysis.explained import Explained, check_explained, left_out, questions
-from lmzoo.analysis.reading import SPECIAL
+from lmzoo.analysis.reading import SPECIAL, listed
 from lmzoo.arguments import is_integer, require
 from lmzoo.tensor_types import Features, Tensor
 
@@ -83,6 +83,7 @@ def integrated_gradients(
     found.values.sum()  # found.score - found.baseline
     ```
     """
+    texts = listed(texts)
     check_explained(task, texts, word)
     require(is_integer(steps, 1), "steps", "a positive integer", steps)
     layer = getattr(task.backbone, "embeddings", None)
@@ -160,6 +161,7 @@ def leave_out(
     found.tokens[found.values.argmax()]  # the word that speaks most for the answer
     ```
     """
+    texts = listed(texts)
     check_explained(task, texts, word)
     results = []
     for texts_of, words, name, score, without in left_out(task, texts, target, word, batch_size):

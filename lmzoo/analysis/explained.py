@@ -20,6 +20,7 @@ from lmzoo.text.windows import EncodedWindows
 from lmzoo.text.word_splitting import place_words
 
 Explained: TypeAlias = TextClassifier | TextRegressor | TokenClassifier | QuestionAnswerer
+_Text: TypeAlias = str | list[str]  # a list of words if the tokenizer takes them
 Word: TypeAlias = tuple[int, str, int, int]  # to which of the texts it belongs, the word, its characters there
 
 
@@ -123,7 +124,7 @@ def _about_answers(task: QuestionAnswerer, reader: Reader, pairs: Any, target: s
     encoded: EncodedWindows = task.encode_inputs(pairs)
     spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
     _, windows, places = _answer_scores(task, encoded, spans, parts, 32)
-    (asked,) = clean_columns({"questions": list(split_segments(pairs)[0])})
+    asked: list[Any] = [question for question, _ in _rows(task, pairs)]
     tokenizer, (start, between, end) = reader.preprocessor.tokenizer, reader.special()
     for text, answer, window in zip(asked, answers, windows.tolist(), strict=True):
         first, count = encoded.begins[window], encoded.counts[window]
@@ -134,7 +135,7 @@ def _about_answers(task: QuestionAnswerer, reader: Reader, pairs: Any, target: s
         ]
         question = tokenizer.tokenize_with_offsets([text])[0][: count[1]]
         read = joined(
-            (text, encoded.contexts[encoded.examples[window]]),
+            (_joined(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
         indices = [(int(places[window, part]), part) for part in parts]
@@ -169,14 +170,15 @@ def left_out(
 
 
 def _texts_without(task: Any, texts: Any, target: str | int | None, batch_size: int) -> Iterator[LeftOut]:
-    rows = _rows(texts)
+    rows = _rows(task, texts)
     words = [_words(row) for row in rows]
     shorter = [_without(row, word) for row, of_row in zip(rows, words, strict=True) for word in of_row]
     outputs = task.predict(_as_inputs([*rows, *shorter]), batch_size=batch_size, verbose=0)  # (n + w, C)
     chosen = _classes(task, outputs[: len(rows)], target)
     parts = np.split(outputs[len(rows) :], np.cumsum([*map(len, words)])[:-1])
     for row, of_row, column, whole, rest in zip(rows, words, chosen, outputs, parts, strict=False):
-        yield LeftOut(row, of_row, class_name(task, column), float(whole[column]), rest[:, column].astype("float64"))
+        without = rest[:, column].astype("float64")
+        yield LeftOut(tuple(map(_joined, row)), of_row, class_name(task, column), float(whole[column]), without)
 
 
 def _tags_without(
@@ -202,20 +204,21 @@ def _tags_without(
 def _answers_without(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> Iterator[LeftOut]:
-    parts, rows, answers = _parts(target), _rows(pairs), task.answer(pairs, batch_size=batch_size)
+    parts, rows, answers = _parts(target), _rows(task, pairs), task.answer(pairs, batch_size=batch_size)
     spans = [(answer["start"], answer["end"]) for answer in answers]
     words, shorter, moved = [], [], []
     for row, (start, end) in zip(rows, spans, strict=True):
         kept = [word for word in _words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
         words.append(kept)
         shorter += [_without(row, word) for word in kept]
-        shifts = [word[3] - word[2] if word[0] and word[3] <= start else 0 for word in kept]
-        moved += [(start - shift, end - shift) for shift in shifts]
+        for word in kept:
+            first, last = _dropped(row[1], *word[2:]) if word[0] else (end, end)
+            moved.append(tuple(place - max(0, min(place, last) - first) for place in (start, end)))
     encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shorter]))
     scores, *_ = _answer_scores(task, encoded, np.array([*spans, *moved], "int64"), parts, batch_size)
     without = np.split(scores[len(rows) :], np.cumsum([*map(len, words)])[:-1])
     for row, of_row, answer, score, rest in zip(rows, words, answers, scores, without, strict=False):
-        yield LeftOut(row, of_row, answer["text"], float(score), rest)
+        yield LeftOut(tuple(map(_joined, row)), of_row, answer["text"], float(score), rest)
 
 
 # === Parts of both ===
@@ -289,22 +292,48 @@ def _columns(encoded: EncodedWords, number: Sequence[int]) -> np.ndarray:
     return columns
 
 
-def _rows(texts: Any) -> list[tuple[str, ...]]:
-    columns = [list(part) for part in split_segments(texts) if part is not None]
-    cleaned = clean_columns(dict(zip(("texts", "pairs"), columns, strict=False)))
+def _rows(task: Explained, texts: Any) -> list[tuple[_Text, ...]]:
+    """Each text, or the two of each pair: strings, or lists of words if the task's tokenizer takes them."""
+    words = task.text_preprocessor.tokenizer.takes_words
+    columns = [part for part in split_segments(texts, words) if part is not None]
+    cleaned = clean_columns(dict(zip(("texts", "pairs"), columns, strict=False)), words)
     return list(zip(*cleaned, strict=True))
 
 
-def _words(row: Iterable[str]) -> list[Word]:
+def _joined(text: _Text) -> str:
+    return text if isinstance(text, str) else " ".join(text)
+
+
+def _words(row: Iterable[_Text]) -> list[Word]:
     return [(segment, *word) for segment, text in enumerate(row) for word in place_words(text)]
 
 
-def _without(row: tuple[str, ...], word: Word) -> tuple[str, ...]:
+def _without(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
     segment, _, start, end = word
-    return (*row[:segment], row[segment][:start] + row[segment][end:], *row[segment + 1 :])
+    text = shorter = row[segment]
+    if isinstance(text, str):
+        first, last = _dropped(text, start, end)
+        shorter = text[:first] + text[last:]
+    else:
+        shorter = [name for name, *place in place_words(text) if place != [start, end]]
+    return (*row[:segment], shorter, *row[segment + 1 :])
 
 
-def _as_inputs(rows: Sequence[tuple[str, ...]]) -> Any:
+def _dropped(text: _Text, start: int, end: int) -> tuple[int, int]:
+    """The characters that go with a word: its own and a space next to it, unless that would join two words.
+
+    Two spaces, or one at the start or the end of a text, are a token of their own for byte-level tokenizers.
+    """
+    text = _joined(text)
+    before, after = text[:start][-1:], text[end : end + 1]
+    if after.isspace() and (not before or before.isspace()):
+        return start, end + 1
+    if before.isspace() and not after.isalnum():  # before punctuation, or at the end
+        return start - 1, end
+    return start, end
+
+
+def _as_inputs(rows: Sequence[tuple[_Text, ...]]) -> Any:
     """Texts, or pairs, as a task takes them."""
     columns = tuple(list(column) for column in zip(*rows, strict=True))
     return columns[0] if len(columns) == 1 else columns

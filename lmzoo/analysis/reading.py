@@ -11,8 +11,9 @@ import numpy as np
 
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
+from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.compilation import expected_retracing
-from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.tasks.base.input_kinds import check_preprocessor, split_segments
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
@@ -48,6 +49,13 @@ def joined(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> 
     return ReadText(texts, [span.token for span in spans], places, segments.astype("int64"))
 
 
+def listed(texts: Any) -> Any:
+    """Texts or pairs of them that can be read twice: iterators become lists, and everything else stays as it is."""
+    if isinstance(texts, tuple):
+        return tuple(map(listed, texts))
+    return list(texts) if isinstance(texts, Iterator) else texts
+
+
 @dataclass(frozen=True)
 class Reader:
     """A backbone with the preprocessor of its texts."""
@@ -60,12 +68,13 @@ class Reader:
         """The backbone of a task and its preprocessor; a backbone alone needs one.
 
         Raises:
-            TypeError: for anything else.
-            ValueError: if there is no preprocessor, or for a model from sequence to sequence.
+            TypeError: for anything else, in place of the preprocessor, too.
+            ValueError: if there is no preprocessor, if it does not fit the backbone, or for a model from sequence to
+                sequence.
         """
         if not isinstance(model, (Task, Backbone)):
             raise TypeError(f"Expected a task or a backbone of `lmzoo.models`, got {model!r:.60}.")
-        found = preprocessor or (model.preprocessor if isinstance(model, Task) else None)
+        found = model.preprocessor if preprocessor is None and isinstance(model, Task) else preprocessor
         if found is None:
             raise ValueError(
                 f"A {type(model).__name__} without a preprocessor cannot read texts: pass `preprocessor`, or a task of "
@@ -77,6 +86,7 @@ class Reader:
                 f"A {type(backbone).__name__} reads a source and a target, and this is about single sequences: see "
                 "`lmzoo.models.Seq2SeqLM.source_attention`."
             )
+        check_preprocessor(backbone, found)
         return cls(backbone, found)
 
     def read(self, texts: Any) -> tuple[list[ReadText], EncodedTexts]:
@@ -149,7 +159,8 @@ def hidden_states(
 
     Raises:
         TypeError: naming the position of an entry that is not text.
-        ValueError: if there are no texts, or nothing that reads them.
+        ValueError: if there are no texts, or nothing that reads them; for a preprocessor of another family, or with
+            longer sequences than the model's.
 
     Example:
 
@@ -161,13 +172,14 @@ def hidden_states(
     states.shape[:2]  # (7, 6)
     ```
     """
+    check_arguments(batch_size=batch_size)
     reader = Reader.of(model, preprocessor)
     read, encoded = reader.read(texts)
-    states = [keras.ops.cast(x, "float32") for x in reader.backbone.output["hidden_states"]]
-    layers = keras.Model(reader.backbone.input, keras.ops.stack(states, axis=1))  # (B, L + 1, T, H)
+    # Without operations of its own, whose names could be those of the backbone's after `clear_session`.
+    layers = keras.Model(reader.backbone.input, reader.backbone.output["hidden_states"])  # (B, T, H) each
     found: dict[int, np.ndarray] = {}
     for i, values in reader.outputs(layers, encoded, batch_size):
-        found[i] = values[:, : len(read[i].tokens)]
+        found[i] = np.stack([layer[: len(read[i].tokens)].astype("float32") for layer in values])  # (L + 1, T, H)
     return read, [found[i] for i in range(len(read))]
 
 

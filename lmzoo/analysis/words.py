@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,9 +11,10 @@ from lmzoo.arguments import is_integer, require
 from lmzoo.tasks import CausalLM, MaskedLM, TextEmbedder
 from lmzoo.tasks.word_vectors import Layers
 from lmzoo.text.alignment import tokens_of_words
+from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
-from lmzoo.text.validate_text import Text, clean_columns
-from lmzoo.text.word_splitting import place_words
+from lmzoo.text.validate_text import Text, clean_texts
+from lmzoo.text.word_splitting import place_words, words_of
 
 
 class Sense(NamedTuple):
@@ -44,7 +44,7 @@ class WordSurprisal(NamedTuple):
         word: the word, `text[start:end]`.
         start: its first character.
         end: the character after its last.
-        surprisal: float, its negative log-probability in nats; NaN if the model does not predict it.
+        surprisal: float, its negative log-probability in nats; NaN if the model does not predict all of its tokens.
 
     Example: see `surprisal`.
     """
@@ -81,7 +81,7 @@ def senses(
 
     Raises:
         TypeError: naming the position of an entry that is not text.
-        ValueError: for a word that occurs in no text.
+        ValueError: for a word that occurs in no text, or that is read as several words, such as "don't" or "New York".
 
     Example:
 
@@ -96,16 +96,17 @@ def senses(
     from sklearn.cluster import AgglomerativeClustering
 
     require(is_integer(groups, 1), "groups", "a positive integer", groups)
-    (cleaned,) = clean_columns({"texts": list(texts)})
-    pattern = re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
-    where = [i for i, text in enumerate(cleaned) if pattern.search(text)]
+    cleaned, sought = clean_texts(texts), word.lower()
+    where = [i for i, text in enumerate(cleaned) if sought in map(str.lower, words_of(text))]
     found, vectors = [], []
     for i, embedded in zip(where, _embed(embedder, [cleaned[i] for i in where], layers, batch_size), strict=True):
         for name, (start, end), vector in zip(*embedded, strict=True):
-            if name.lower() == word.lower():
+            if name.lower() == sought:
                 found.append((i, int(start), int(end)))
                 vectors.append(vector / max(float(np.linalg.norm(vector)), 1e-12))
     if not found:
+        parts = words_of(word)
+        require(len(parts) == 1, "word", "one word", word, f"It is read as {parts}.")
         raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned)} texts as a whole word.")
     number = np.zeros(len(found), "int64")
     if min(groups, len(found)) > 1:
@@ -148,13 +149,23 @@ def surprisal(model: CausalLM | MaskedLM, texts: Sequence[Text], batch_size: int
     """
     if not isinstance(model, (CausalLM, MaskedLM)):
         raise TypeError(f"Surprisal is of a CausalLM or a MaskedLM, got a {type(model).__name__}.")
-    (cleaned,) = clean_columns({"texts": list(texts)})
+    cleaned = clean_texts(texts)
+    tokens = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
     results = []
-    for text, scores in zip(cleaned, model.score(cleaned, batch_size), strict=True):
-        words = place_words(text)
-        sums = np.full(len(words), np.nan)
-        spans = [TokenSpan(0, score["token"], score["start"], score["end"]) for score in scores]
-        for word, token in zip(*(x.tolist() for x in tokens_of_words(words, spans)), strict=True):
-            sums[word] = np.nan_to_num(sums[word]) - scores[token]["log_probability"]
+    for text, spans, scores in zip(cleaned, tokens, model.score(cleaned, batch_size), strict=True):
+        words, values = place_words(text), _of_tokens(spans, scores)
+        of_word, token = tokens_of_words(words, spans)
+        sums = np.zeros(len(words))
+        np.add.at(sums, of_word, values[token])
+        sums[np.bincount(of_word, minlength=len(words)) == 0] = np.nan
         results.append([WordSurprisal(*place, float(value)) for place, value in zip(words, sums, strict=True)])
     return results
+
+
+def _of_tokens(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:
+    """The surprisal of each token of a text, float64 (T,): NaN for those that have no score, as the first of GPT."""
+    values, left = np.full(len(spans), np.nan), [*scores]
+    for i, span in reversed([*enumerate(spans)]):  # from the end, since tokens of one character share their place
+        if left and (left[-1]["start"], left[-1]["end"]) == (span.start, span.end):
+            values[i] = -left.pop()["log_probability"]
+    return values

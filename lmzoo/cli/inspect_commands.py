@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +26,7 @@ from lmzoo.cli.options import (
     Scale,
     Text,
 )
-from lmzoo.cli.output import announce_keras, announced, rounded
+from lmzoo.cli.output import announce_keras, announced, json_of
 from lmzoo.cli.stored_models import find_model, load_task, load_with_examples
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     """Rows as lines of JSON or as a table."""
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(rounded(row), ensure_ascii=False))
+            typer.echo(json_of(row))
         return
     table = Table(box=None, pad_edge=False)
     for name in rows[0] if rows else ():
@@ -128,8 +127,9 @@ def report(
         by_name = read_columns(data, columns, by or [])
         from lmzoo import analysis
         from lmzoo.cli.task_scores import score
-        from lmzoo.tasks.base.reports import with_errors
+        from lmzoo.tasks.base.reports import check_additions, with_errors
 
+        check_additions(task, x, True, by_name)
         found = with_errors(score(task, bool(kind.names), x, y, batch_size), x, columns=by_name)
         analysis.write_report(output, found, f"{Path(model).name} on {data.name}")
         typer.echo(f"Wrote {output}.")
@@ -203,7 +203,7 @@ def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> Non
         if as_json:
             for text, of_text in zip(found, words, strict=True):
                 named = [word._asdict() for word in of_text]
-                typer.echo(json.dumps(rounded({"text": text, "words": named}), ensure_ascii=False))
+                typer.echo(json_of({"text": text, "words": named}))
             return
         for of_text in words:
             _print([{"word": word.word, "surprisal": word.surprisal} for word in of_text], False)
@@ -252,7 +252,7 @@ def why(
             ]
             if as_json:
                 answer = {"text": text, "target": result.target, "score": result.score, "parts": parts}
-                typer.echo(json.dumps(rounded(answer), ensure_ascii=False))
+                typer.echo(json_of(answer))
             else:
                 typer.echo(f"{result.target}: {result.score:.4g}")
                 _print(parts, False)

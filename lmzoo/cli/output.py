@@ -68,6 +68,19 @@ def rounded(value: Any) -> Any:
     return [rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
+def json_of(value: Any, indent: int | None = None) -> str:
+    """The value as JSON with `rounded` numbers; those that are not finite, which JSON does not have, become null."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: finite(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [finite(part) for part in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(finite(rounded(value)), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
 # === Tables ===
 
 
@@ -104,16 +117,14 @@ def plain_table(show_header: bool = True) -> Table:
 
 
 def write_json(path: Path, content: dict[str, object], report: Report) -> None:
-    """Writes `content` and a report into a file; a score that is NaN becomes null."""
+    """Writes `content` and a report into a file, as `json_of` says."""
     from lmzoo.files.atomic import atomic_file
 
-    scores = {name: score if math.isfinite(score) else None for name, score in report.scores.items()}
     tables = {
         name: [dict(zip(titles, row, strict=True)) for row in rows] for name, (titles, rows) in report.tables.items()
     }
     with atomic_file(path) as temporary:
-        text = json.dumps({**content, **rounded({"scores": scores, **tables})}, indent=1, ensure_ascii=False)
-        temporary.write_text(text, "utf-8")
+        temporary.write_text(json_of({**content, "scores": report.scores, **tables}, indent=1), "utf-8")
 
 
 # === Files ===

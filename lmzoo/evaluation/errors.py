@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmzoo.evaluation.reports import Cell, Cells, Judged, Report
+from lmzoo.text.validate_text import is_text
 
 _BINS = 15  # of probabilities, as in Guo et al. (2017)
 _WORST = 20
@@ -18,6 +19,7 @@ _MOST = 20  # values of a column; the rest are put together
 _MISSING, _NONE = ("", "None", "nan", "NaN"), "(none)"
 
 CURVE, CALIBRATION, WORST = "learning curve", "calibration", "worst"  # names of tables
+LENGTH = "length"  # by which there is a table
 
 
 class Calibration(NamedTuple):
@@ -94,7 +96,7 @@ def add_errors(report: Report, texts: Sequence[str]) -> Report:
         if known.any():
             found = calibration(judged.probability[known], judged.error[known] == 0)
             scores["ece"], tables[CALIBRATION] = found.error, _calibration_table(found)
-    tables["by length"] = _slices("characters", [len(text) for text in texts], judged)
+    tables[f"by {LENGTH}"] = _slices("characters", [len(text) for text in texts], judged)
     tables[WORST] = _worst(judged, texts)
     return replace(report, scores=scores, tables=tables)
 
@@ -107,23 +109,39 @@ def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
         columns: by name, a value for each example.
 
     Raises:
+        TypeError: for a column that is no list.
         ValueError: if a column has not one value for each example, or the report no answers.
     """
     judged = _judged(report)
-    count = int(judged.example.max(initial=-1)) + 1
-    for name, values in columns.items():
-        if len(values) < count:
-            raise ValueError(f"The column {name!r} has {len(values)} values for {count} examples.")
+    check_columns(columns, int(judged.example.max(initial=-1)) + 1 if judged.count is None else judged.count)
     return replace(
         report, tables={**report.tables, **{f"by {name}": _slices(name, v, judged) for name, v in columns.items()}}
     )
 
 
+def check_columns(columns: Mapping[str, Sequence[Any]], count: int) -> None:
+    """Checks that each column has a value for each of `count` examples.
+
+    Raises:
+        TypeError: for a column that is no list.
+        ValueError: for another number of values.
+    """
+    for name, values in columns.items():
+        if is_text(values) or not hasattr(values, "__len__"):
+            raise TypeError(f"The column {name!r} must be a list, got {values!r:.60}.")
+        if len(values) != count:
+            raise ValueError(f"The column {name!r} has {len(values)} values for {count} examples.")
+
+
 def add_learning_curve(report: Report, history: Any) -> Report:
-    """A report with a table of the loss and the metrics of each epoch.
+    """A report with a `learning_curve`."""
+    return replace(report, tables={**report.tables, CURVE: learning_curve(history)})
+
+
+def learning_curve(history: Any) -> Cells:
+    """A table of the loss and the metrics of each epoch.
 
     Args:
-        report: to add to.
         history: what `fit` returned, or its `history`: lists of numbers by name.
 
     Raises:
@@ -139,7 +157,7 @@ def add_learning_curve(report: Report, history: Any) -> Report:
     rows: list[list[Cell]] = [
         [epoch, *map(float, row)] for epoch, row in enumerate(zip(*history.values(), strict=True), start=1)
     ]
-    return replace(report, tables={**report.tables, CURVE: (["epoch", *map(str, history)], rows)})
+    return ["epoch", *map(str, history)], rows
 
 
 def _judged(report: Report) -> Judged:

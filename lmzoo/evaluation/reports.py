@@ -31,6 +31,7 @@ class Judged:
         probability: float (a,), of the answers; None for numbers, NaN where there is none.
         places: the first character of each word that has a label, and the one after its last, int (a, 2); None if
             answers are to whole texts.
+        count: the number of examples; None if the last one has an answer.
 
     Example:
 
@@ -48,6 +49,7 @@ class Judged:
     error: np.ndarray
     probability: np.ndarray | None = None
     places: np.ndarray | None = None
+    count: int | None = None
 
     @classmethod
     def of_classes(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lmzoo.analysis import attribution, integrated_gradients, leave_out
+from lmzoo.analysis.explained import _without, _words
 from lmzoo.families.albert import FAMILY as ALBERT
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.distilbert import FAMILY as DISTILBERT
@@ -61,7 +62,7 @@ def test_words_are_left_out():
     assert first.segments.tolist() == [0, 0, 1, 1, 1]
     assert [first.texts[s][b:e] for s, (b, e) in zip(first.segments, first.offsets, strict=True)] == first.tokens
     whole = task.predict([PAIRS[0]], verbose=0)[0, 1]
-    without = task.predict([("the film", "was  .")], verbose=0)[0, 1]
+    without = task.predict([("the film", "was .")], verbose=0)[0, 1]
     assert first.values[3] == pytest.approx(whole - without, abs=1e-5)
     assert first.baseline is None
     assert len(second.tokens) == 5
@@ -69,6 +70,41 @@ def test_words_are_left_out():
     assert found.tokens == ["a", "film"]
     (empty,) = leave_out(task, [""])
     assert empty.values.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "left"),
+    [
+        ("a dull film", "a", "dull film"),
+        ("a dull film", "dull", "a film"),
+        ("a dull film", "film", "a dull"),
+        ("a film.", "film", "a."),
+        ("(dull film", "dull", "( film"),
+        ("I don't", "do", "I n't"),
+        ("don't know", "n't", "do know"),
+        ("film", "film", ""),
+    ],
+)
+def test_a_space_goes_with_its_word(text, word, left):
+    """Unless that joins two words."""
+    assert [_without((text,), part) for part in _words((text,)) if part[1] == word] == [(left,)]
+
+
+def test_lists_of_words_are_texts():
+    """For families that take them, as a string of the same words."""
+    task, words, text = task_of(TextClassifier, ELMO), ["a", "good", "film"], "a good film"
+    for count in (2, 3):
+        of_words, of_text = leave_out(task, [words[:count], text[: [6, 11][count - 2]]])
+        assert (of_words.texts, of_words.tokens) == (of_text.texts, words[:count])
+        np.testing.assert_array_equal(of_words.offsets, of_text.offsets)
+        np.testing.assert_allclose(of_words.values, of_text.values, atol=1e-6)
+    (of_words,), (of_text,) = leave_out(task, [(words, words)]), leave_out(task, [(text, text)])
+    np.testing.assert_allclose(of_words.values, of_text.values, atol=1e-6)
+    answerer, words = task_of(QuestionAnswerer, ELMO), ["the", "plot", "was", "never", "dull"]
+    (of_words,) = leave_out(answerer, [(words[:2], words)])
+    (of_text,) = leave_out(answerer, [("the plot", "the plot was never dull")])
+    assert (of_words.texts, of_words.target, of_words.tokens) == (of_text.texts, of_text.target, of_text.tokens)
+    np.testing.assert_allclose(of_words.values, of_text.values, atol=1e-6)
 
 
 def completes(found):
@@ -140,18 +176,19 @@ def test_an_answer_to_a_question(null, monkeypatch):
     assert left.values[0] == pytest.approx(left.score - row[start, 0] - row[end, 1], abs=1e-5)
 
 
-def test_words_before_an_answer_move_it(monkeypatch):
+@pytest.mark.parametrize(("context", "text"), [("a plot was dull and bad", "was dull"), ("the plot a film", "a")])
+def test_words_before_an_answer_move_it(context, text, monkeypatch):
     task = task_of(QuestionAnswerer, FAMILY)
-    pairs = [("the plot", "a plot was dull and bad")]
-    monkeypatch.setattr(task, "answer", lambda pairs, **_: [answer_of(pairs[0][1], "was dull")])
+    pairs = [("the plot", context)]
+    monkeypatch.setattr(task, "answer", lambda pairs, **_: [answer_of(pairs[0][1], text)])
     (answer,), (found,) = task.answer(pairs), leave_out(task, pairs)
-    (text,) = (context for _, context in pairs)
-    rest = text[: answer["start"]].split() + text[answer["end"] :].split()
+    rest = context[: answer["start"]].split() + context[answer["end"] :].split()
     assert found.tokens == ["the", "plot", *rest]
     for k, (segment, (start, end)) in enumerate(zip(found.segments, found.offsets, strict=True)):
         if segment:
-            shift = (end - start) * (end <= answer["start"])
-            encoded = task.encode_inputs([("the plot", text[:start] + text[end:])])
+            shift = (end + 1 - start) * (end <= answer["start"])
+            left = " ".join(word for word in context.split() if word != found.tokens[k])
+            encoded = task.encode_inputs([("the plot", left)])
             ((first, last),) = encoded.positions(np.array([[answer["start"] - shift, answer["end"] - shift]]))
             (row,) = task.predict(encoded, verbose=0)
             expected = row[first, 0] + row[last, 1]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
-from lmzoo.analysis import anisotropy, hidden_states, layer_changes, layer_similarity, linear_cka, probe
+from lmzoo.analysis import anisotropy, attention, hidden_states, layer_changes, layer_similarity, linear_cka, probe
 from lmzoo.analysis.reading import text_means
 from lmzoo.families.albert import FAMILY as ALBERT
 from lmzoo.families.bert import FAMILY
@@ -40,6 +41,14 @@ def test_states_are_those_of_each_text_alone(task):
         expected = task.backbone(task.preprocessor([text]))["hidden_states"]
         np.testing.assert_allclose(values, np.stack([np.asarray(x)[0] for x in expected]), atol=1e-5)
         assert len(ours.tokens) == values.shape[1]
+
+
+def test_a_cleared_session_changes_nothing():
+    """Keras names operations again from the start then, and those of one model must differ."""
+    model = tiny_task(TextEmbedder, ALBERT)
+    expected = hidden_states(model, TEXTS)[1]
+    keras.backend.clear_session()
+    np.testing.assert_array_equal(hidden_states(model, TEXTS)[1][0], expected[0])
 
 
 def test_means_leave_special_tokens_out(bert):
@@ -130,3 +139,22 @@ def test_a_backbone_needs_a_preprocessor(bert):
     np.testing.assert_allclose(ours.distance, layer_changes(bert, TEXTS).distance, rtol=1e-5)
     with pytest.raises(ValueError, match="pass `preprocessor`"):
         layer_changes(bert.backbone, TEXTS)
+
+
+def test_errors(bert):
+    for wrong in (0, -1, 1.5):
+        with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
+            hidden_states(bert, TEXTS, batch_size=wrong)
+        with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
+            attention(bert, TEXTS, batch_size=wrong)
+    for function in (hidden_states, anisotropy, layer_similarity):
+        with pytest.raises(TypeError, match=r"got one string; write \['a film'\]"):
+            function(bert, "a film")
+    with pytest.raises(TypeError, match=r"`preprocessor` must be a `lmzoo.text.Preprocessor`"):
+        hidden_states(bert.backbone, TEXTS, preprocessor=bert.preprocessor.tokenizer)
+    with pytest.raises(ValueError, match="they do not belong together"):
+        hidden_states(bert.backbone, TEXTS, preprocessor=tiny_preprocessor(ELMO))
+    long = tiny_preprocessor(FAMILY)
+    long.sequence_length = 512
+    with pytest.raises(ValueError, match="`sequence_length` is 512, but the model has positions for"):
+        hidden_states(bert.backbone, TEXTS, preprocessor=long)

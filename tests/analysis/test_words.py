@@ -9,6 +9,7 @@ import pytest
 
 from lmzoo.analysis import senses, surprisal
 from lmzoo.families.bert import FAMILY
+from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.models import CausalLM, MaskedLM, TextEmbedder
 from lmzoo.tasks.word_vectors import WordVectors
@@ -32,6 +33,23 @@ def test_surprisals_of_words_add_up_to_those_of_tokens(kind, family):
         assert sum(w.surprisal for w in words) == pytest.approx(-sum(t["log_probability"] for t in tokens), rel=1e-5)
     with pytest.raises(TypeError, match="of a CausalLM or a MaskedLM, got a TextEmbedder"):
         surprisal(tiny_task(TextEmbedder, FAMILY), TEXTS)
+
+
+def test_a_word_is_scored_as_a_whole_or_not_at_all():
+    """Without a start token, the first token of a text is not predicted."""
+    model = tiny_task(CausalLM, GPT)
+    tokens = model.preprocessor.tokenizer.tokenize_with_offsets(["gd film"])[0]
+    assert sum(token.end <= 2 for token in tokens) > 1
+    (scores,), (words,) = model.score(["gd film"]), surprisal(model, ["gd film"])
+    assert len(scores) == len(tokens) - 1
+    assert math.isnan(words[0].surprisal)
+    assert words[1].surprisal == pytest.approx(-sum(t["log_probability"] for t in scores if t["start"] > 2))
+
+
+def test_one_string_is_not_a_list(embedder):
+    for function, arguments in ((senses, (embedder, "film")), (surprisal, (tiny_task(MaskedLM, FAMILY),))):
+        with pytest.raises(TypeError, match=r"got one string; write \['a film'\]"):
+            function(*arguments, "a film")
 
 
 def test_scores_of_masked_tokens_are_those_of_fill():
@@ -60,6 +78,9 @@ def test_occurrences_of_a_word(embedder):
     np.testing.assert_allclose(found[1].vector, expected, atol=1e-5)
     with pytest.raises(ValueError, match="'river' occurs in none of the 3 texts"):
         senses(embedder, "river", texts)
+    with pytest.raises(ValueError, match=r"""must be one word, got "don't". It is read as \['do', "n't"\]"""):
+        senses(embedder, "don't", ["I don't ."])
+    assert [s[:3] for s in senses(embedder, "n't", ["I don't ."])] == [(0, 4, 7)]
     with pytest.raises(ValueError, match="`groups` must be a positive integer"):
         senses(embedder, "film", texts, groups=0)
 

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from lmzoo import analysis
 from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
-from lmzoo.models import MaskedLM, QuestionAnswerer, TextClassifier, TokenClassifier
+from lmzoo.families.gpt import FAMILY as GPT
+from lmzoo.models import CausalLM, MaskedLM, QuestionAnswerer, TextClassifier, TokenClassifier
 from lmzoo.testing import tiny_task
 
 TEXTS = ["the film was good", "a plot , a film"]
@@ -51,6 +52,15 @@ def test_pages_tables_and_lines(model, tmp_path):
     rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     assert [row["layer"] for row in rows] == [str(i) for i in range(task.backbone.config.num_layers + 1)]
     assert rows[2]["degrees"] == pytest.approx(analysis.layer_changes(task, TEXTS).degrees[1], rel=1e-3)
+
+
+def test_words_that_are_not_predicted_are_null(tmp_path):
+    tiny_task(CausalLM, GPT).save(tmp_path / "it.keras")
+    code, output = run("surprisal", tmp_path / "it.keras", TEXTS[0], "--json")
+    assert code == 0, output
+    (row,) = (json.loads(line, parse_constant=pytest.fail) for line in output.splitlines() if line.startswith("{"))
+    assert row["words"][0]["surprisal"] is None
+    assert row["words"][1]["surprisal"] > 0
 
 
 def test_reasons(tmp_path):
@@ -96,13 +106,19 @@ def test_errors_in_one_line(model):
 def test_reports(tmp_path):
     task = tiny_task(TextClassifier, FAMILY)
     task.save(tmp_path / "it.keras")
-    rows = ["text,label,source", *(f"the film was {word},{label},{source}" for word, label, source in EXAMPLES)]
+    rows = [
+        "text,label,source,length",
+        *(f"the film was {word},{label},{source},4" for word, label, source in EXAMPLES),
+    ]
     (tmp_path / "data.csv").write_text("\n".join(rows))
     page = tmp_path / "page.html"
     code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "source", "-o", page)
     assert code == 0, output
     assert f"Wrote {page}." in output
     text = page.read_text("utf-8")
+    code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "length", "-o", page)
+    assert code == 1
+    assert "The column 'length' must have another name" in output
     assert all(part in text for part in ("the film was", "By source", "By length", "Calibration", "Worst", "macro_f1"))
     code, output = run("report", tmp_path / "it.keras", tmp_path / "data.csv", "--by", "year", "-o", page)
     assert code == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 import time
 
@@ -9,7 +11,8 @@ import numpy as np
 import pytest
 
 from lmzoo.cli import output
-from lmzoo.cli.output import announce_keras, announced, rounded, show
+from lmzoo.cli.output import announce_keras, announced, json_of, rounded, show, write_json
+from lmzoo.evaluation.reports import Report
 
 
 def test_what_takes_long_is_announced(monkeypatch, capsys):
@@ -49,6 +52,16 @@ def test_numbers_have_the_digits_that_mean_something(capsys):
     assert rounded([(True, None)]) == [[True, None]]
     show(["score", "value"], [["accuracy", 2 / 3], ["count", 3]])
     assert capsys.readouterr().out == "score\tvalue\naccuracy\t0.666667\ncount\t3\n\n"
+
+
+def test_json_has_no_nan(tmp_path):
+    line = json_of({"é": [float("nan"), {"score": np.float32(1 / 3)}], "more": (-math.inf, None, np.array([math.nan]))})
+    assert line == '{"é": [null, {"score": 0.333333}], "more": [null, null, [null]]}'
+    report = Report({"ece": math.nan}, {"by n": (["n", "score"], [["a", math.nan], ["b", 0.5]])})
+    write_json(tmp_path / "it.json", {"model": "é"}, report)
+    found = json.loads((tmp_path / "it.json").read_text("utf-8"), parse_constant=pytest.fail)
+    rows = [{"n": "a", "score": None}, {"n": "b", "score": 0.5}]
+    assert found == {"model": "é", "scores": {"ece": None}, "by n": rows}
 
 
 @pytest.mark.parametrize(

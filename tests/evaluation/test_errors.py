@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
@@ -87,6 +89,10 @@ def test_slices(report):
     assert found.tables["by id"][1][-1][:2] == ["(others)", 80]
     with pytest.raises(ValueError, match="The column 'n' has 3 values for 6 examples"):
         add_slices(report, {"n": [1, 2, 3]})
+    with pytest.raises(ValueError, match="The column 'n' has 7 values for 6 examples"):
+        add_slices(report, {"n": range(7)})
+    unlabelled = replace(report.judged, count=7)  # the last text has no answer
+    assert len(add_slices(Report(judged=unlabelled), {"n": range(7)}).tables["by n"][1]) == 6
     with pytest.raises(ValueError, match="no answers that are right or wrong"):
         add_slices(Report(), {"n": []})
 

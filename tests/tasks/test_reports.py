@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
 from lmzoo import models
 from lmzoo.families.bert import FAMILY
+from lmzoo.tasks.base.labels import encode_classes, encode_label_sets
 from lmzoo.tasks.base.reports import (
     report_answers,
     report_choices,
@@ -17,6 +19,7 @@ from lmzoo.tasks.base.reports import (
     report_numbers,
     report_pairs,
     report_tags,
+    report_translations,
 )
 from lmzoo.testing import tiny_examples, tiny_task
 
@@ -33,9 +36,12 @@ def test_classes():
         lambda x, batch_size: [{"label": found[i], "score": 0.9} for i in x],
         class_names=["bad", "good"],
         multi_label=False,
+        encode_labels=lambda y: encode_classes(y, 2, ["bad", "good"]),
     )
     report = report_classes(task, [[0, 1], [2]], ["bad", "bad", "bad"], batch_size=4)
     assert report.scores["accuracy"] == pytest.approx(2 / 3)
+    for labels in ([b"bad"] * 3, keras.ops.zeros((3, 1), "int32"), np.array(["bad"] * 3, "S")):
+        assert report_classes(task, [[0, 1], [2]], labels, batch_size=4) == report
     assert report.tables["classes"][1][0] == ["bad", 1.0, pytest.approx(2 / 3), 0.8, 3]
 
 
@@ -45,9 +51,13 @@ def test_label_sets():
     def classify(x, batch_size, threshold):
         return [[{"label": name, "score": 0.2 + 0.5 * (name in found[i])} for name in "ab"] for i in x]
 
-    task = model("classify", classify, class_names=["a", "b"])
+    task = model(
+        "classify", classify, class_names=["a", "b"], encode_labels=lambda y: encode_label_sets(y, 2, ["a", "b"])
+    )
     report = report_label_sets(task, [[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
     assert report.scores == pytest.approx({"micro_f1": 0.8, "macro_f1": (1 + 2 / 3) / 2, "exact": 2 / 3})
+    for labels in ([[b"a"], [], [b"b"]], keras.ops.array([[1, 0], [0, 0], [0, 1]], "int32")):
+        assert report_label_sets(task, [[0, 1], [2]], labels, batch_size=4) == report
 
 
 def test_correlations():
@@ -56,18 +66,27 @@ def test_correlations():
     report = report_numbers(task, [range(3), range(3, 4)], labels, batch_size=4)
     pearson = np.corrcoef(labels, predicted)[0, 1]
     assert report.scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
+    for column in (np.array(labels)[:, None], keras.ops.reshape(keras.ops.array(labels), (4, 1))):
+        assert report_numbers(task, [range(4)], column, batch_size=4) == report
     vectors = np.array([[3.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
     task = SimpleNamespace(embed=lambda x, batch_size: vectors[x])
     pairs = ([0, 0, 0], [1, 2, 3])  # cosines 1, 0.71, 0
     report = report_pairs(task, [pairs], [0.9, 0.5, 0.1], batch_size=4)
     pearson = np.corrcoef([0.9, 0.5, 0.1], [1, 0.5**0.5, 0])[0, 1]
     assert report.scores == pytest.approx({"pearson": pearson, "spearman": 1.0})
+    column = np.array([[0.9], [0.5], [0.1]])
+    assert report_pairs(task, [pairs], column, batch_size=4) == report
     assert report_pairs(task, [pairs], None, batch_size=4).scores == {}
 
 
 def test_choices_and_answers():
-    task = model("choose", lambda x, batch_size: [{"index": i, "score": 0.9} for i in x])
-    assert report_choices(task, [[1, 2], [0]], [1, 0, 0], batch_size=4).scores["accuracy"] == 2 / 3
+    task = model(
+        "choose",
+        lambda x, batch_size: [{"index": i, "score": 0.9} for i in x],
+        encode_labels=lambda y: encode_classes(y, 3, None),
+    )
+    for labels in ([1, 0, 0], np.array([[1], [0], [0]]), keras.ops.array([1, 0, 0])):
+        assert report_choices(task, [[1, 2], [0]], labels, batch_size=4).scores["accuracy"] == 2 / 3
     task = model("answer", lambda x, batch_size: [{"text": text, "score": 0.9} for text in x])
     golds = [[{"text": "Ada", "answer_start": 0}], []]
     report = report_answers(task, [["the Ada", "Bob"]], golds, batch_size=4)
@@ -80,6 +99,7 @@ class Tagger:
 
     def __init__(self, labels, given):
         self.labels = self.class_names = labels
+        self.num_classes = len(labels)
         self._given = given
 
     def encode_inputs(self, texts):
@@ -103,6 +123,20 @@ def test_words_that_were_cut_off_are_outside_of_spans():
     report = report_tags(task, [actual], actual, batch_size=4)
     assert report.tables["types"][1] == [["X", 0.5, 0.5, 0.5, 2], ["Y", 0.5, 0.5, 0.5, 2]]
     assert report.scores["accuracy"] == pytest.approx(4 / 7)
+    encoded = [[label.encode() for label in row] for row in actual]
+    assert report_tags(task, [actual], encoded, batch_size=4) == report
+    numbers = [keras.ops.array([task.labels.index(label) for label in row]) for row in actual]
+    assert report_tags(task, [actual], numbers, batch_size=4) == report
+
+
+def test_references_of_translations_in_any_list():
+    pytest.importorskip("sacrebleu")
+    task = SimpleNamespace(translate=lambda x, batch_size: [*map(str.upper, x)])
+    for targets in (["A FILM"], np.array(["A FILM"]), np.array([b"A FILM"])):
+        report = report_translations(task, [(["a film"], targets)], None, batch_size=4)
+        assert report.scores["chrf"] == pytest.approx(100)
+    with pytest.raises(ValueError, match="Got 1 translations but 0 references"):
+        report_translations(task, [["a film"]], None, batch_size=4)
 
 
 def test_words_that_were_cut_off_have_wrong_labels():
@@ -199,3 +233,19 @@ def test_a_report_needs_texts(reported):
         task.report(features, y)
     with pytest.raises(ValueError, match="needs a label for each text"):
         task.report(x)
+
+
+def test_what_is_asked_for_is_checked_first(reported, monkeypatch):
+    task, x, y = reported("TextClassifier")
+    monkeypatch.setattr(task, "evaluate", None)
+    for columns in ({"n": [*y, 0]}, {"n": y[1:]}):
+        with pytest.raises(ValueError, match=r"The column 'n' has . values for 7 examples"):
+            task.report(x, y, columns=columns)
+    with pytest.raises(TypeError, match="The column 'n' must be a list, got 'abcdefg'"):
+        task.report(x, y, columns={"n": "abcdefg"})
+    with pytest.raises(ValueError, match="The column 'length' must have another name"):
+        task.report(x, y, errors=True, columns={"length": y})
+    with pytest.raises(ValueError, match="a number for each epoch"):
+        task.report(x, y, history={})
+    with pytest.raises(TypeError, match="pass these as they are, not encoded"):
+        task.report(task.encode_inputs(x), y, errors=True)

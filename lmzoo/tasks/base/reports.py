@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.evaluation.errors import add_errors, add_learning_curve, add_slices
+from lmzoo.evaluation.errors import LENGTH, add_errors, add_learning_curve, add_slices, check_columns, learning_curve
 from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_label_sets, compare_numbers, compare_tags
 from lmzoo.evaluation.squad import answer_score, exact_match, read_golds, squad_metrics
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.input_kinds import split_segments
+from lmzoo.tasks.base.labels import encode_classes, encode_numbers, one_each
 from lmzoo.text import Encoded, EncodedWords
+from lmzoo.text.validate_text import clean_texts
 from lmzoo.training.span_metrics import IGNORED
 
 # The label of a word, what the model says, the probability of that, and the characters of the word.
@@ -31,6 +33,26 @@ def _answers(task: Any, parts: Iterable[Texts], batch_size: int, **options: Any)
     return [answer for part in parts for answer in getattr(task, task.verb)(part, batch_size=batch_size, **options)]
 
 
+def check_additions(
+    task: Any, x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None
+) -> None:
+    """Checks what `with_errors` is to add, before a task is evaluated.
+
+    Raises:
+        TypeError: for encoded examples, whose texts are not known, or a column that is no list.
+        ValueError: as `with_errors`, and for a column whose table would replace that of the lengths of texts.
+    """
+    if errors and isinstance(x, Encoded):
+        raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
+    if errors and columns and LENGTH in columns:
+        raise ValueError(f"The column {LENGTH!r} must have another name: there is a table by the length of texts.")
+    if columns and not isinstance(x, Encoded):
+        first: Any = x[0] if isinstance(x, tuple) and not task.labels_words else x
+        check_columns(columns, len(first))
+    if history is not None:
+        learning_curve(history)
+
+
 def with_errors(
     report: Report,
     x: Texts,
@@ -38,7 +60,7 @@ def with_errors(
     columns: Mapping[str, Sequence[Any]] | None = None,
     history: Any = None,
 ) -> Report:
-    """A report with the tables that `Task.report` adds if it is asked for them.
+    """A report with the tables that `Task.report` adds if it is asked for them; see `check_additions`.
 
     Args:
         report: of the examples.
@@ -48,12 +70,10 @@ def with_errors(
         history: see `add_learning_curve`.
 
     Raises:
-        TypeError: for encoded examples, whose texts are not known.
+        TypeError: see `add_slices` and `add_learning_curve`.
         ValueError: see `add_errors`, `add_slices` and `add_learning_curve`.
     """
     if errors:
-        if isinstance(x, Encoded):
-            raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
         report = add_errors(report, _shown(x))
     if columns:
         report = add_slices(report, columns)
@@ -76,17 +96,18 @@ def report_classes(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, *
     """See `compare_classes`, and `compare_label_sets` for a task with `multi_label`."""
     if task.multi_label:
         return report_label_sets(task, parts, y, batch_size)
-    found, actual = _answers(task, parts, batch_size), _named(y, task)
+    names = task.class_names
+    actual = [names[k] for k in task.encode_labels(y).tolist()]
+    found = _answers(task, parts, batch_size)
     predicted, probability = ([answer[name] for answer in found] for name in ("label", "score"))
-    report = compare_classes(actual, predicted, task.class_names)
+    report = compare_classes(actual, predicted, names)
     return replace(report, judged=Judged.of_classes(actual, predicted, probability))
 
 
 def report_label_sets(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """See `compare_label_sets`; each class of each text is an answer of its own, yes or no."""
-    if getattr(y, "ndim", 1) == 2:  # of 0 and 1
-        y = [np.flatnonzero(row) for row in y]
-    actual, names = _named(y, task), task.class_names
+    names = task.class_names
+    actual = [[names[k] for k in np.flatnonzero(flags).tolist()] for flags in task.encode_labels(y)]  # flags (C,)
     found = [
         {answer["label"]: answer["score"] for answer in answers}
         for answers in _answers(task, parts, batch_size, threshold=0.0)
@@ -101,6 +122,7 @@ def report_label_sets(task: Any, parts: Iterable[Texts], y: Any, batch_size: int
 
 def report_numbers(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """See `compare_numbers`."""
+    y = _numbers(y)
     predicted = _answers(task, parts, batch_size)
     return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
 
@@ -118,25 +140,24 @@ def report_tags(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_:
             [(label, *word) for label, word in zip(labels, of_text, strict=True) if label != IGNORED]
             for labels, of_text in zip(given, found, strict=True)
         ]
-    actual = _named([[label for label, *_ in of_text] for of_text in words], task)
-    predicted = [[label for _, label, *_ in of_text] for of_text in words]
-    flat = [word for of_text in words for word in of_text]
-    decisions = Judged.of_classes(
-        [*itertools.chain(*actual)], [*itertools.chain(*predicted)], [score for *_, score, _ in flat]
-    )
+    flat, names = [word for of_text in words for word in of_text], task.class_names
+    right = [names[k] for k in encode_classes([label for label, *_ in flat], task.num_classes, task.labels).tolist()]
+    labels_of, predicted = iter(right), [[label for _, label, *_ in of_text] for of_text in words]
+    actual = [list(itertools.islice(labels_of, len(of_text))) for of_text in words]
+    decisions = Judged.of_classes(right, [*itertools.chain(*predicted)], [score for *_, score, _ in flat])
     decisions = replace(
         decisions,
         example=np.repeat(np.arange(len(words)), [*map(len, words)]),
         places=np.array([place for *_, place in flat], "int64").reshape(-1, 2),
+        count=len(words),
     )
-    return replace(compare_tags(actual, predicted, task.class_names), judged=decisions)
+    return replace(compare_tags(actual, predicted, names), judged=decisions)
 
 
-def _named(y: Any, task: Any) -> Any:
-    """Labels by name, where they were given by number."""
-    if isinstance(y, str):
-        return y
-    return [_named(label, task) for label in y] if hasattr(y, "__len__") else task.class_names[int(y)]
+def _numbers(y: Any) -> np.ndarray:
+    """Labels as float64 (n,), checked as by `fit`, which rounds them to float32."""
+    encode_numbers(y)
+    return one_each(y, "one number for each text").astype("float64")
 
 
 def _tagged_words(
@@ -167,11 +188,12 @@ def report_answers(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, *
 
 def report_choices(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
     """The accuracy."""
+    right = [str(index) for index in task.encode_labels(y).tolist()]
     found = _answers(task, parts, batch_size)
-    chosen = [answer["index"] for answer in found]
-    right, given = ([str(int(index)) for index in side] for side in (y, chosen))
-    answers = Judged.of_classes(right, given, [answer["score"] for answer in found])
-    return Report({"accuracy": float(np.mean(np.equal(chosen, y)))}, judged=answers)
+    answers = Judged.of_classes(
+        right, [str(answer["index"]) for answer in found], [answer["score"] for answer in found]
+    )
+    return Report({"accuracy": float(np.mean(answers.error == 0))}, judged=answers)
 
 
 def report_masked(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
@@ -183,7 +205,7 @@ def report_pairs(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_
     """See `compare_numbers`, for labels and cosines; no scores without labels."""
     if y is None:
         return Report()
-    cosines = []
+    y, cosines = _numbers(y), []
     for part in parts:
         a, b = (task.embed(texts, batch_size) for texts in split_segments(part))  # (n, H)
         cosines.append((a * b).sum(axis=1) / np.maximum(np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1), 1e-12))
@@ -198,5 +220,5 @@ def report_translations(task: Any, parts: Iterable[Texts], y: Any, batch_size: i
     for part in parts:
         sources, targets = split_segments(part)
         translations += task.translate(sources, batch_size=batch_size)
-        references += targets or ()
+        references += [] if targets is None else clean_texts(targets, "targets")
     return compare_translations(translations, references)

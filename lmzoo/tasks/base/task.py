@@ -21,7 +21,7 @@ from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import BUFFER, BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
 from lmzoo.tasks.base.prediction import predict
-from lmzoo.tasks.base.reports import with_errors
+from lmzoo.tasks.base.reports import check_additions, with_errors
 from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.saving import SavedTask
 from lmzoo.tasks.base.tables import examples_of, is_table, named_columns
@@ -309,7 +309,9 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
 
         Raises:
             TypeError: if `x` is neither texts nor a table.
-            ValueError: as `evaluate`; for `errors` or `columns` if answers of the task are not right or wrong.
+            ValueError: as `evaluate`; for `errors` or `columns` if answers of the task are not right or wrong; for a
+                column without exactly one value for each example, or with `errors` one of the name "length"; for a
+                `history` that is none.
 
         Example:
 
@@ -324,6 +326,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         x, y = examples_of(x, y, text, label, self.needs_labels)
         if not is_raw(x):
             raise TypeError(f"A report needs texts or a table, got {type(x).__name__}: `evaluate` takes other data.")
+        check_additions(self, x, errors, columns, history)
         measured = self.evaluate(x, y if self.needs_labels else None, batch_size, return_dict=True, verbose=verbose)
         found = self.compare([x], y, batch_size=batch_size, **measured)
         return with_errors(replace(found, scores={**measured, **found.scores}), x, errors, columns, history)
