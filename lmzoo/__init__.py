@@ -1,4 +1,4 @@
-"""lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT, DistilBERT, GPT and GPT-2."""
+"""lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT, DistilBERT, XLNet, GPT, GPT-2 and Marian."""
 
 from lmzoo import tensorflow_logs  # noqa: F401 - before what imports TensorFlow
 

@@ -50,7 +50,7 @@ class CarriesState(keras.layers.Layer):
         return True
 
     def state_before(self, goes_on: Tensor, training: bool) -> Tensors:
-        """The state from which each sequence of a batch starts, with (B, H); None if there is no room for any."""
+        """The state from which each sequence of a batch starts, (B, H) each; None if there is no room for any."""
         memory = self._memories[bool(training)]
         if memory.state is None:
             return None
@@ -58,8 +58,9 @@ class CarriesState(keras.layers.Layer):
         goes_on = goes_on[: memory.count, None]
 
         def before(stored: Tensor) -> Tensor:
-            stored = ops.convert_to_tensor(stored)[:batch]
-            return stored * ops.cast(goes_on, stored.dtype)
+            known = ops.convert_to_tensor(stored)[:batch]
+            known = known * ops.cast(goes_on, known.dtype)
+            return ops.pad(known, ((0, batch - ops.shape(known)[0]), (0, 0)))  # (B, H)
 
         return keras.tree.map_structure(before, memory.state)
 
@@ -93,15 +94,9 @@ class StreamedBackbone(CarriesState):
     def call(self, token_ids: Tensor, padding_mask: Tensor, goes_on: Tensor, training: bool = False) -> Tensor:
         """Reads a batch."""
         inputs: Features = {"token_ids": token_ids, "padding_mask": padding_mask}
-        batch = ops.shape(token_ids)[0]
-
-        def of_all(state: Tensor) -> Tensor:
-            return ops.pad(state, ((0, batch - ops.shape(state)[0]), (0, 0)))  # (B, H)
-
         before = self.state_before(goes_on, training)
-        before = None if before is None else keras.tree.map_structure(of_all, before)
         outputs, after = self.backbone.call_with_state(inputs, before, training=training)
-        self.keep_state(after, batch, training)
+        self.keep_state(after, ops.shape(token_ids)[0], training)
         return outputs["sequence_output"]
 
     def compute_output_spec(

@@ -13,7 +13,7 @@ from typing import Any, TextIO, TypeVar, Unpack
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
-from lmzoo.data.corpora.word_vocabulary import count_words, report_size
+from lmzoo.data.corpora.word_vocabulary import learn_words, report_size
 from lmzoo.progress import progress_over
 from lmzoo.text import (
     BytePairTokenizer,
@@ -345,7 +345,7 @@ def train_sentencepiece(
 
 def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool = True) -> Tokenizer:
     """The most frequent words of texts."""
-    return count_words(([text] for text in _checked(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
+    return learn_words(([text] for text in _checked(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
 
 
 _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {

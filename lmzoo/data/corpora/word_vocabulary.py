@@ -51,12 +51,12 @@ def train_words(
     tokenizer.vocabulary  # ["<S>", "</S>", "<UNK>", "a", "film", "New York"]
     ```
     """
-    tokenizer = count_words(documents, vocabulary_size, min_frequency, verbose, kind)
+    tokenizer = learn_words(documents, vocabulary_size, min_frequency, verbose, kind)
     report_size(len(tokenizer.vocabulary), vocabulary_size, "words")
     return tokenizer
 
 
-def count_words(
+def learn_words(
     documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
 ) -> WordTokenizer:
     """As `train_words`, without a warning of few words."""
