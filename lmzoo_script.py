@@ -34,6 +34,7 @@ def postpone() -> None:
 def main() -> None:
     """Runs the command line."""
     postpone()
+    import lmzoo.tensorflow_kernels
     import lmzoo.tensorflow_logs  # noqa: F401 - TensorFlow's log lines would mix with ours
     from lmzoo.cli.main import app
 

@@ -245,6 +245,9 @@ def _serve() -> None:
         out.write(json.dumps(message) + "\n")
 
     try:
+        if peer.startswith("lmzoo"):
+            import lmzoo  # noqa: F401 - first, as programs do: it chooses TensorFlow's kernels
+
         step = importlib.import_module(f"benchmarks.{module}").prepare(peer, options)
     except ImportError as error:
         reply({"skip": f"{error}"})

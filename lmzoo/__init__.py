@@ -1,6 +1,6 @@
 """lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT, DistilBERT, XLNet, GPT, GPT-2 and Marian."""
 
-from lmzoo import tensorflow_logs  # noqa: F401 - before what imports TensorFlow
+from lmzoo import tensorflow_kernels, tensorflow_logs  # noqa: F401 - before what imports TensorFlow
 
 # isort: split
 

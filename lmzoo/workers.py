@@ -14,7 +14,7 @@ _SECONDS = 10.0  # until a cluster must have answered
 _RETRIES = 3  # times that a job is done again after its worker has died
 _OBJECTS = 100 << 20  # bytes of Ray's shared memory: jobs and results are small, their data is in files
 # What a worker on another host must have as here, and what else would let each worker use all cores.
-_SAME = ("JAX_PLATFORMS", "KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "XLA_FLAGS")
+_SAME = ("JAX_PLATFORMS", "KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS")
 _THREADS = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
 _Job = TypeVar("_Job")

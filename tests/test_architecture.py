@@ -29,7 +29,17 @@ FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("families/*/__init_
 
 # Lowest first. A module may import from its own floor and from lower ones; imports in functions and for types count.
 FLOORS = (
-    {"arguments", "errors", "processes", "progress", "span_marks", "tensor_types", "tensorflow_logs", "version"},
+    {
+        "arguments",
+        "errors",
+        "processes",
+        "progress",
+        "span_marks",
+        "tensor_types",
+        "tensorflow_kernels",
+        "tensorflow_logs",
+        "version",
+    },
     {"files", "process_group", "workers"},
     {"layers", "text"},
     {"data"},

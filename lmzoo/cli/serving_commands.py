@@ -95,6 +95,9 @@ def serve(
 
         from lmzoo.serving import server
         from lmzoo.serving.rest_api import RestApi
+        from lmzoo.tensorflow_kernels import leave_to_tensorflow
+
+        leave_to_tensorflow()
 
         with server.listening(host, port) as listener:
             typer.echo(f"Loading {folder} and warming up...", err=True)

@@ -65,7 +65,7 @@ def test_queries_give_the_rows_that_were_asked_for():
     layer, x = layer_and_input()
     asked = np.array([[4, 0], [2, 2], [1, 3]])[:, :, None]
     got = to_numpy(layer(x, WITH_HOLES, np.take_along_axis(x, asked, axis=1)))
-    assert difference(got, np.take_along_axis(to_numpy(layer(x, WITH_HOLES)), asked, axis=1)) <= 1e-6
+    assert difference(got, np.take_along_axis(to_numpy(layer(x, WITH_HOLES)), asked, axis=1)) <= 1e-5
 
 
 def shapes_in_graph(function, *arguments):
@@ -294,7 +294,9 @@ def test_a_cache_in_half_precision():
     layer, x = layer_and_input(mask="causal", dtype="mixed_bfloat16")
     got, (keys, _) = run_with_cache(compiled(layer), layer.empty_cache(B, T), x, RIGHT_PADDED, STEPS["one by one"])
     assert keras.backend.standardize_dtype(keys.dtype) == "bfloat16"
-    assert difference(got, to_numpy(keras.ops.cast(layer(x, RIGHT_PADDED), "float32"))) <= 0.05
+    exact = to_numpy(layer_and_input(mask="causal")[0](x, RIGHT_PADDED))
+    # bfloat16 has 8 bits. Without a cache, too, the difference depends on how a processor rounds sums.
+    assert difference(got, exact) <= 0.01 * np.abs(exact).max()
 
 
 def test_what_a_cache_is_not_for():

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.layers.sublayers import sublayers
 from lmzoo.models import BertBackbone, MaskedLM
 
 # Distinct primes (a width is heads * width of a head): swapped axes cannot pass.
@@ -113,6 +114,11 @@ def run(model: keras.Model, inputs: dict[str, np.ndarray]) -> Any:
         # A new function each time: weights are constants in it, and `jit` remembers what it has compiled.
         return to_numpy(jax.jit(lambda inputs: model(inputs))(inputs))
     return to_numpy(model(inputs))
+
+
+def projections(model: keras.Model) -> list[np.ndarray]:
+    """The kernels of queries and values, with the updates of LoRA."""
+    return [to_numpy(layer.kernel) for layer in sublayers(model) if layer.name in ("query", "value")]
 
 
 def to_numpy(outputs: Any) -> Any:
