@@ -116,7 +116,7 @@ class MaskedLM(MaskedTokensTask):
             text with several masks, one such list for each of them, as in transformers' fill-mask.
 
         Raises:
-            ValueError: naming the first text without a mask, or with one that was cut off; for a `top_k` below 1.
+            ValueError: naming the first text without a mask, or with one that was truncated; for a `top_k` below 1.
         """
         check_top_k(top_k)
         firsts, seconds = split_segments(texts)

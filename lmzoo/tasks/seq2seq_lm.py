@@ -177,7 +177,7 @@ class Seq2SeqLM(Task):
     def encode_sources(self, texts: Iterable[Text]) -> EncodedTexts:
         """Sources as sequences of token ids; see `encode_inputs`.
 
-        A source that is longer than `sequence_length`, but not than the model, is cut with a warning.
+        A source that is longer than `sequence_length`, but not than the model, is truncated with a warning.
         """
         preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
         (cleaned,) = clean_columns({"texts": texts})

@@ -210,7 +210,7 @@ def test_variants_change_the_configuration(variants):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* texts were cut to 64 tokens")
+@pytest.mark.filterwarnings("ignore:.* texts were truncated to 64 tokens")
 def test_an_arm_is_trained_once(variants, shared, tmp_path, monkeypatch):
     """A trial on real text: its preset is there for all that measure it, and the tokenized text for other arms."""
     from benchmarks.evidence import trained
