@@ -51,7 +51,7 @@ def _texts(given: list[str] | None) -> list[str]:
 
 
 def _load(model: str) -> Task:
-    """Any task on the model: that which is stored, or one that makes vectors of texts."""
+    """Any task on the model: the stored one, or one that computes vectors of texts."""
     stored = find_model(model)
     if stored.kind is not None or Path(model).is_file():
         return load_task(stored)[1]

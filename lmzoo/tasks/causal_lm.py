@@ -47,9 +47,9 @@ class CausalLM(NextTokensTask):
         max_new_tokens: int, the most tokens that `generate` adds to a prompt by default, and the exported model always;
             64 by default, or half of the model's positions if that is less.
         carries_state: for recurrent backbones: whether `fit` and `evaluate` read the text as `batch_size` streams, each
-            of which goes on in the next batch from the state in which it stopped (Mikolov et al., 2010; Zaremba et al.,
-            2014). Gradients stop at the beginning of a batch. An epoch begins with a state of zeros, and reads the text
-            in the given order. Token features then hold `goes_on`, int32 (B,), too: 0 to begin with zeros.
+            of which continues in the next batch from the state in which it stopped (Mikolov et al., 2010; Zaremba et
+            al., 2014). Gradients stop at the beginning of a batch. An epoch begins with a state of zeros, and reads the
+            text in the given order. Token features then hold `goes_on`, int32 (B,), too: 0 to begin with zeros.
         name: name of the model.
 
     Raises:
@@ -93,7 +93,7 @@ class CausalLM(NextTokensTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The most tokens that `generate` adds to a prompt by default, and the exported model always."""
+        """The largest number of tokens that `generate` adds to a prompt by default, and the exported model always."""
         return self._max_new_tokens
 
     @max_new_tokens.setter
@@ -286,7 +286,7 @@ class CausalLM(NextTokensTask):
 
     @property
     def served_length(self) -> int:
-        """The most tokens of a prompt that leaves room for `max_new_tokens`."""
+        """The largest number of tokens in a prompt that leaves room for `max_new_tokens`."""
         return int(self.backbone.config.max_sequence_length) - self.max_new_tokens
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -354,7 +354,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     def training_batches(
         self, x: Inputs, y: Labels | None = None, batch_size: int | None = None, seed: int = 0
     ) -> Batches:
-        """The batches of `fit`, shuffled, for training loops of one's own: a `keras.utils.PyDataset`.
+        """The batches of `fit`, shuffled, for custom training loops: a `keras.utils.PyDataset`.
 
         Args:
             x: texts.
