@@ -97,7 +97,7 @@ def layer_changes(
 def anisotropy(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None, seed: int = 0
 ) -> np.ndarray:
-    """The mean cosine of two random tokens' vectors in every layer, float64 (L + 1,): 0 if they point in all directions.
+    """The mean cosine of the vectors of two random tokens in every layer, float64 (L + 1,): 0 for random directions.
 
     Ethayarajh (2019), https://aclanthology.org/D19-1006: in BERT, GPT-2 and ELMo all vectors of upper layers lie in a
     narrow cone.

@@ -44,7 +44,7 @@ class CausalLM(NextTokensTask):
     Args:
         backbone: `lmzoo.models.Backbone` of a causal family, such as `Gpt2Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        max_new_tokens: int, the most tokens that `generate` adds to a prompt by default, and the exported model always;
+        max_new_tokens: int, how many tokens `generate` adds to a prompt at most by default, and the exported model always;
             64 by default, or half of the model's positions if that is less.
         carries_state: for recurrent backbones: whether `fit` and `evaluate` read the text as `batch_size` streams, each
             of which continues in the next batch from the state in which it stopped (Mikolov et al., 2010; Zaremba et
@@ -204,16 +204,16 @@ class CausalLM(NextTokensTask):
 
         Args:
             prompts: strings. The empty one stands for the beginning of a text, if the family has a start token.
-            max_new_tokens: int, the most tokens that are added to each prompt; by default that of the model, or as many
+            max_new_tokens: int, the most tokens to add to each prompt; by default that of the model, or as many
                 as it has positions for.
             sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", with the settings of
                 `keras_hub.samplers`, except that "beam" is `lmzoo.tasks.beam_search.BeamSampler`; or a sampler of
-                `keras_hub.samplers` with settings of yours.
+                `keras_hub.samplers` with your settings.
             temperature: float, what logits are divided by: below 1 the likely tokens become more likely.
             stop: a string, or several. A text ends before the first of them, and at the family's end token. None to
                 ignore that, too: then every text gets `max_new_tokens`.
             seed: int, which makes samples repeatable; None for others in each call. A stream has samples of its own.
-            stream: whether to return an iterator over lists of pieces, one piece for each prompt, as they come.
+            stream: whether to return an iterator over lists of new parts, one for each prompt, as they are generated.
                 Beam search knows its text only at the end.
             batch_size: int.
 

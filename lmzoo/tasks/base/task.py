@@ -311,7 +311,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             TypeError: if `x` is neither texts nor a table.
             ValueError: as `evaluate`; for `errors` or `columns` if answers of the task are not right or wrong; for a
                 column without exactly one value for each example, or with `errors` one of the name "length"; for a
-                `history` that is none.
+                `history` that is not one.
 
         Example:
 
