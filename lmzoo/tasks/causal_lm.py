@@ -44,8 +44,8 @@ class CausalLM(NextTokensTask):
     Args:
         backbone: `lmzoo.models.Backbone` of a causal family, such as `Gpt2Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        max_new_tokens: int, how many tokens `generate` adds to a prompt at most by default, and the exported model always;
-            64 by default, or half of the model's positions if that is less.
+        max_new_tokens: int, the most tokens that `generate` adds to a prompt by default, and the exported model
+            always; 64 by default, or half of the model's positions if that is less.
         carries_state: for recurrent backbones: whether `fit` and `evaluate` read the text as `batch_size` streams, each
             of which continues in the next batch from the state in which it stopped (Mikolov et al., 2010; Zaremba et
             al., 2014). Gradients stop at the beginning of a batch. An epoch begins with a state of zeros, and reads the
@@ -212,7 +212,7 @@ class CausalLM(NextTokensTask):
             temperature: float, what logits are divided by: below 1 the likely tokens become more likely.
             stop: a string, or several. A text ends before the first of them, and at the family's end token. None to
                 ignore that, too: then every text gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for others in each call. A stream has samples of its own.
+            seed: int, which makes samples repeatable; None for different ones in each call. A stream has samples of its own.
             stream: whether to return an iterator over lists of new parts, one for each prompt, as they are generated.
                 Beam search knows its text only at the end.
             batch_size: int.
@@ -221,7 +221,7 @@ class CausalLM(NextTokensTask):
             For each prompt the text that follows it, or such an iterator.
 
         Raises:
-            TypeError: naming the position of a prompt that is not a string; for a `sampler` that is none.
+            TypeError: naming the position of a prompt that is not a string; for a `sampler` that is not one.
             ValueError: before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
                 of a family without a start token, an unknown sampler, and numbers out of range.
         """

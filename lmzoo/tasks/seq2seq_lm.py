@@ -279,7 +279,7 @@ class Seq2SeqLM(Task):
             batch_size: int.
 
         Raises:
-            TypeError: naming the position of an entry that is not a string; for a `sampler` that is none.
+            TypeError: naming the position of an entry that is not a string; for a `sampler` that is not one.
             ValueError: see `translate`.
         """
         most = self.backbone.config.max_sequence_length - 1
