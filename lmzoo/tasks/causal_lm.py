@@ -212,7 +212,8 @@ class CausalLM(NextTokensTask):
             temperature: float, what logits are divided by: below 1 the likely tokens become more likely.
             stop: a string, or several. A text ends before the first of them, and at the family's end token. None to
                 ignore that, too: then every text gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for different ones in each call. A stream has samples of its own.
+            seed: int, which makes samples repeatable; None for different ones in each call. A
+                stream has other samples.
             stream: whether to return an iterator over lists of new parts, one for each prompt, as they are generated.
                 Beam search knows its text only at the end.
             batch_size: int.
