@@ -82,17 +82,17 @@ $(DEV_STAMP): pyproject.toml | $(BIN)/python
 		echo "seqeval could not be built: the tests that compare with it are skipped"
 	@touch $@ $(QUICKSTART_STAMP) $(DOCS_STAMP)
 
-quickstart: $(QUICKSTART_STAMP)  ## fill a mask, fine-tune a classifier, save it, serve it (at most 5 minutes)
+quickstart: $(QUICKSTART_STAMP)  ## a tour: fill a mask, fine-tune a classifier, save it, serve it (about 3 minutes)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python examples/quickstart.py
 
-install: $(DEV_STAMP)  ## the development environment only
+install: $(DEV_STAMP)  ## set up the development environment
 
 test: $(DEV_STAMP)  ## everything that CI runs: lint, docs, the built wheel, tests on both backends
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target wheel-check test-jax
 	@$(MAKE) --no-print-directory test-tf
 
-test-quick: $(DEV_STAMP)  ## two minutes of tests, to run while you work
+test-quick: $(DEV_STAMP)  ## a minute of tests, to run while you work
 	@echo "== quick tests"
 	@$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m 'not slow' -k 'not training' $(PYTEST_ARGS) $(QUICK_TESTS)
 
@@ -103,7 +103,7 @@ test-all: $(DEV_STAMP)  ## all tests, also the slow ones, with XLA's full optimi
 		XLA_FLAGS= $(MAKE) --no-print-directory test-jax MARKS= JAX_TESTS="$$part" || exit 1; \
 	done
 
-mutants: $(DEV_STAMP)  ## whether the tests find each of the faults in tests/mutants/faults.py
+mutants: $(DEV_STAMP)  ## check that the tests find each of the faults in tests/mutants/faults.py
 	@$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 lint: $(DEV_STAMP)  ## ruff and mypy
@@ -151,7 +151,7 @@ docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 pictures: $(DEV_STAMP)  ## draw the pictures of the site from the shipped presets; DATA=folder for all of them
 	@$(BIN)/python examples/pictures.py $(if $(DATA),--data '$(DATA)')
 
-bench: $(DEV_STAMP)  ## side-by-side benchmarks (wants a quiet machine)
+bench: $(DEV_STAMP)  ## side-by-side benchmarks; needs a quiet machine
 	@$(BIN)/python -m benchmarks
 
 clean:  ## remove what was built, not $(VENV)

@@ -214,7 +214,8 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
     before, after = card.read_text("utf-8").split("## Licence and limits")
     before = before.partition(TITLE)[0]
     text = (
-        f"{TITLE}\n\nThe defaults of tasks that are built on this preset. `python -m benchmarks.fine_tuning_recipes` "
+        f"{TITLE}\n\nThese are the defaults of tasks that are built on this preset. "
+        "`python -m benchmarks.fine_tuning_recipes` "
     )
     text += f"found them.\n\n{recipe_table(recipes)}\n\n"
     card.write_text(f"{before}{text}## Licence and limits{after}", "utf-8")

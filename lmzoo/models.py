@@ -1,4 +1,4 @@
-"""Backbones, tasks and n-gram models: the public face of the package."""
+"""Backbones, tasks and n-gram models: the public names of the package."""
 
 from lmzoo.families import (
     AlbertBackbone,

@@ -78,7 +78,7 @@ def lost_process(error: BaseException) -> ProcessesError | None:
 
     return ProcessesError(
         f"Process {jax.process_index()} ends, because another process of the run has ended or cannot be reached. Start "
-        "all processes again: a run with saved states goes on from the last one."
+        "all processes again: a run with saved states continues from the last one."
     )
 
 

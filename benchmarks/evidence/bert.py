@@ -130,15 +130,15 @@ CLAIMS = (
             Comparison("last layer", "embeddings", F1),
             Comparison("fine-tuned", "last four, joined", F1),
         ),
-        how="""Entities in Wikigold: 1,101 sentences to learn from, 276 to test on. The features of
-`bert_nano_en_uncased`, the mean over the tokens of each word, are frozen; one layer of LSTMs in both directions, of
-128 each, reads them (AdamW, peak rate 0.001, 10 epochs in batches of 32). Fine-tuning trains all weights under a
-linear layer, at a peak rate of 0.0003, also for 10 epochs.""",
+        how="""The task is entities in Wikigold, with 1,101 training sentences and 276 test sentences. The features
+of `bert_nano_en_uncased`, the mean over the tokens of each word, are frozen; one bidirectional layer of LSTMs, of
+width 128 in each direction, reads them (AdamW, peak rate 0.001, 10 epochs in batches of 32). Fine-tuning trains all
+weights and a linear layer, at a peak rate of 0.0003, also for 10 epochs.""",
         limits="""The preset was trained once, and has six layers: "the last four" are most of it. The paper used two
-layers of LSTMs and a larger data set, with case. The learned weighted sums of its table are left out.""",
+layers of LSTMs, a cased model and a larger data set. The learned weighted sums of its table are left out.""",
         reading="""Four layers joined are three points better than the last one, which is six points better than the
-embeddings. Fine-tuning, whose deviation is two points, is not better than the features: LSTMs over fixed vectors do as
-well on 1,100 sentences. The last layer but one is no better than the last, unlike in the paper.""",
+embeddings. Fine-tuning, whose deviation is two points, is not better than the features: on 1,100 sentences, LSTMs over
+frozen vectors do as well. Unlike in the paper, the last layer but one is no better than the last.""",
     ),
     Claim(
         name="word_senses",
@@ -162,14 +162,14 @@ well on 1,100 sentences. The last layer but one is no better than the last, unli
             Comparison("BERT, last layer", "BERT, embeddings", SAME),
             Comparison("BERT, last layer", "BERT, last layer, random weights", SAME),
         ),
-        how="""The 32 sentences with "bank" in four senses and the 16 with "apple" in two of
-`examples/word_senses.py`. For each use the nearest other one by the cosine is looked up; the measure is how often
-it has the same sense, the mean of both words. Each seed draws three quarters of the sentences. By chance it would
-be 23% and 47%, together 35%.""",
-        limits="""Two words and 48 sentences that were written for this, and presets that were trained once.
-Embeddings of BERT hold the position in the sentence, and ELMo's characters a capital letter, so that they are not
-at chance. The paper shows examples and counts nothing.""",
-        reading="""Trained models put uses of the same sense next to each other more than four times out of five. With
-random weights, which see the same neighbours, it is half of the time. ELMo's first layer is as good as its second.""",
+        how="""The sentences are those of `examples/word_senses.py`: 32 with "bank" in four senses and 16 with
+"apple" in two. For each use, the nearest other use by cosine is found; the measure is how often it has the same
+sense, as the mean over both words. Each seed draws three quarters of the sentences. By chance it would be 23% and
+47%, or 35% on average.""",
+        limits="""There are only two words and 48 sentences, which were written for this, and the presets were
+trained once. BERT's embeddings contain the position in the sentence, and ELMo's characters may contain a capital
+letter, so they are not at chance. The paper shows examples and does not count.""",
+        reading="""With trained models the nearest use has the same sense more than four times out of five; with random
+weights, which see the same neighbours, half of the time. ELMo's first layer is as good as its second.""",
     ),
 )

@@ -56,6 +56,7 @@ class Claim:
         how: what was done, for the page.
         limits: what the experiment does not show.
         reading: what the numbers say, written after they were there.
+        common: what was done in the same way for several claims; the page says it once, before the first of them.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Claim:
     how: str
     limits: str
     reading: str = ""
+    common: str = ""
 
     def __post_init__(self) -> None:
         named = {arm for comparison in self.rule for arm in comparison[:2]}

@@ -69,11 +69,11 @@ def tag(arm: Tagging, seed: int, setting: Setting) -> dict[str, float]:
 
 SIZES = {100: 30, 300: 12, 1000: 5}  # sentences: epochs, so that the number of steps differs little
 FROZEN = Tagging()
-TAGGER = """The tagger is the paper's: one layer of LSTMs in both directions, of 64 each, over ELMo's vectors and
-word vectors of its own (`TokenClassifier(encoder="bilstm")`). It learns parts of speech on sentences of UD
-English-EWT, {sentences}, which each seed draws, and is tested on 1,000 others. AdamW, peak rate {rate}, batches of
-16."""
-ONE_PRESET = "The preset was trained once: the deviation is that of the drawn examples and of the classifiers."
+TAGGER = """The tagger is the paper's: one bidirectional layer of LSTMs, of width 64 in each direction, over ELMo's
+vectors and its own word vectors (`TokenClassifier(encoder="bilstm")`). It learns parts of speech from sentences of
+UD English-EWT, {sentences}, which each seed draws, and is tested on 1,000 others. The optimizer is AdamW with a peak
+rate of {rate}, in batches of 16."""
+ONE_PRESET = "The preset was trained once: the deviations are only those of the drawn examples and of the classifiers."
 
 CLAIMS = (
     Claim(
@@ -85,16 +85,16 @@ CLAIMS = (
         arms={"characters": 0, "first LSTM": 1, "second LSTM": 2},
         run=probe_layer,
         rule=(Comparison("first LSTM", "second LSTM", POS), Comparison("second LSTM", "first LSTM", SENSES)),
-        how="""A logistic regression on the vectors of single words in each layer of `elmo_nano_en`. Syntax: parts
-of speech of UD English-EWT, 1,000 sentences to learn from, which each seed draws, and 500 to test on. Meaning: ten
-made-up words such as river/church. Both words of such a pair are replaced by "thing" in sentences of Wikipedia, and
-the classifier has to tell from the vector of "thing" which of them it was: 200 sentences of each word, half to
-learn from. The paper disambiguated the words of SemCor.""",
-        limits=f"""{ONE_PRESET} Made-up words ask for the topic of a sentence more than for shades of meaning.
-The vector of the letters of "thing" is the same everywhere: what is right with it is the share of the more frequent
-word of a pair, since some words occur in fewer than 200 sentences.""",
-        reading="""As in the paper, and by about as little: half a point of parts of speech, two points of senses. Both
-layers are far above the letters alone.""",
+        how="""A logistic regression is trained on the vectors of single words in each layer of `elmo_nano_en`.
+Syntax: parts of speech of UD English-EWT, with 1,000 training sentences, which each seed draws, and 500 test
+sentences. Meaning: ten made-up ambiguous words such as river/church. Both words of such a pair are replaced by
+"thing" in sentences of Wikipedia, and the classifier has to tell from the vector of "thing" which of them it was:
+200 sentences for each word, half of them for training. The paper disambiguated the words of SemCor.""",
+        limits=f"""{ONE_PRESET} Made-up words test the topic of a sentence more than shades of meaning.
+The vector of the characters of "thing" is the same everywhere: its accuracy is the share of the more frequent word of a
+pair, since some words occur in fewer than 200 sentences.""",
+        reading="""As in the paper, and by about as little: half a point for parts of speech, two points for senses.
+Both layers are far better than the characters alone.""",
     ),
     Claim(
         name="elmo_directions",
@@ -114,12 +114,12 @@ layers are far above the letters alone.""",
             for arm in ("forward", "backward")
             for measure in (POS, SENSES)
         ),
-        how="""The vectors of ELMo's last layer are those of a forward and of a backward language model, 64 numbers
-each. The probes are those of [the layers](#elmo_layers), on one half, on the other, and on both. Since more numbers
-alone may help, the rule takes both halves reduced to 64 principal components.""",
+        how="""The vectors of ELMo's last layer consist of those of a forward and of a backward language model, with
+64 dimensions each. The classifiers are those of [the layers](#elmo_layers), on one half, on the other, and on both.
+Since more dimensions alone may help, the rule uses both halves reduced to 64 principal components.""",
         limits=f"{ONE_PRESET} A language model in one direction with twice the width was not trained.",
-        reading="""With as many numbers, both directions together are three points better than either for parts of
-speech, and four to six points for senses.""",
+        reading="""With the same number of dimensions, both directions together are three points better than either for
+parts of speech, and four to six points better for senses.""",
     ),
     Claim(
         name="elmo_mix",
@@ -131,8 +131,8 @@ speech, and four to six points for senses.""",
         run=tag,
         rule=(Comparison("mix, frozen", "last layer, frozen", POS),),
         how=TAGGER.format(sentences="1,000 for 5 epochs", rate="0.003"),
-        limits="One task, which is one of syntax, where the last layer is expected to be worse.",
-        reading="""The mix is a quarter of a point better, in the paper's direction, but this is no more than twice the
+        limits="There is only one task. It is about syntax, for which the last layer is expected to be worse.",
+        reading="""The mix is a quarter of a point better, as in the paper, but the difference is less than twice its
 standard error.""",
     ),
     Claim(
@@ -144,11 +144,13 @@ standard error.""",
         arms={"mix, frozen": FROZEN, "mix, fine-tuned": Tagging(tuned=True)},
         run=tag,
         rule=(Comparison("mix, frozen", "mix, fine-tuned", POS),),
-        how=TAGGER.format(sentences="1,000 for 5 epochs", rate="0.003, and 0.001 where the language model learns, too"),
+        how=TAGGER.format(
+            sentences="1,000 for 5 epochs", rate="0.003, or 0.001 where the language model is trained, too"
+        ),
         limits="""The paper unfroze the language model step by step, with rates that differ by layer; here everything
-learns from the first step. The rates are not from a search, and the lower one also holds for the tagger's own layers:
-a part of the difference may come from that.""",
-        reading="""Fine-tuning is nearly a point worse, at its lower rate.""",
+is trained from the first step. There was no search for the rates, and the lower one also applies to the tagger's own
+layers: a part of the difference may come from that.""",
+        reading="""Fine-tuning, at its lower rate, is nearly a point worse.""",
     ),
     Claim(
         name="few_labels",
@@ -169,12 +171,11 @@ a part of the difference may come from that.""",
         ),
         how=TAGGER.format(sentences="100 for 30 epochs, 300 for 12, 1,000 for 5", rate="0.003")
         + """
-Static vectors are ELMo's own before its LSTMs, computed from the letters of a word alone, so that both have seen the
-same text. The last comparison of the rule allows ELMo one point less with a tenth of the sentences.""",
-        limits="""Static vectors from letters know endings, which vectors from a table, as in the paper, do not: for
+Static vectors are ELMo's own below its LSTMs, computed from the characters of a word alone, so that both have seen the
+same text. In the last comparison ELMo may be one point worse with a tenth of the sentences.""",
+        limits="""Static vectors from characters know the endings of words, unlike the paper's vectors from a table: for
 parts of speech they are a strong baseline.""",
-        reading="""ELMo is ahead with every number of sentences, by 1.7 points with 100 and by 1.3 with 1,000. A third
-of the sentences, 300 instead of 1,000, makes it nearly as good as static vectors; a tenth is almost two points
-worse.""",
+        reading="""ELMo is better with every number of sentences, by 1.7 points with 100 and by 1.3 with 1,000. With 300
+sentences instead of 1,000 it is nearly as good as static vectors; with a tenth it is almost two points worse.""",
     ),
 )

@@ -13,22 +13,23 @@ from benchmarks.evidence.runner import stored_rows
 PAGE = ROOT / "docs/evidence/index.md"
 INTRODUCTION = """# Evidence
 
-Lectures and papers say how these models should be trained and used. Which of these claims does one see on a small
-machine? Each has one small experiment here: the arms differ in one thing and have the same tokens and data, three
-seeds, and a rule for the verdict that was written before the first run.
+Lectures and papers say how these models should be trained and used. Which of these claims can be reproduced on a small
+machine? This page has one small experiment for each. The arms of an experiment, which are compared, differ in one thing
+only. Each is run with three seeds, and the rule for the verdict was written before the first run.
 
 {table}
 
 * **reproduced**: every comparison of the rule holds. It holds if the difference of the means, less twice its standard
   error, is above what the rule asks for (0 if it says nothing else).
-* **contradicted**: in one comparison the other arm is better, by more than twice the standard error.
-* **not at this scale**: neither. Three seeds of a small model can hide a small effect.
-* **not run yet**: the experiment is there, its results are not, or not those of all three seeds.
+* **contradicted**: in one comparison the other arm is better, by more than twice the standard error and by more than
+  the rule allows.
+* **not at this scale**: neither. With small models and three seeds, a small effect can go unnoticed.
+* **not run yet**: the experiment is written, but has no results yet, or not for all three seeds.
 
-The standard error of a difference is √(s₁²/3 + s₂²/3), of the deviations s over three seeds. Numbers are percentages,
-but for losses, which are in nats per predicted token. The models are small, and the claims are about large ones: a
-verdict says what happens here, and does not refute a paper. The runs so far took {minutes:.0f} minutes, on two cores
-that other programs used as well.
+The standard error of a difference is √(s₁²/3 + s₂²/3), where s₁ and s₂ are the standard deviations over three seeds.
+Numbers are percentages, except for losses, which are in nats per predicted token. The models are small, and the
+claims are about large ones: a verdict says what happens here, and does not refute a paper. The runs so far took
+{minutes:.0f} minutes on two cores, which other programs used as well.
 
 ```console
 $ python -m benchmarks.evidence --list
@@ -36,9 +37,10 @@ $ python -m benchmarks.evidence word_senses elmo_layers --data DATA --work WORK
 $ python -m benchmarks.evidence --table
 ```
 
-DATA holds a folder for each data set, as for [fine-tuning results](../quality.md). A run that was stopped continues,
-and rows that are in `benchmarks/results/evidence_*.json` are not measured again. `--table` writes this page from them.
-Every claim is a record in [`benchmarks/evidence/`](https://github.com/lmzoo/lmzoo/blob/main/benchmarks/evidence).
+DATA contains a folder for each data set, as for [fine-tuning results](../quality.md). A run that was stopped
+continues, and results in `benchmarks/results/evidence_*.json` are not measured again. `--table` writes this page from
+them. Every claim is a record in
+[`benchmarks/evidence/`](https://github.com/lmzoo/lmzoo/blob/main/benchmarks/evidence).
 """
 
 
@@ -88,7 +90,7 @@ def section(claim: Claim) -> str:
     text.append(f"> {claim.says} [{claim.source}]({claim.url})")
     text.append(f"**What was done.** {_flat(claim.how)}")
     asked = [
-        f"{better} better than {worse}"
+        f"*{better}* is better than *{worse}*"
         + (f" by more than {_least(measure, least)}" if least > 0 else "")
         + (f", or at most {_least(measure, -least)} worse" if least < 0 else "")
         + f" ({measure}): {judge(one, rows)}"
@@ -113,8 +115,11 @@ def section(claim: Claim) -> str:
 def page(claims: Sequence[Claim]) -> str:
     """The whole page."""
     own = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
-    begin = INTRODUCTION.format(table=summary(claims), minutes=sum(row["seconds"] for row in own) / 60)
-    return "\n\n".join([begin.rstrip(), *map(section, claims)]) + "\n"
+    parts = [INTRODUCTION.format(table=summary(claims), minutes=sum(row["seconds"] for row in own) / 60).rstrip()]
+    for claim in claims:
+        common = f"## The common setting of the following experiments {{#common}}\n\n{_flat(claim.common)}"
+        parts += [common] * (bool(claim.common) and common not in parts) + [section(claim)]
+    return "\n\n".join(parts) + "\n"
 
 
 def write(claims: Sequence[Claim]) -> None:
@@ -158,10 +163,10 @@ def _time(claim: Claim, rows: list[Row]) -> str:
     own = [row for row in rows if "from" not in row]
     minutes, load = sum(row["seconds"] for row in own) / 60, statistics.mean(row["load"] for row in rows)
     shared = len(rows) - len(own)
-    taken = f", {shared} of which are those of other claims" if shared else ""
+    taken = f", {shared} of which were made for other claims" if shared else ""
     return (
-        f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs{taken}: {minutes:.0f} minutes on two cores of an AMD EPYC."
-        f" The mean load at their beginnings was {load:.1f}: other programs used the cores as well."
+        f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs{taken}: {_counted(minutes, 'minute')} on two cores of an "
+        f"AMD EPYC. When they started, the load was {load:.1f} on average: other programs used the cores as well."
     )
 
 
@@ -170,7 +175,11 @@ def _flat(text: str) -> str:
 
 
 def _least(measure: str, least: float) -> str:
-    return f"{least:g} nats" if lower_is_better(measure) else f"{100 * least:g} points"
+    return f"{least:g} nats" if lower_is_better(measure) else _counted(100 * least, "point")
+
+
+def _counted(number: float, noun: str) -> str:
+    return f"{number:.0f} {noun}" + "s" * (round(number) != 1)
 
 
 def _marked(found: str) -> str:

@@ -157,12 +157,14 @@ BASE = Training()
 SMALL = Training(documents=150)
 DEEP = "4x128"
 SHARED = Training(family="shared_all", size=DEEP)
-HOW = f"""BERTs of 2 layers and width 128, with {VOCABULARY:,} tokens in the vocabulary, are trained with `lmzoo
-pretrain` on 2 million tokens of Wikipedia in sequences of {LENGTH}, unless an arm says otherwise: batches of 32,
-AdamW with the peak rate 0.001, masked tokens alone, no dropout. The held-out loss is that of single masked tokens,
-the same ones for all arms, in {TESTED:,} other sequences. SST-2 is the accuracy of a linear classifier on the mean
-of the last layer, parts of speech that of one on the vectors of words (EWT, 1,000 sentences)."""
-SCALE = "2 million tokens are too few for any model: effects that need a model which knows something do not show."
+COMMON = f"""The following experiments pre-train BERTs of 2 layers and width 128, with {VOCABULARY:,} tokens in the
+vocabulary, by `lmzoo pretrain`. Unless an arm says otherwise, they see 2 million tokens of Wikipedia in sequences of
+{LENGTH} and batches of 32, with AdamW at a peak rate of 0.001, masked tokens as the only objective, and no dropout.
+The held-out loss is that of single masked tokens, the same ones for all arms, in {TESTED:,} other sequences. SST-2
+is the accuracy of a linear classifier on the mean of the last layer; parts of speech is that of a linear classifier
+on the vectors of words (EWT, 1,000 sentences)."""
+HOW = "See [the common setting](#common)."
+SCALE = "2 million tokens are too few for any model: an effect that needs a model which knows something cannot be seen."
 
 CLAIMS = (
     Claim(
@@ -174,8 +176,9 @@ CLAIMS = (
         arms={"dynamic": SMALL, "static": dataclasses.replace(SMALL, dynamic=False)},
         run=measure,
         rule=(Comparison("dynamic", "static", LOSS, -0.02),),
-        how=f"{HOW} Here the text is {SMALL.documents} articles, read about ten times: else masks are always new.",
-        limits=f"{SCALE} The paper had ten static masks for each sequence, here there is one: a harder test for them.",
+        common=COMMON,
+        how=f"{HOW} The text is {SMALL.documents} articles, read about ten times: otherwise masks would always be new.",
+        limits=f"{SCALE} The paper had ten static masks for each sequence. Here there is one, a harder test for them.",
     ),
     Claim(
         name="nsp",
@@ -189,8 +192,9 @@ CLAIMS = (
             Comparison("masked tokens alone", "with NSP", SST2, -0.01),
             Comparison("masked tokens alone", "with NSP", POS, -0.01),
         ),
-        how=f"{HOW} A point less is allowed.",
-        limits=f"{SCALE} The paper judged by tasks on pairs of texts, too, which networks of this size do not learn.",
+        common=COMMON,
+        how=f"{HOW} Without NSP a model may be one point worse.",
+        limits=f"{SCALE} The paper also used tasks on pairs of texts, which networks of this size do not learn.",
     ),
     Claim(
         name="sop",
@@ -208,10 +212,11 @@ CLAIMS = (
             Comparison("with SOP", "with NSP", ORDER, 0.02),
             Comparison("with SOP", "masked tokens alone", NEXT, 0.02),
         ),
-        how=f"""{HOW} Then both objectives judge each of them: a linear classifier on the pooled vector of the first
-token learns from 4,000 pairs of neighbouring sentences, half of which are swapped, or end with a sentence of another
-article. It is tested on 2,000 held-out pairs, of which half are right by chance.""",
-        limits=f"{SCALE} The paper's tasks on pairs of texts are left out, which networks of this size do not learn.",
+        common=COMMON,
+        how=f"""{HOW} Then each model is tested on both objectives: a linear classifier on the pooled vector of the
+first token learns from 4,000 pairs of neighbouring sentences, half of which are swapped, or end with a sentence of
+another article. It is tested on 2,000 held-out pairs; by chance, half of the answers are right.""",
+        limits=f"{SCALE} The paper's tasks on pairs of texts, which networks of this size do not learn, are left out.",
     ),
     Claim(
         name="more_text",
@@ -230,8 +235,9 @@ article. It is tested on 2,000 held-out pairs, of which half are right by chance
             for better, worse in (("2M tokens once", "little text, ten times"), ("6M tokens once", "2M tokens once"))
             for measure_ in (LOSS, SST2)
         ),
+        common=COMMON,
         how=f"{HOW} The little text is {SMALL.documents} articles.",
-        limits="All three are at the very beginning of what the paper trains.",
+        limits="In the paper, all three would be at the very beginning of a training.",
     ),
     Claim(
         name="batch_size",
@@ -246,8 +252,9 @@ article. It is tested on 2,000 held-out pairs, of which half are right by chance
         },
         run=measure,
         rule=(Comparison("128", "32", LOSS), Comparison("32", "8", LOSS)),
-        how=f"{HOW} Peak rates grow with the root of the batch size: 0.0005, 0.001 and 0.002.",
-        limits="A batch of 128 leaves 240 steps; the paper's fewest are 31,000. Rates are not from a search.",
+        common=COMMON,
+        how=f"{HOW} Peak rates grow with the square root of the batch size: 0.0005, 0.001 and 0.002.",
+        limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. No rates were searched for.",
     ),
     Claim(
         name="dropout",
@@ -258,8 +265,9 @@ article. It is tested on 2,000 held-out pairs, of which half are right by chance
         arms={"without dropout": BASE, "with dropout of 0.1": Training(family="dropout")},
         run=measure,
         rule=(Comparison("without dropout", "with dropout of 0.1", LOSS),),
+        common=COMMON,
         how=HOW,
-        limits="No text is seen twice, so that there is nothing to overfit.",
+        limits="No text is seen twice, so there is nothing to overfit.",
     ),
     Claim(
         name="ngrams",
@@ -274,8 +282,9 @@ article. It is tested on 2,000 held-out pairs, of which half are right by chance
         },
         run=measure,
         rule=tuple(Comparison("one to three words", "single tokens", measure_) for measure_ in (SST2, POS)),
-        how=f"{HOW} The loss of single tokens favours the arm that was trained on them, and is not in the rule.",
-        limits=f"{SCALE} The paper gains most in answering questions.",
+        common=COMMON,
+        how=f"{HOW} The loss of single tokens favours the arm that was trained on them, and is not part of the rule.",
+        limits=f"{SCALE} In the paper question answering gains most.",
     ),
     Claim(
         name="left_to_right",
@@ -286,9 +295,10 @@ article. It is tested on 2,000 held-out pairs, of which half are right by chance
         arms={"masked tokens": Training(family="roberta"), "left to right": Training(family="gpt2")},
         run=measure,
         rule=tuple(Comparison("masked tokens", "left to right", measure_) for measure_ in (POS, SST2)),
-        how=f"""{HOW} Both read tokens of a byte-level BPE: a RoBERTa, and a GPT-2 of the same size, which has LayerNorm
-before its sublayers.""",
-        limits=f"{SCALE} At equal tokens the one from left to right predicts seven times as many, and learns faster.",
+        common=COMMON,
+        how=f"""{HOW} Both models read byte-level BPE tokens: a RoBERTa, and a GPT-2 of the same size, which has
+LayerNorm before its sublayers.""",
+        limits=f"{SCALE} At equal tokens the left-to-right model predicts seven times as many, and learns faster.",
     ),
     Claim(
         name="sharing",
@@ -308,8 +318,9 @@ before its sublayers.""",
             Comparison("attention shared", "feed-forward shared", LOSS),
             Comparison("attention shared", "nothing shared", LOSS, -0.03),
         ),
-        how=f"{HOW} These have 4 layers of width 128, and embeddings of 128.",
-        limits=f"{SCALE} The paper shares among 12 layers.",
+        common=COMMON,
+        how=f"{HOW} The models have 4 layers of width 128, and embeddings of 128.",
+        limits=f"{SCALE} The paper's models have 12 layers.",
     ),
     Claim(
         name="embedding_size",
@@ -323,7 +334,8 @@ before its sublayers.""",
         },
         run=measure,
         rule=(Comparison("128", "256", LOSS, -0.02), Comparison("128", "32", LOSS)),
-        how=f"{HOW} These have 4 layers of width 128 that share all parameters.",
-        limits="The width is 128, so that embeddings of 256 are wider than the model; in the paper it is 768.",
+        common=COMMON,
+        how=f"{HOW} The models have 4 layers of width 128 that share all parameters.",
+        limits="Embeddings of 256 are wider than the model, whose width is 128; in the paper it is 768.",
     ),
 )

@@ -43,7 +43,7 @@ class Attention(NamedTuple):
 
 
 class HeadStatistics(NamedTuple):
-    """What each head does on the average of all tokens: float64 (L, N) each.
+    """What each head does, averaged over all tokens: float64 (L, N) each.
 
     Attributes:
         distance: mean distance to the tokens that are attended to, in tokens.
@@ -118,7 +118,7 @@ class _Scores(keras.layers.Layer):
 
 
 def join_words(found: Attention) -> Attention:
-    """The attention between words: of the tokens of a word, the mean that they pay and the sum that they get.
+    """The attention between words: a word pays the mean of what its tokens pay, and gets the sum of what they get.
 
     Rows still sum to 1 (Clark et al., 2019, https://aclanthology.org/W19-4828). Special tokens stay as they are, and
     tokens that belong to no word as well.

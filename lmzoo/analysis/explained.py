@@ -288,7 +288,7 @@ def _columns(encoded: EncodedWords, number: Sequence[int]) -> np.ndarray:
     """Where the first token of a word of each text is in its sequence, int (n,)."""
     columns = encoded.first[encoded.word_splits[:-1] + np.array(number, "int64")]
     if (columns < 0).any():
-        raise ValueError("The word was cut off: pass a shorter text, or raise `sequence_length`.")
+        raise ValueError("The word was truncated: pass a shorter text, or raise `sequence_length`.")
     return columns
 
 

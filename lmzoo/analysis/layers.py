@@ -33,7 +33,7 @@ class LayerChanges(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """How a task weighs the layers of ELMo.
+    """How a task weights the layers of ELMo.
 
     Attributes:
         weights: float64 (L,), of each layer, the tokens' own vectors first; they sum to 1.
@@ -47,7 +47,7 @@ class Mix(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """What a linear classifier makes of each layer: float64 (L + 1,) each.
+    """How accurate a linear classifier is on each layer: float64 (L + 1,) each.
 
     Attributes:
         accuracy: mean over the parts of a cross-validation.
@@ -97,7 +97,7 @@ def layer_changes(
 def anisotropy(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None, seed: int = 0
 ) -> np.ndarray:
-    """The mean cosine of the vectors of two random tokens in every layer, float64 (L + 1,): 0 if they point anywhere.
+    """The mean cosine of the vectors of two random tokens in every layer, float64 (L + 1,): 0 for random directions.
 
     Ethayarajh (2019), https://aclanthology.org/D19-1006: in BERT, GPT-2 and ELMo all vectors of upper layers lie in a
     narrow cone.
@@ -134,7 +134,7 @@ def anisotropy(
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """The similarity of two sets of vectors of the same examples: 1 if one is a rotation of the other, at most scaled.
+    """The similarity of two sets of vectors of the same examples: 1 if one is a rotation of the other, possibly scaled.
 
     Linear centred kernel alignment (Kornblith et al., 2019, https://arxiv.org/abs/1905.00414):
     ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms, of centred columns.
@@ -214,7 +214,7 @@ def probe(
     preprocessor: Preprocessor | None = None,
     seed: int = 0,
 ) -> Probe:
-    """What each layer knows of the labels of texts: the accuracy of a linear classifier on its mean vectors.
+    """How much each layer knows about the labels of texts: the accuracy of a linear classifier on its mean vectors.
 
     The classifier is scikit-learn's logistic regression on standardized vectors, in a cross-validation.
 

@@ -38,7 +38,7 @@ class Sense(NamedTuple):
 
 
 class WordSurprisal(NamedTuple):
-    """How surprising a word is.
+    """The surprisal of a word.
 
     Attributes:
         word: the word, `text[start:end]`.
@@ -63,7 +63,7 @@ def senses(
     groups: int = 2,
     batch_size: int = 32,
 ) -> list[Sense]:
-    """The occurrences of a word in texts, put in groups by the similarity of their vectors.
+    """The occurrences of a word in texts, grouped by the similarity of their vectors.
 
     In one text "bank" is where money lies, in another one the edge of a river: contextual vectors differ (Peters et
     al., 2018, table 4). Groups are found by average linkage of cosines (scikit-learn's agglomerative clustering).
@@ -121,7 +121,7 @@ def _embed(embedder: TextEmbedder, texts: list[str], layers: Layers, batch_size:
 
 
 def surprisal(model: CausalLM | MaskedLM, texts: Sequence[Text], batch_size: int = 32) -> list[list[WordSurprisal]]:
-    """How surprising each word of texts is: the sum over its tokens of their negative log-probabilities.
+    """The surprisal of each word of texts: the sum of the negative log-probabilities of its tokens.
 
     For a `CausalLM` given what comes before (Hale, 2001, https://aclanthology.org/N01-1021); for a `MaskedLM` given all
     other tokens, those of the same word included.

@@ -9,13 +9,25 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
+
+_ORDER = ("fit", "evaluate", "predict", "generate", "translate", "inspect", "pretrain", "prepare", "presets", "convert")
+
+
+class _Ordered(TyperGroup):
+    """Lists the commands in the order in which they are needed, rather than that of the imports."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=lambda name: [*_ORDER, name].index(name))
+
 
 app = typer.Typer(
-    help="lmzoo: a Keras 3 model zoo from ELMo to BERT, RoBERTa and ALBERT.",
+    cls=_Ordered,
+    help="Train, evaluate, convert and serve ELMo, BERT, RoBERTa, ALBERT, DistilBERT, XLNet, GPT, GPT-2 and Marian.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

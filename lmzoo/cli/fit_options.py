@@ -32,8 +32,8 @@ ClassWeight = Annotated[
     typer.Option(
         "--class-weight",
         metavar="CLASS=WEIGHT",
-        help="How much the examples of a class count, such as spam=5; may be given several times. Or balanced: each "
-        "class counts the same as a whole.",
+        help="Weight of the examples of a class in the loss, such as spam=5; may be given several times. Or balanced: "
+        "all classes have the same total weight.",
     ),
 ]
 Patience = Annotated[
@@ -41,7 +41,7 @@ Patience = Annotated[
     typer.Option(
         "--patience",
         min=1,
-        help="Stop after so many epochs without a lower validation loss; keep the best weights.",
+        help="Stop after this many epochs without a lower validation loss; keep the best weights.",
     ),
 ]
 Checkpoint = Annotated[

@@ -14,7 +14,7 @@ from lmzoo.cli.output import announced
 from lmzoo.cli.stored_models import find_model, load_task
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Models")
 def generate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
     prompts: Annotated[
@@ -23,19 +23,21 @@ def generate(
     ] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option("--max-new-tokens", min=1, help="The most tokens that are added to a prompt. Default: 64."),
+        typer.Option("--max-new-tokens", min=1, help="Largest number of tokens to add to a prompt. Default: 64."),
     ] = None,
     sampler: Annotated[
         str, typer.Option("--sampler", help="greedy, random, top_k, top_p, beam or contrastive.")
     ] = "greedy",
     temperature: Annotated[
-        float, typer.Option("--temperature", help="Below 1, likely tokens become more likely.")
+        float, typer.Option("--temperature", help="Divides the logits: below 1, likely tokens become more likely.")
     ] = 1.0,
     stop: Annotated[
-        list[str] | None, typer.Option("--stop", help="A text ends before this string. May be repeated.")
+        list[str] | None, typer.Option("--stop", help="String before which a text ends; may be given several times.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Makes samples repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print lines of JSON, with the new text by itself.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed that makes samples repeatable.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines, with prompt and new text in separate fields.")
+    ] = False,
 ) -> None:
     """Continue texts with a language model; the text is printed as it comes."""
     with messages():

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from lmzoo.tasks import Task
 
 inspect = typer.Typer(
-    help="Look inside a model: attention, layers, senses, surprise, reasons, errors.", no_args_is_help=True
+    help="Look inside a model: attention, layers, word senses, surprisal, attributions, errors.", no_args_is_help=True
 )
-app.add_typer(inspect, name="inspect", rich_help_panel="Tasks")
+app.add_typer(inspect, name="inspect", rich_help_panel="Models")
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .keras file, or a preset of any family.", show_default=False)
@@ -43,7 +43,7 @@ Model = Annotated[
 Texts = Annotated[
     list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts. Default: lines from standard input.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print lines of JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 
 
 def _texts(given: list[str] | None) -> list[str]:
@@ -51,7 +51,7 @@ def _texts(given: list[str] | None) -> list[str]:
 
 
 def _load(model: str) -> Task:
-    """Any task on the model: that which is stored, or one that makes vectors of texts."""
+    """Any task on the model: the stored one, or one that computes vectors of texts."""
     stored = find_model(model)
     if stored.kind is not None or Path(model).is_file():
         return load_task(stored)[1]
@@ -103,7 +103,8 @@ def report(
     data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labelled examples. {DATA}", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     by: Annotated[
-        list[str] | None, typer.Option("--by", help="A column whose values have scores of their own. May be repeated.")
+        list[str] | None,
+        typer.Option("--by", help="Column: scores are also given for each of its values; may be given several times."),
     ] = None,
     batch_size: BatchSize = 32,
     text: Text = None,
@@ -115,7 +116,7 @@ def report(
     encoding: Encoding = "utf-8",
     scale: Scale = 1.0,
 ) -> None:
-    """Write a page with a task's scores on labelled examples, its worst mistakes and its calibration.
+    """Write a page with a task's scores on labelled examples, its most confident mistakes and its calibration.
 
     The scores are those of `lmzoo evaluate`, also by the length of texts and by the columns that --by names.
     """
@@ -137,7 +138,7 @@ def report(
 
 @inspect.command()
 def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
-    """Show how far each layer moves the vectors of the tokens, and whether these point into one direction."""
+    """Show how far each layer moves the vectors of the tokens, and how similar their directions are."""
     with messages():
         found = _texts(texts)
         task = _load(model)
@@ -162,13 +163,13 @@ def senses(
     model: Model,
     word: Annotated[str, typer.Argument(metavar="WORD", help="A word of the texts.", show_default=False)],
     texts: Texts = None,
-    groups: Annotated[int, typer.Option("--groups", min=1, help="How many groups there are.")] = 2,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Number of groups.")] = 2,
     layer: Annotated[
-        int | None, typer.Option("--layer", help="The layer that vectors are from. Default: the last one.")
+        int | None, typer.Option("--layer", help="Layer to take the vectors from. Default: the last one.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the occurrences of a word in groups by what it means there."""
+    """Group the occurrences of a word by the similarity of their vectors, that is, by sense."""
     with messages():
         found = _texts(texts)
         task = _load(model)
@@ -192,7 +193,7 @@ def senses(
 
 @inspect.command()
 def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
-    """Show how surprising each word is to a language model, in nats."""
+    """Show the surprisal of each word to a language model, in nats."""
     with messages():
         found = _texts(texts)
         task = _load(model)
@@ -214,13 +215,14 @@ def why(
     model: Model,
     texts: Texts = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="The class to explain. Default: the one that the model answers.")
+        str | None, typer.Option("--target", help="Class to explain. Default: the one that the model answers.")
     ] = None,
     gradients: Annotated[
-        bool, typer.Option("--gradients", help="Integrated gradients of tokens, instead of leaving words out.")
+        bool, typer.Option("--gradients", help="Use integrated gradients of tokens instead of leaving words out.")
     ] = False,
     word: Annotated[
-        str | None, typer.Option("--word", help="Of a tagger: the word whose label is explained, or its number from 0.")
+        str | None,
+        typer.Option("--word", help="For a tagger: the word whose label is explained, or its number from 0."),
     ] = None,
     context: Annotated[
         str | None, typer.Option("--context", help="The context of the questions, or the second text of pairs.")

@@ -10,7 +10,7 @@ DATA = (
     "CSV, TSV (no quotes), JSON lines, Parquet, text lines, CoNLL, CoNLL-U, SQuAD's JSON; may be compressed with "
     "gzip or xz."
 )
-SEVERAL = "Of a folder, or a pattern in quotes, no more is read than is needed: it may be larger than memory."
+SEVERAL = "A folder, or a pattern in quotes, is read on demand and may be larger than memory."
 DOCUMENTS = (
     "Text files, folders or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with gzip "
     "or xz."
@@ -19,11 +19,13 @@ RECIPE = "Default: the recipe that the preset recommends for the task."
 MODEL = "A .keras file, or a preset with the task's head."
 _TEXT = 'Column of the texts (or words, questions, prompts), by name or by number from 0. Default: "text".'
 _PAIR = "Column of the second texts of pairs, of the contexts, or of the words that every choice begins with."
-_LABEL = 'Column of the labels. Default: "label"; the last one of CoNLL, UPOS of CoNLL-U. "|" separates several labels.'
+_LABEL = (
+    'Column of the labels. Default: "label"; for CoNLL the last one, for CoNLL-U UPOS. "|" separates several labels.'
+)
 _CHOICES = "Columns of the choices, separated by commas, or one column of lists. Default: ending0 to ending3."
 _FORMAT = (
-    "csv, tsv, jsonl, parquet, txt, labelled (a label, a space, a text), conll, conllu, squad. Default: from the "
-    "suffix."
+    "Format of DATA: csv, tsv, jsonl, parquet, txt, labelled (a label, a space, a text), conll, conllu or squad. "
+    "Default: from the suffix."
 )
 _SCALE = "Divide numeric labels by this number, such as 5 for similarities from 0 to 5."
 
@@ -39,8 +41,8 @@ Header = Annotated[
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of the files.", rich_help_panel="Data")]
 Scale = Annotated[float, typer.Option("--scale", help=_SCALE, rich_help_panel="Data")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Examples in a batch.")]
-_WORKERS = "Worker processes, started by Ray: pip install 'lmzoo\\[scale]'. Default: this process does the work."
-_RAY = "A Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
+_WORKERS = "Number of worker processes, which Ray starts: pip install 'lmzoo\\[scale]'. Default: no workers."
+_RAY = "Address of the Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help=_WORKERS, rich_help_panel="Scale")]
 Ray = Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help=_RAY, rich_help_panel="Scale")]
 Field = Annotated[str, typer.Option("--field", help="Key of the text in .jsonl files.")]

@@ -22,11 +22,13 @@ class Duplicates(StrEnum):
     near = "near"
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Pre-training")
 def prepare(
     documents: Annotated[list[str], typer.Argument(metavar="DOCUMENTS...", help=DOCUMENTS, show_default=False)],
-    output: Annotated[str, typer.Argument(metavar="OUT", help="The corpus's folder to write.", show_default=False)],
-    tokenizer: Annotated[str, typer.Option("--tokenizer", help="The preset whose tokenizer makes the tokens.")],
+    output: Annotated[
+        str, typer.Argument(metavar="OUT", help="The folder of the corpus to write.", show_default=False)
+    ],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", help="The preset whose tokenizer to use.")],
     min_characters: Annotated[
         int, typer.Option("--min-characters", min=0, help="Leave out documents with fewer characters.")
     ] = 0,
@@ -36,12 +38,16 @@ def prepare(
     languages: Annotated[
         list[str] | None,
         typer.Option(
-            "--language", help="Leave out documents in other languages than this one, as en; may be repeated."
+            "--language",
+            help="Leave out documents in other languages than this one, such as en; may be given several times.",
         ),
     ] = None,
     duplicates: Annotated[
         Duplicates,
-        typer.Option("--duplicates", help="Leave out documents that occurred before: exactly, or nearly by MinHash."),
+        typer.Option(
+            "--duplicates",
+            help="Leave out documents that occurred before: exact copies, or near ones too (by MinHash).",
+        ),
     ] = Duplicates.keep,
     similarity: Annotated[
         float, typer.Option("--similarity", help="Share of the runs of five words that near duplicates have in common.")
@@ -54,7 +60,7 @@ def prepare(
     workers: Workers = None,
     ray: Ray = None,
 ) -> None:
-    """Tokenize documents into a corpus for pre-training in Python, without those that are not worth it.
+    """Tokenize documents into a corpus for pre-training in Python; leave out duplicates and other unwanted ones.
 
     Every file of documents becomes files of its own in OUT, which are the same for any number of workers. A run that
     was stopped continues with the same command.

@@ -24,12 +24,12 @@ class TargetFormat(StrEnum):
     bilm = "bilm"
 
 
-@app.command()
+@app.command(rich_help_panel="Presets and checkpoints")
 def presets() -> None:
     """List the presets that `from_preset` knows by name.
 
-    On a terminal they are a table, in a pipe or a file tab-separated lines with exact numbers, the first of which
-    names the columns.
+    On a terminal they are shown as a table; in a pipe or a file, as tab-separated lines with exact numbers, after a
+    line that names the columns.
     """
     from lmzoo.presets.catalog import list_presets
 
@@ -64,17 +64,17 @@ def presets() -> None:
 _SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."
 
 
-@app.command()
+@app.command(rich_help_panel="Presets and checkpoints")
 def convert(
-    source: Annotated[str, typer.Argument(help=_SOURCE)],
-    target: Annotated[Path, typer.Argument(help="The directory to write.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.", show_default=False)],
     to: Annotated[TargetFormat, typer.Option(help="The format to write.")] = TargetFormat.keras,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing directory.")] = False,
 ) -> None:
     """Write a checkpoint or preset in another format: weights, head, labels and tokenizer.
 
-    keras: lmzoo's own presets. keras_hub: KerasHub's presets (backbones only). hf: Hugging Face's transformers. tf1:
-    Google's BERT and ALBERT code. bilm: ELMo of bilm-tf and AllenNLP.
+    The formats are lmzoo's own presets (keras), KerasHub's presets (keras_hub; backbones only), Hugging Face's
+    transformers (hf), the original code of BERT, ALBERT and XLNet (tf1), and ELMo of bilm-tf and AllenNLP (bilm).
     """
     with messages():
         from lmzoo.presets.catalog import local_directory
@@ -89,11 +89,14 @@ def convert(
         say(f"written to {target}")
 
 
-@app.command()
+@app.command(rich_help_panel="Presets and checkpoints")
 def verify(
-    source: Annotated[str, typer.Argument(help=_SOURCE)],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
     write_manifest: Annotated[
-        bool, typer.Option("--write-manifest", help="Write checksums of its files, which loading compares.")
+        bool,
+        typer.Option(
+            "--write-manifest", help="Write the checksums of its files, which are checked whenever it is loaded."
+        ),
     ] = False,
 ) -> None:
     """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""

@@ -20,22 +20,22 @@ _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as o
 _WORK = "Folder of the run, from which a stopped run continues. Default: OUTPUT.work."
 _STATES = "Folder, or URL such as s3://bucket/run, of the saved states. Default: in the folder of the run."
 _MIXTURE = (
-    "In place of CORPUS: a file, folder or quoted pattern, and its weight in a mixture. `--text films/:2 --text "
-    "books/:1` takes two thirds of the tokens from the films, whatever the sizes."
+    "In place of CORPUS: a file, folder or quoted pattern, and its weight in a mixture; may be given several times. "
+    "`--text films/:2 --text books/:1` takes two thirds of the tokens from the films, whatever the sizes."
 )
 _SIZE = "nano, mini, small, medium or base; or layers and width, such as 6x256. Default: nano."
 _INIT = (
-    "Begin with the weights and the vocabulary of a preset, such as bert_nano_en_uncased or a directory. Its family "
-    "and size are kept. Default: random weights."
+    "Start from the weights and the vocabulary of a preset: its name, such as bert_nano_en_uncased, or its directory. "
+    "Its family and size are kept. Default: random weights."
 )
 _SCHEDULE = (
-    "Of the learning rate: linear, a decay over the whole training; or wsd, a decay over its last fifth: then the same "
-    "command with more --tokens continues from before the decay."
+    "How the learning rate falls: linear, over the whole training; or wsd, in its last fifth, so that the same command "
+    "with more --tokens can continue from before the decay."
 )
 _LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Pre-training")
 def pretrain(
     *,
     corpus: Annotated[list[str] | None, typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)] = None,
@@ -44,7 +44,8 @@ def pretrain(
     family: Annotated[
         str | None,
         typer.Option(
-            "--family", help="bert (the default), roberta, albert, distilbert, elmo, gpt, gpt2, lstm_lm or ffnn_lm."
+            "--family",
+            help="bert (the default), roberta, albert, distilbert, xlnet, elmo, gpt, gpt2, lstm_lm or ffnn_lm.",
         ),
     ] = None,
     size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,
@@ -66,7 +67,8 @@ def pretrain(
         typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict (8000)."),
     ] = None,
     words: Annotated[
-        bool, typer.Option("--words", help="Whole words as tokens, for lstm_lm and ffnn_lm; others become <unk>.")
+        bool,
+        typer.Option("--words", help="Use whole words as tokens, for lstm_lm and ffnn_lm; rare ones become <unk>."),
     ] = False,
     sequence_length: Annotated[int | None, typer.Option("--sequence-length", min=4, help=_LENGTH)] = None,
     positions: Annotated[
@@ -84,7 +86,8 @@ def pretrain(
         str,
         typer.Option(
             "--objective",
-            help="Objective: nsp or sop next to masks, plm instead of them, none, or auto for the family's.",
+            help="What is trained in addition to masked tokens: nsp, sop or none; for xlnet plm, in place of them. "
+            "auto: the family's objective.",
         ),
     ] = "auto",
     dynamic: Annotated[
@@ -105,24 +108,25 @@ def pretrain(
     field: Field = "text",
     split: Split = True,
     tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard's logs.")] = None,
-    language: Annotated[str | None, typer.Option("--language", help="Language that the preset lists, as en.")] = None,
-    licence: Annotated[str | None, typer.Option("--licence", help="Licence it lists, as Apache-2.0.")] = None,
+    language: Annotated[str | None, typer.Option("--language", help="Language of the preset, such as en.")] = None,
+    licence: Annotated[str | None, typer.Option("--licence", help="Its licence, such as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
     weights_dtype: Annotated[
-        str, typer.Option("--weights-dtype", help="In the preset's files: float16, half as many bytes, or float32.")
+        str,
+        typer.Option("--weights-dtype", help="Dtype of the weights in the preset's files: float16 or float32."),
     ] = "float16",
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before more than an hour of training.")
+        bool, typer.Option("--yes", "-y", help="Start trainings of more than an hour without asking.")
     ] = False,
     workers: Workers = None,
     ray: Ray = None,
 ) -> None:
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
-    A run that was stopped, even by a kill, continues with the same command. States are saved every few minutes, and
-    after the current step on Ctrl-C (exit code 130; press it again not to wait) and SIGTERM (143). The run's folder
-    holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers, so many processes train one
-    model, on JAX; if one dies, all continue from the latest state, at most three times.
+    If a run was stopped or killed, the same command continues it. Its state is saved at least every five minutes, and
+    after the current step on Ctrl-C (exit code 130; press it again to stop at once) and SIGTERM (143). The run's folder
+    holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers N, N processes train one
+    model, on JAX; if one dies, all are restarted from the latest state, at most three times.
     """
     if bool(corpus) == bool(text):
         raise typer.BadParameter("give the text either as CORPUS or as --text.")

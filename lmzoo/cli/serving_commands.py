@@ -31,20 +31,22 @@ class ExportDtype(StrEnum):
     bfloat16 = "bfloat16"
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Serving")
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)],
     dtype: Annotated[
-        ExportDtype | None, typer.Option("--dtype", help="Dtype of the backbone's weights. Default: as they are.")
+        ExportDtype | None, typer.Option("--dtype", help="Dtype of the backbone's weights. Default: unchanged.")
     ] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option("--max-new-tokens", min=1, help="How many tokens a language model adds. Default: the model's."),
+        typer.Option(
+            "--max-new-tokens", min=1, help="Largest number of tokens that a language model adds. Default: the model's."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
-    """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or for ONNX Runtime or LiteRT."""
+    """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or as a file of ONNX or LiteRT."""
     with messages():
         if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
             raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
@@ -79,16 +81,16 @@ def _converted(task: Task, dtype: ExportDtype) -> Task:
     return task.copy_with(dtype=dtype.value)
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Serving")
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=_FOLDER, show_default=False)],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8501,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 admits other machines.")
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 accepts requests from other machines.")
     ] = "localhost",
-    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Most texts in a request.")] = 1024,
+    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Largest number of texts in a request.")] = 1024,
 ) -> None:
-    """Answer requests as TensorFlow Serving's REST API does. Versions exported in the meantime are loaded, too."""
+    """Serve an exported model over HTTP, with TensorFlow Serving's REST API. New versions are loaded as they appear."""
     with messages():
         import json
         import shlex

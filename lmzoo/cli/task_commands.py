@@ -65,17 +65,18 @@ from lmzoo.cli.stored_models import load_with_examples
 from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Models")
 def fit(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help=f"Training examples. {DATA} {SEVERAL}", show_default=False)
     ],
-    task: Annotated[str, typer.Option("--task", help=f"{', '.join(kind.name for kind in KINDS)}.")],
-    preset: Annotated[str, typer.Option("--preset", help="What to start from: see `lmzoo presets`.")],
+    task: Annotated[str, typer.Option("--task", help=f"What to train: {', '.join(kind.name for kind in KINDS)}.")],
+    preset: Annotated[str, typer.Option("--preset", help="Preset or checkpoint to start from: see `lmzoo presets`.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")],
-    validation: Annotated[Path | None, typer.Option("--validation", help="Examples to evaluate on.")] = None,
+    validation: Annotated[Path | None, typer.Option("--validation", help="File of examples to evaluate on.")] = None,
     validation_split: Annotated[
-        float, typer.Option("--validation-split", min=0.0, max=0.99, help="Or a random share of DATA to hold out.")
+        float,
+        typer.Option("--validation-split", min=0.0, max=0.99, help="Instead: a random share of DATA to hold out."),
     ] = 0.0,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help=f"Passes over the examples. {RECIPE}")] = None,
     batch_size: Annotated[
@@ -111,7 +112,7 @@ def fit(
     """Train a task on a file of examples and write it as a .keras file.
 
     The classes are the labels in DATA. If there are validation examples, their scores are printed after training. With
-    --workers, so many processes train one model, on JAX. If one dies, all start again, at most three times: from the
+    --workers N, N processes train one model, on JAX. If one dies, all are restarted, at most three times: from the
     latest state in the folder of --checkpoint, or without it from scratch.
     """
     with messages(), stoppable(checkpoint), contextlib.ExitStack() as together:
@@ -195,7 +196,7 @@ def fit(
         show_report(score(model, named, *held_out, batch_size) if held_out else Report(training))
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Models")
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
     data: Annotated[
@@ -233,7 +234,7 @@ def evaluate(
         show_report(report)
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Models")
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
     data: Annotated[
@@ -252,7 +253,8 @@ def predict(
         int | None, typer.Option("--top-k", min=1, help="Number of answers for each example, best first.")
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Lowest probability of a label, for multi-label (0.5).")
+        float | None,
+        typer.Option(min=0, max=1, help="Lowest probability of a returned label, for multi-label. Default: 0.5."),
     ] = None,
     batch_size: BatchSize = 32,
     to: Annotated[
@@ -273,13 +275,15 @@ def predict(
     ray: Ray = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a task's answers: as CSV if OUTPUT ends in .csv or --format is csv, otherwise as JSON lines.
+    """Write a task's answers to a file of examples, as JSON lines, CSV or Parquet.
 
     An answer is what the task's method returns: a class and its score, a number, spans, an answer, a choice, words for
-    the mask, or a vector. With it are the example's id or text, and its label ("actual") if it has one.
+    the mask, or a vector. It is written with the example's id or text, and with its label ("actual") if it has one.
+    Without --to, the suffix of OUTPUT gives the format; if it does not, CSV is written with --format csv, otherwise
+    JSON lines.
 
-    For a folder, a pattern, or with --workers, OUTPUT is a folder with a file of answers for each file of examples. A
-    run that was stopped continues with the same command.
+    For a folder, a pattern, or with --workers, OUTPUT is a folder with a file of answers for each file of examples. If
+    a run was stopped, the same command continues it.
     """
     with messages():
         check_workers(workers, ray)

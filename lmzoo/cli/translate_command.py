@@ -14,7 +14,7 @@ from lmzoo.cli.output import announced
 from lmzoo.cli.stored_models import find_model, load_task
 
 
-@app.command(rich_help_panel="Tasks")
+@app.command(rich_help_panel="Models")
 def translate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
     texts: Annotated[
@@ -22,23 +22,30 @@ def translate(
         typer.Argument(metavar="[TEXT]...", help="Texts to translate. Default: lines from standard input."),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", help="The language to translate to, for a model that writes several.")
+        str | None,
+        typer.Option("--to", help="Language to translate to, such as fra, for a model of several languages."),
     ] = None,
     num_beams: Annotated[
-        int | None, typer.Option("--num-beams", min=1, help="Beams of the search. Default: the model's.")
+        int | None, typer.Option("--num-beams", min=1, help="Number of beams of the search. Default: the model's.")
     ] = None,
     length_penalty: Annotated[
-        float | None, typer.Option("--length-penalty", help="Above 1, longer translations win. Default: the model's.")
+        float | None,
+        typer.Option("--length-penalty", help="Above 1 favours longer translations. Default: the model's."),
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="The most tokens of a translation.")
+        int | None,
+        typer.Option(
+            "--max-new-tokens",
+            min=1,
+            help="Largest number of tokens of a translation. Default: 2·n + 16 for a source of n.",
+        ),
     ] = None,
     batch_size: BatchSize = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="Print lines of JSON, with the text and its translation.")] = (
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, with the text and its translation.")] = (
         False
     ),
 ) -> None:
-    """Translate texts, one on each line."""
+    """Translate texts; each translation is printed on a line."""
     with messages():
         found = texts or [line.rstrip("\r\n") for line in sys.stdin]
         kind, task = load_task(find_model(model))

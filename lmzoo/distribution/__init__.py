@@ -1,4 +1,4 @@
-"""Several devices and processes: how they are brought together, and how the weights of a model are split."""
+"""Several devices and processes: how they are connected, and how the weights of a model are split."""
 
 from lmzoo.distribution.initialization import initialize
 from lmzoo.distribution.layouts import layout_map

@@ -67,7 +67,7 @@ class TransitionScores(ConfiguredLayer):
 def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Tensor:
     """Of the labels of each text, int (B, T): float32 (B,), at least 0 unless a transition is not allowed.
 
-    A transition that is not allowed costs as much as one that is, so that the labels of a text that was cut off are
+    A transition that is not allowed costs as much as one that is, so that the labels of a text that was truncated are
     possible. That of a text without words is 0.
     """
     place = ops.arange(ops.shape(words)[1], dtype="int32")  # (T,)

@@ -199,7 +199,7 @@ class NgramLM:
                 below 1 probable tokens become more probable.
             stop: a string, or several. A text ends before the first of them, and at the end of the sentence. None to
                 ignore that, too: then every text gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for others in each call.
+            seed: int, which makes samples repeatable; None for different ones in each call.
             top_k: int, for `"top_k"`.
             top_p: float in (0, 1], for `"top_p"`.
 

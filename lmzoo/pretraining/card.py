@@ -81,7 +81,7 @@ data may find better ones.
 Language: {languages}. Licence of the weights: {metadata.get("licence", "not stated")}.
 
 The model repeats what is in its training text, including mistakes and prejudices. The scores say little about kinds of
-text that were not in the held-out documents. Do not use the model to decide anything about people.
+text that were not in the held-out documents. Do not use the model for decisions about people.
 
 Written by `lmzoo pretrain`.
 """

@@ -158,7 +158,7 @@ class Recipe:
 
     @classmethod
     def from_preset(cls, preset: str | Path, **settings: Any) -> Recipe:
-        """The recipe of a training that continues from a preset, for example on text of one's own domain.
+        """The recipe of a training that continues from a preset, for example on text of your own domain.
 
         Its family, size, vocabulary and number of positions are those of the preset, and by default its objective.
 

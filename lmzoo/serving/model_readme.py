@@ -37,9 +37,9 @@ It needs TensorFlow Serving 2.20 or newer. In Python, `tf.saved_model.load` afte
 `?` is any number; the first axis is that of the examples.
 {signatures}"""
 
-_CUT = "They are cut to {} tokens; `truncated` says which ones were."
+_CUT = "They are truncated to {} tokens; `truncated` says which ones were."
 _WINDOWS = (
-    "Contexts are read in windows of {} tokens; `truncated` says which questions were cut to leave room for them."
+    "Contexts are read in windows of {} tokens; `truncated` says which questions were truncated to leave room for them."
 )
 
 

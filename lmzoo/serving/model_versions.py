@@ -175,7 +175,7 @@ class ModelVersions:
         return loaded[number]
 
     def refresh(self) -> None:
-        """Loads versions that are new in the folder, and lets go of those that are gone from it.
+        """Loads versions that are new in the folder, and unloads those that are gone from it.
 
         A version that cannot be loaded, because it is still being copied, for instance, is a warning. It is tried again
         when its files have changed.

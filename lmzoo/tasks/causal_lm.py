@@ -44,12 +44,12 @@ class CausalLM(NextTokensTask):
     Args:
         backbone: `lmzoo.models.Backbone` of a causal family, such as `Gpt2Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        max_new_tokens: int, the most tokens that `generate` adds to a prompt by default, and the exported model always;
-            64 by default, or half of the model's positions if that is less.
+        max_new_tokens: int, the most tokens that `generate` adds to a prompt by default, and the exported model
+            always; 64 by default, or half of the model's positions if that is less.
         carries_state: for recurrent backbones: whether `fit` and `evaluate` read the text as `batch_size` streams, each
-            of which goes on in the next batch from the state in which it stopped (Mikolov et al., 2010; Zaremba et al.,
-            2014). Gradients stop at the beginning of a batch. An epoch begins with a state of zeros, and reads the text
-            in the given order. Token features then hold `goes_on`, int32 (B,), too: 0 to begin with zeros.
+            of which continues in the next batch from the state in which it stopped (Mikolov et al., 2010; Zaremba et
+            al., 2014). Gradients stop at the beginning of a batch. An epoch begins with a state of zeros, and reads the
+            text in the given order. Token features then hold `goes_on`, int32 (B,), too: 0 to begin with zeros.
         name: name of the model.
 
     Raises:
@@ -93,7 +93,7 @@ class CausalLM(NextTokensTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The most tokens that `generate` adds to a prompt by default, and the exported model always."""
+        """The largest number of tokens that `generate` adds to a prompt by default, and the exported model always."""
         return self._max_new_tokens
 
     @max_new_tokens.setter
@@ -204,16 +204,17 @@ class CausalLM(NextTokensTask):
 
         Args:
             prompts: strings. The empty one stands for the beginning of a text, if the family has a start token.
-            max_new_tokens: int, the most tokens that are added to each prompt; by default that of the model, or as many
+            max_new_tokens: int, the most tokens to add to each prompt; by default that of the model, or as many
                 as it has positions for.
             sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", with the settings of
                 `keras_hub.samplers`, except that "beam" is `lmzoo.tasks.beam_search.BeamSampler`; or a sampler of
-                `keras_hub.samplers` with settings of yours.
+                `keras_hub.samplers` with your settings.
             temperature: float, what logits are divided by: below 1 the likely tokens become more likely.
             stop: a string, or several. A text ends before the first of them, and at the family's end token. None to
                 ignore that, too: then every text gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for others in each call. A stream has samples of its own.
-            stream: whether to return an iterator over lists of pieces, one piece for each prompt, as they come.
+            seed: int, which makes samples repeatable; None for different ones in each call. A
+                stream has other samples.
+            stream: whether to return an iterator over lists of new parts, one for each prompt, as they are generated.
                 Beam search knows its text only at the end.
             batch_size: int.
 
@@ -221,7 +222,7 @@ class CausalLM(NextTokensTask):
             For each prompt the text that follows it, or such an iterator.
 
         Raises:
-            TypeError: naming the position of a prompt that is not a string; for a `sampler` that is none.
+            TypeError: naming the position of a prompt that is not a string; for a `sampler` that is not one.
             ValueError: before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
                 of a family without a start token, an unknown sampler, and numbers out of range.
         """
@@ -286,7 +287,7 @@ class CausalLM(NextTokensTask):
 
     @property
     def served_length(self) -> int:
-        """The most tokens of a prompt that leaves room for `max_new_tokens`."""
+        """The largest number of tokens in a prompt that leaves room for `max_new_tokens`."""
         return int(self.backbone.config.max_sequence_length) - self.max_new_tokens
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

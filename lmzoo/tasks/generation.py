@@ -64,7 +64,7 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
     """Checks the arguments that all that generates has.
 
     Raises:
-        TypeError: for a `sampler` that is none.
+        TypeError: for a `sampler` that is not one.
         ValueError: for an unknown sampler, and for numbers out of range.
     """
     check_arguments(batch_size=batch_size)

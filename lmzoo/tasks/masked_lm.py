@@ -38,7 +38,7 @@ class MaskAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaskedLM(MaskedTokensTask):
-    """Predicts the tokens behind masks (Devlin et al., 2019, section 3.1).
+    """Predicts masked tokens (Devlin et al., 2019, section 3.1).
 
     Inputs are those of the backbone and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit`
     takes texts without labels and masks them again in every batch.
@@ -97,7 +97,7 @@ class MaskedLM(MaskedTokensTask):
     def fill(
         self, texts: Texts, top_k: int = 5, batch_size: int = 32, whole_words: bool = False
     ) -> list[list[MaskAnswer | Any]]:
-        """The most probable tokens behind each mask.
+        """The most probable tokens at each mask.
 
         With `whole_words` parts of words are left out. With WordPiece these are the tokens that continue a word; with
         byte-level BPE and SentencePiece, where the mask follows a space, those that do not begin with a space. Where
@@ -116,7 +116,7 @@ class MaskedLM(MaskedTokensTask):
             text with several masks, one such list for each of them, as in transformers' fill-mask.
 
         Raises:
-            ValueError: naming the first text without a mask, or with one that was cut off; for a `top_k` below 1.
+            ValueError: naming the first text without a mask, or with one that was truncated; for a `top_k` below 1.
         """
         check_top_k(top_k)
         firsts, seconds = split_segments(texts)

@@ -66,7 +66,7 @@ class QuestionAnswerer(Task):
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         doc_stride: int, tokens from one window to the next.
-        max_question_length: int, tokens to which questions are cut.
+        max_question_length: int, tokens to which questions are truncated.
         max_answer_length: int, tokens of the longest answer.
         n_best: int, how many starts and ends of a window, and then answers of an example, are considered.
         null_score_threshold: float; `answer` gives no answer if the score for none exceeds that of the best answer by
@@ -316,7 +316,7 @@ class QuestionAnswerer(Task):
     def signatures(self) -> Signatures:
         """See `Task.signatures`: it is `answer`, for questions and contexts (n,).
 
-        `truncated`, bool (n,), says which questions were cut; contexts never are.
+        `truncated`, bool (n,), says which questions were truncated; contexts never are.
         """
         from lmzoo.text.graphs.answer_ranking import AnswerGraph, in_chunks
         from lmzoo.text.graphs.windows import WindowGraph

@@ -42,7 +42,7 @@ _FACTOR, _MORE = 2, 16  # by default a target has at most 2·n + 16 tokens, for 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Seq2SeqLM(Task):
-    """Writes a text from another one, such as its translation (Sutskever et al., 2014; Vaswani et al., 2017).
+    """Writes one text from another, such as its translation (Sutskever et al., 2014; Vaswani et al., 2017).
 
     Inputs are those of the backbone. The output is logits, float32 (B, S, V): at each position of the target those of
     its next token, by the backbone's table of token embeddings and a bias.
@@ -177,7 +177,7 @@ class Seq2SeqLM(Task):
     def encode_sources(self, texts: Iterable[Text]) -> EncodedTexts:
         """Sources as sequences of token ids; see `encode_inputs`.
 
-        A source that is longer than `sequence_length`, but not than the model, is cut with a warning.
+        A source that is longer than `sequence_length`, but not than the model, is truncated with a warning.
         """
         preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
         (cleaned,) = clean_columns({"texts": texts})
@@ -279,7 +279,7 @@ class Seq2SeqLM(Task):
             batch_size: int.
 
         Raises:
-            TypeError: naming the position of an entry that is not a string; for a `sampler` that is none.
+            TypeError: naming the position of an entry that is not a string; for a `sampler` that is not one.
             ValueError: see `translate`.
         """
         most = self.backbone.config.max_sequence_length - 1

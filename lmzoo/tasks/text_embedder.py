@@ -57,7 +57,7 @@ class EncodedPairs(Encoded):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextEmbedder(Task):
-    """Gives a text a vector, so that texts can be compared (Reimers and Gurevych, 2019).
+    """Computes a vector for a text, so that texts can be compared (Reimers and Gurevych, 2019).
 
     The model's output is float32 (B, H). It has no weights of its own.
 

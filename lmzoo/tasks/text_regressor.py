@@ -24,7 +24,7 @@ _FIRST = 256  # elements of a dataset that are read ahead
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextRegressor(TextVectorTask):
-    """Gives a text or a pair of texts a number, such as the similarity of two sentences in STS-B (Cer et al., 2017).
+    """Predicts a number for a text or a pair of texts, such as the similarity of two sentences (Cer et al., 2017).
 
     The model's output is that number, float32 (B, 1), in the units of the labels. Nothing is scaled, but the bias of a
     new head starts at the mean of the first labels that `fit` sees. With labels far from zero, learning the bias would

@@ -160,7 +160,7 @@ class TokenClassifier(Task):
         labelled = numbers != IGNORED  # (W,)
         if unread := int((labelled & ~kept).sum()):
             warn(
-                f"{unread:,} of {int(labelled.sum()):,} labelled words were cut off and count neither in "
+                f"{unread:,} of {int(labelled.sum()):,} labelled words were truncated and count neither in "
                 "the loss nor in metrics: split long texts, or raise `sequence_length`."
             )
         of_tokens[(encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[kept]] = numbers[kept]
@@ -254,7 +254,7 @@ class TokenClassifier(Task):
         Returns:
             For each text a list of `{"text": str, "label": str, "score": float, "start": int, "end": int}`: `label` is
             the type of the span, `score` the mean probability of its words' labels, `start` and `end` count characters
-            of the text (a list of words is joined by spaces). Words that were cut off are left out.
+            of the text (a list of words is joined by spaces). Words that were truncated are left out.
 
         Raises:
             ValueError: for another aggregation, or for `constrained` if the labels do not mark spans.
@@ -284,7 +284,7 @@ class TokenClassifier(Task):
         return tagged
 
     def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The labels of each text's words, int (W,), and their probabilities, without words that were cut off."""
+        """The labels of each text's words, int (W,), and their probabilities, without words that were truncated."""
         columns = [columns for _, columns in self._places(encoded, tokens=False)]
         return self._labels_at(columns, encoded, batch_size)
 
@@ -305,7 +305,7 @@ class TokenClassifier(Task):
             yield chosen, np.exp(scores[np.arange(len(chosen)), chosen])
 
     def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
-        """The characters and the columns of each text's words, or of their tokens, without those that were cut off."""
+        """The characters and the columns of each text's words or tokens, without those that were truncated."""
         for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
             columns = encoded.first[begin:end]  # (W,)
             words = [word for word, column in zip(encoded.words[i], columns, strict=True) if column >= 0]

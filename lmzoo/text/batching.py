@@ -143,7 +143,7 @@ class LengthBatches(Batches):
         batch_size: int.
         buckets: allowed widths, rising.
         order: `"shuffle"` (a new order each epoch; sequences of similar length share a batch), `"sorted"` (by length),
-            `"given"`, or `"streams"` (row k of a batch goes on in row k of the next batch, see `stream_steps`).
+            `"given"`, or `"streams"` (row k of a batch continues in row k of the next batch, see `stream_steps`).
         seed: ints.
         round_up: whether to fill a smaller last batch up to a power of two by repeating its first sequence.
     """

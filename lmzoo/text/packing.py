@@ -104,7 +104,7 @@ class EncodedTexts(Encoded):
         sequence_splits: int64 (n + 1,), sequence i is `token_ids[sequence_splits[i]:sequence_splits[i + 1]]`.
         second: int32 (n,), index within the sequence of the second segment's first token; the length of the sequence if
             there is no second segment.
-        truncated: number of texts that were cut to fit.
+        truncated: number of texts that were truncated.
     """
 
     token_ids: np.ndarray
@@ -153,8 +153,8 @@ class EncodedWords(EncodedTexts):
     Attributes:
         texts: the texts; a text that was a list of words is joined by spaces.
         words: `(word, start, end)` of every word of each text; offsets count characters.
-        first: int32 (total words,), index within its sequence of each word's first token; -1 for words that were cut
-            off.
+        first: int32 (total words,), index within its sequence of each word's first token; -1 for words that were
+            truncated.
     """
 
     texts: tuple[str, ...] = ()

@@ -71,7 +71,7 @@ class Preprocessor:
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Tokenizes and packs texts, without padding.
 
-        Sequences that are too long are cut, with one warning per call: a single text at its end, a pair as
+        Sequences that are too long are truncated, with one warning per call: a single text at its end, a pair as
         `lmzoo.text.packing.truncate_pair` says.
 
         Args:
@@ -117,7 +117,10 @@ class Preprocessor:
             ]
             boundary = kept + len(start) + len(between)
         if truncated:
-            warn(f"{truncated} of {len(packed)} texts were cut to {self.sequence_length} tokens (`sequence_length`).")
+            warn(
+                f"{truncated} of {len(packed)} texts were truncated to {self.sequence_length} tokens "
+                "(`sequence_length`)."
+            )
         splits = np.cumsum([0, *map(len, packed)], dtype="int64")
         flat = self.tokenizer.as_array(itertools.chain.from_iterable(packed), int(splits[-1]))
         return EncodedTexts(flat, splits, boundary.astype("int32"), truncated)
@@ -135,7 +138,7 @@ class Preprocessor:
         A text is a list of words, or a string, which is split by `lmzoo.text.word_splitting.split_words`.
 
         Returns:
-            n packed sequences that know their words. What does not fit is cut off at the end.
+            n packed sequences that know their words. What does not fit is truncated at the end.
 
         Raises:
             TypeError: naming the text, and the word in it, that is not a string.

@@ -20,7 +20,7 @@ _COLLECTED: ContextVar[list[str] | None] = ContextVar("collected warnings", defa
 
 
 class TextWarning(UserWarning):
-    """A text was changed: invalid UTF-8 was replaced, or it was cut to the sequence length. One warning per call.
+    """A text was changed: invalid UTF-8 was replaced, or it was truncated to the sequence length. One warning per call.
 
     Example:
 

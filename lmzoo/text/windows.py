@@ -151,7 +151,7 @@ def encode_windows(
     A window begins `doc_stride` tokens after the one before it, or as many as fit into a window if that is less; the
     last one ends with the context (Google's BERT code). An empty context has one window. Equal texts are tokenized
     once. A text may be a list of words if the tokenizer `takes_words`. Questions longer than `max_question_length`
-    tokens are cut, with one warning per call.
+    tokens are truncated, with one warning per call.
 
     Raises:
         TypeError: naming the position of an entry that is not text.
@@ -185,7 +185,9 @@ def encode_windows(
 
     lengths = np.minimum(sizes[question_of], max_question_length)  # (n,)
     if cut := int(np.sum(lengths < sizes[question_of])):
-        warn(f"{cut} of {len(lengths)} questions were cut to {max_question_length} tokens (`max_question_length`).")
+        warn(
+            f"{cut} of {len(lengths)} questions were truncated to {max_question_length} tokens (`max_question_length`)."
+        )
     overhead = preprocessor.packing.overhead(pair=True)
     room = preprocessor.sequence_length - lengths - overhead  # (n,)
     if (narrow := np.flatnonzero(room < 1)).size:

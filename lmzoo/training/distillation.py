@@ -79,7 +79,7 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def smaller(teacher: Any, num_layers: int | None = None) -> Any:
-    """A task as a student to begin with: the teacher's, with some of its layers.
+    """Makes a student to be trained: a copy of a masked language model with some of its layers.
 
     Args:
         teacher: `lmzoo.models.MaskedLM`.

@@ -51,7 +51,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         every: int, steps between two states; by default one is saved after each epoch. The end of training is always
             saved.
         keep: int, how many states are kept.
-        minutes: float, a state is also saved after the first step that ends so many minutes after the last state.
+        minutes: float, a state is also saved after the first step that ends this many minutes after the last state.
 
     Raises:
         KeyboardInterrupt: from `fit`, after Ctrl-C.

@@ -222,7 +222,7 @@ def test_errors():
             function(task, ["a film"], word=0)
         with pytest.raises(ValueError, match='`target` must be "start", "end" or None'):
             function(tiny_task(QuestionAnswerer, FAMILY), [("a", "film")], target=0)
-    with pytest.warns(UserWarning, match="cut"), pytest.raises(ValueError, match="The word was cut off"):
+    with pytest.warns(UserWarning, match="truncated"), pytest.raises(ValueError, match="The word was truncated"):
         leave_out(tagger, ["a " * 99 + "film"], word="film")
     with pytest.raises(ValueError, match="ElmoBackbone has no embeddings of tokens to fade in: use `leave_out`"):
         integrated_gradients(tiny_task(TextClassifier, ELMO), ["a"])

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import lmzoo
+from lmzoo.family import families
+from lmzoo.pretraining.recipe import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,7 +67,22 @@ def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 
 def test_help() -> None:
-    assert "presets" in command("--help")
+    shown = command("--help")
+    assert re.findall(r"^\W (\w+) ", shown, re.MULTILINE)[:3] == ["fit", "evaluate", "predict"]
+    assert {"presets", "pretrain", "serve"} < set(re.findall(r"^\W (\w+) ", shown, re.MULTILINE))
+
+
+def test_help_names_every_family_that_can_be_pretrained() -> None:
+    trainable = [
+        name
+        for name, family in families().items()
+        if family.pretrained_head in METHODS and family.backbone.__module__.startswith("lmzoo.")
+    ]
+    shown = set(
+        re.findall(r"\w+", command("pretrain", "--help", COLUMNS="300").partition("--family")[2].partition("--")[0])
+    )
+    assert len(trainable) > 5
+    assert set(trainable) <= shown
 
 
 def test_presets_in_a_pipe() -> None:

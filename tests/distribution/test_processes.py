@@ -41,7 +41,7 @@ def _is_array(values: list[Any]) -> bool:
 
 ANOTHER_HAS_ENDED = (
     "Process 0 ends, because another process of the run has ended or cannot be reached. Start all processes again: a "
-    "run with saved states goes on from the last one."
+    "run with saved states continues from the last one."
 )
 
 

@@ -67,7 +67,7 @@ def test_numbers_that_are_furthest_off_and_words_in_their_texts():
                    np.array([0.5, 0.7, np.nan]), np.array([[0, 3], [0, 1], [2, 4]]))  # fmt: skip
     found = add_errors(Report(judged=words), ["one", "a cd"])
     assert [row[-1] for row in found.tables["worst"][1]] == ["[a] cd", "a [cd]"]
-    assert sum(row[1] for row in found.tables["calibration"][1]) == 2  # words that were cut off have no probability
+    assert sum(row[1] for row in found.tables["calibration"][1]) == 2  # words that were truncated have no probability
     assert found.tables["by length"][1] == [["3", 1, 1.0, 0.5], ["4", 2, 0.0, 0.7]]
 
 

@@ -147,13 +147,24 @@ def test_the_page_of_a_claim(tmp_path):
     assert f"| [One is better.](#toy) | [source](url) | {line}" in page.summary([claim])
     text = page.section(claim)
     assert "## title {#toy}" in text
-    assert "one better than other (accuracy): reproduced. **Verdict: reproduced.**" in text
+    assert "*one* is better than *other* (accuracy): reproduced. **Verdict: reproduced.**" in text
     assert "| one | 71.0 ± 1.0 |" in text
     assert "It is better." in text
     page.draw(claim, tmp_path / "toy.svg")
     drawn = (tmp_path / "toy.svg").read_text("utf-8")
     assert re.findall(r">(one|other|accuracy \(%\))<", drawn).count("one") == 1
     assert len(drawn) < 100_000
+
+
+def test_the_page_says_once_what_claims_have_in_common():
+    rule = Comparison("one", "other", "accuracy", -0.01)
+    alone, first, second = (
+        claim_of(rule, name=name, common=common) for name, common in (("a", ""), ("b", "Both."), ("c", "Both."))
+    )
+    text = page.page([alone, first, second])
+    assert text.count("Both.") == 1
+    assert text.index("{#a}") < text.index("Both.") < text.index("{#b}")
+    assert "or at most 1 point worse (accuracy)" in text
 
 
 def test_the_page_of_the_site_is_that_of_the_results(results, monkeypatch):
@@ -210,7 +221,7 @@ def test_variants_change_the_configuration(variants):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* texts were cut to 64 tokens")
+@pytest.mark.filterwarnings("ignore:.* texts were truncated to 64 tokens")
 def test_an_arm_is_trained_once(variants, shared, tmp_path, monkeypatch):
     """A trial on real text: its preset is there for all that measure it, and the tokenized text for other arms."""
     from benchmarks.evidence import trained

@@ -73,7 +73,7 @@ def test_the_loss_is_that_of_the_sum_over_all_sequences(layer, logits):
 
 
 def test_labels_that_cannot_follow_one_another_have_a_finite_loss(logits):
-    """As at the end of a text that was cut off."""
+    """As at the end of a text that was truncated."""
     layer = TransitionScores(C, transition_table(LABELS))
     labels = np.where(WORDS, LABELS.index("I-PER"), IGNORED)
     assert 0 < float(CrfLoss()(labels, layer(logits))) < 10

@@ -116,5 +116,5 @@ def test_a_family_without_start_and_end_tokens(model, tmp_path):
 
 def test_the_readme_names_signatures_and_room(folder):
     text = (folder / "1" / "README.md").read_text()
-    assert "They are cut to 64 tokens" in text
+    assert "They are truncated to 64 tokens" in text
     assert all(f"### {name}\n" in text for name in (*SAMPLERS, "serving_default", "tokens"))

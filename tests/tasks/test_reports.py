@@ -95,7 +95,7 @@ def test_choices_and_answers():
 
 
 class Tagger:
-    """A stand-in for a model with fixed labels for the words that it sees; None for words that are cut off."""
+    """A stand-in for a model with fixed labels for the words that it sees; None for words that are truncated."""
 
     def __init__(self, labels, given):
         self.labels = self.class_names = labels

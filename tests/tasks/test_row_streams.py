@@ -272,7 +272,7 @@ def test_files_larger_than_the_bound(begin, tmp_path):
     model.preprocessor.sequence_length = 9
     arguments = {"batch_size": 32, "verbose": 0, "shuffle_buffer": 128, "steps_per_epoch": 9}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".* texts were cut to 9 tokens")
+        warnings.filterwarnings("ignore", ".* texts were truncated to 9 tokens")
         model.fit(stream, **arguments)
         with memory_grows_less_than(20 << 20):
             model.fit(stream, **arguments)

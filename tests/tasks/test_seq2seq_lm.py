@@ -135,7 +135,7 @@ def test_languages():
 def test_long_sources_are_cut_with_a_warning_if_the_model_has_room():
     task = several_languages()
     task.preprocessor.sequence_length = 8
-    with pytest.warns(TextWarning, match="1 of 1 texts were cut to 8 tokens"):
+    with pytest.warns(TextWarning, match="1 of 1 texts were truncated to 8 tokens"):
         assert task.encode_sources([" ".join(["film"] * 20)]).lengths.tolist() == [8]
 
 

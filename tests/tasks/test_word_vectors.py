@@ -147,7 +147,7 @@ def test_cut_words_are_zeros_with_one_notice():
     with pytest.warns(TextWarning) as notices:
         found = task.embed(["good film never was", "good film", "a \u200b a"], level="word")
     assert [str(notice.message) for notice in notices] == [
-        "1 of 3 texts were cut to 5 tokens (`sequence_length`). 2 of 9 words have no token in the model's input: "
+        "1 of 3 texts were truncated to 5 tokens (`sequence_length`). 2 of 9 words have no token in the model's input: "
         "their vectors are zeros."
     ]
     zeros = [(~vectors.any(axis=1)).tolist() for _, _, vectors in found]
@@ -159,7 +159,7 @@ def test_a_word_that_is_cut_within_has_what_is_left():
     task = make()
     tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *words])
     task.preprocessor = Preprocessor(tokenizer, task.preprocessor.packing, 5)
-    with pytest.warns(TextWarning, match="were cut to 5"):
+    with pytest.warns(TextWarning, match="were truncated to 5"):
         (found,) = task.embed(["a xyz a"], level="word")
     features = {
         "token_ids": np.array([[2, 8, 5, 6, 3]]),

@@ -190,7 +190,7 @@ def test_character_tokenizer_without_vocabulary(tmp_path: Path) -> None:
 
 def test_rows_of_one_text() -> None:
     preprocessor = Preprocessor(CharacterTokenizer(), PACKING, sequence_length=3)
-    with pytest.warns(TextWarning, match="1 of 3 texts were cut to 3 tokens"):
+    with pytest.warns(TextWarning, match="1 of 3 texts were truncated to 3 tokens"):
         features = preprocessor(["It's so good", "", ["a b", "<S>"]])
     assert features.keys() == {"character_ids"}
     expected = [["It", "'s", "so"], [], ["a b", "<S>"]]
@@ -200,7 +200,7 @@ def test_rows_of_one_text() -> None:
 
 def test_rows_of_pairs() -> None:
     preprocessor = Preprocessor(CharacterTokenizer(), PACKING, sequence_length=6)
-    with pytest.warns(TextWarning, match="1 of 3 texts were cut"):
+    with pytest.warns(TextWarning, match="1 of 3 texts were truncated"):
         encoded = preprocessor.encode(["a b c d e", "", ["x"]], [["f", "g", "h"], "", "y"])
     assert encoded.lengths.tolist() == [6, 2, 4]
     assert encoded.second.tolist() == [4, 2, 3]

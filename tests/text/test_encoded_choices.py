@@ -62,7 +62,7 @@ def test_one_warning_per_call():
         encode_choices(preprocessor, ["a", b"\xff"], [["b", "c"], [b"\xfe", "d"]])
     assert len(caught) == 1
     preprocessor.sequence_length = 11
-    with pytest.warns(TextWarning, match=r"2 of 3 texts were cut to 11 tokens") as caught:
+    with pytest.warns(TextWarning, match=r"2 of 3 texts were truncated to 11 tokens") as caught:
         encoded = encode_choices(preprocessor, ["the film was good"], [["bad", "was very bad and dull", "is " * 9]])
     assert len(caught) == 1
     assert encoded.lengths.tolist() == [11]

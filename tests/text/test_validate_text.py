@@ -98,8 +98,10 @@ def test_one_warning_per_call(make_preprocessor: Callable[..., Preprocessor]) ->
         assert warnings_of(lambda call=call: call(bad)) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
     assert warnings_of(lambda: preprocessor(bad, bad)) == ["4 of 6 texts held invalid UTF-8; it was read as U+FFFD."]
     long = ["a " * 50] * 5
-    assert warnings_of(lambda: preprocessor(long)) == ["5 of 5 texts were cut to 11 tokens (`sequence_length`)."]
-    assert warnings_of(lambda: preprocessor(long, long)) == ["5 of 5 texts were cut to 11 tokens (`sequence_length`)."]
+    assert warnings_of(lambda: preprocessor(long)) == ["5 of 5 texts were truncated to 11 tokens (`sequence_length`)."]
+    assert warnings_of(lambda: preprocessor(long, long)) == [
+        "5 of 5 texts were truncated to 11 tokens (`sequence_length`)."
+    ]
 
 
 def test_each_argument_is_called_by_its_name(make_preprocessor: Callable[..., Preprocessor]) -> None:

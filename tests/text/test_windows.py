@@ -160,7 +160,9 @@ def test_empty_questions_and_contexts(preprocessor_of):
 
 
 def test_long_questions_are_cut_with_one_warning(preprocessor_of):
-    with pytest.warns(TextWarning, match=r"2 of 3 questions were cut to 2 tokens \(`max_question_length`\)") as caught:
+    with pytest.warns(
+        TextWarning, match=r"2 of 3 questions were truncated to 2 tokens \(`max_question_length`\)"
+    ) as caught:
         encoded = encode_windows(preprocessor_of(9), ["a b c", "a b", "c b a"], ["d"] * 3, max_question_length=2)
     assert len(caught) == 1
     assert encoded.second.tolist() == [4, 4, 4]

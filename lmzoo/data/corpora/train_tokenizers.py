@@ -48,11 +48,11 @@ def train_tokenizer(
 
     Args:
         documents: strings or lists of sentences, of any length.
-        kind: `WordPieceTokenizer`, `BytePairTokenizer`, `SentencePieceTokenizer` or `TextWordTokenizer`; a family's
-            tokenizer is `families()["albert"].tokenizer`.
+        kind: `WordPieceTokenizer`, `BytePairTokenizer`, `CharacterPairTokenizer`, `SentencePieceTokenizer`,
+            `XlnetTokenizer` or `TextWordTokenizer`; a family's tokenizer is `families()["albert"].tokenizer`.
         vocabulary_size: int, number of tokens, including special tokens.
-        **options: arguments of `train_wordpiece`, `train_byte_pairs` or `train_sentencepiece`, including special
-            tokens, such as a family's `special_tokens`.
+        **options: arguments of the function that trains this kind, such as `train_wordpiece`, including special tokens,
+            such as a family's `special_tokens`.
 
     Returns:
         The tokenizer. If the documents support fewer tokens than `vocabulary_size`, one warning says how many.

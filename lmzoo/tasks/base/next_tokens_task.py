@@ -48,7 +48,7 @@ class NextTokensTask(Task):
     Args:
         backbone: `lmzoo.models.Backbone` of a causal family.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        carries_state: whether batches go on from the states in which those before them ended.
+        carries_state: whether a batch continues from the states in which the one before it ended.
         name: name of the model.
 
     Raises:
@@ -100,7 +100,7 @@ class NextTokensTask(Task):
 
     @property
     def carries_state(self) -> bool:
-        """Whether batches go on from the states in which those before them ended."""
+        """Whether a batch continues from the states in which the one before it ended."""
         return self.streams is not None
 
     def default_loss(self) -> keras.losses.Loss:

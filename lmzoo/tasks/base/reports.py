@@ -128,7 +128,7 @@ def report_numbers(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, *
 
 
 def report_tags(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
-    """See `compare_tags`; words that were cut off count as outside of spans, or as wrong; -100 means no label."""
+    """See `compare_tags`; words that were truncated count as outside of spans, or as wrong; -100 means no label."""
     unseen = OUTSIDE if marks_spans(task.labels) else ""
     words: list[list[_TaggedWord]] = []
     rest = iter(y)
@@ -163,7 +163,7 @@ def _numbers(y: Any) -> np.ndarray:
 def _tagged_words(
     task: Any, encoded: EncodedWords, unseen: str, batch_size: int
 ) -> list[list[tuple[str, float, tuple[int, int]]]]:
-    """The label of each word of each text, its probability, NaN for words that were cut off, and its place."""
+    """The label of each word of each text, its probability, NaN for words that were truncated, and its place."""
     columns = np.split(encoded.first, encoded.word_splits[1:-1])
     tagged = []
     for found, places, words in zip(task.labels_of_words(encoded, batch_size), columns, encoded.words, strict=True):

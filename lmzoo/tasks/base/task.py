@@ -311,7 +311,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             TypeError: if `x` is neither texts nor a table.
             ValueError: as `evaluate`; for `errors` or `columns` if answers of the task are not right or wrong; for a
                 column without exactly one value for each example, or with `errors` one of the name "length"; for a
-                `history` that is none.
+                `history` that is not one.
 
         Example:
 
@@ -354,7 +354,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     def training_batches(
         self, x: Inputs, y: Labels | None = None, batch_size: int | None = None, seed: int = 0
     ) -> Batches:
-        """The batches of `fit`, shuffled, for training loops of one's own: a `keras.utils.PyDataset`.
+        """The batches of `fit`, shuffled, for custom training loops: a `keras.utils.PyDataset`.
 
         Args:
             x: texts.

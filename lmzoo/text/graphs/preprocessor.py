@@ -22,7 +22,7 @@ def graph_packer(preprocessor: Preprocessor) -> tf.Module:
     Returns:
         A module: call it on texts, or on texts and pairs, each a `tf.string` tensor (n,). It returns a dict with the
         features of `Preprocessor.features`, dense int32 (n, t) where t is the length of the longest sequence, and
-        `truncated`, bool (n,): which sequences were cut.
+        `truncated`, bool (n,): which sequences were truncated.
 
     Example:
 
@@ -133,7 +133,7 @@ class WordPackerGraph(PackingGraph):
 
         Returns:
             What `PackerGraph` returns, and `first`, int32 (n, None), the index of each word's first token, and
-            `span`, int32 (n, None, 2), the characters that it came from; both ragged, without words that were cut off.
+            `span`, int32 (n, None, 2), the characters that it came from; both ragged, without truncated words.
         """
         words, span = split_words(texts)
         tokens = self._tokens_of(words.values)  # (m, None), or (m, None, W)

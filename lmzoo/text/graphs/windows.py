@@ -21,7 +21,7 @@ class Windows(NamedTuple):
         begin: int64 (w,), index of this token among those of all contexts.
         max_context: bool (w, None), whether each token of a window has the most context in this window.
         spans: int32 (N, 2), the characters of its context that each token came from.
-        truncated: bool (n,), whether the question was cut.
+        truncated: bool (n,), whether the question was truncated.
     """
 
     features: dict[str, tf.Tensor]

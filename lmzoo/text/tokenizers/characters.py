@@ -30,7 +30,7 @@ class CharacterTokenizer(WordLevelTokenizer):
     ends of sentences; raw text never contains them, since it is split around "<".
 
     Args:
-        max_characters: int, symbols per word, W; longer words are cut.
+        max_characters: int, symbols per word, W; longer words are truncated.
 
     Raises:
         ValueError: if there is no room for a byte.
