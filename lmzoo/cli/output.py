@@ -132,6 +132,7 @@ def write_json(path: Path, content: dict[str, object], report: Report) -> None:
 
 def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
     """Checks that a result can be written, before the work and not after it."""
+    path = path.expanduser()  # shells leave the "~" of `--output=~/...` as it is
     if suffix and path.suffix != suffix:
         raise ValueError(f"The file to write must end in {suffix}, got {path}.")
     if path.is_dir():
