@@ -137,6 +137,8 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
         raise ValueError(f"The file to write must end in {suffix}, got {path}.")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory.")
+    if path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is a device or a pipe: give the path of a file.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists: pass --overwrite to replace it.")
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
