@@ -44,7 +44,8 @@ def pretrain(
     family: Annotated[
         str | None,
         typer.Option(
-            "--family", help="bert (the default), roberta, albert, distilbert, elmo, gpt, gpt2, lstm_lm or ffnn_lm."
+            "--family",
+            help="bert (the default), roberta, albert, distilbert, xlnet, elmo, gpt, gpt2, lstm_lm or ffnn_lm.",
         ),
     ] = None,
     size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,

@@ -69,7 +69,6 @@ def test_a_tokenizer_without_ids_is_refused_at_once(source, tmp_path, write):
     assert TokenCorpus(tmp_path / "corpus").tokenizer.vocabulary == TOKENIZER.vocabulary
 
 
-
 def shards(folder):
     return {name: content for name, content in sorted(files(folder).items()) if name.endswith(".bin")}
 
