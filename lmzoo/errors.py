@@ -24,6 +24,10 @@ class NotFiniteError(ValueError):
     """
 
 
+class NoExamplesError(ValueError):
+    """A file of examples that holds none."""
+
+
 class ProcessesError(RuntimeError):
     """Processes that train one model and do not fit together, or do not reach each other."""
 

@@ -38,7 +38,10 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
     )
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        return {"vocabulary": [line.rstrip() for line in read_lines(files[0])]}
+        tokens = [line.rstrip() for line in read_lines(files[0])]
+        while tokens and not tokens[-1]:  # blank lines at the end, which an editor has left, are no tokens
+            tokens.pop()
+        return {"vocabulary": tokens}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         return {"vocabulary": in_order(pipeline["model"]["vocab"])}

@@ -109,6 +109,7 @@ class Stream:
 
 def is_several(source: Path) -> bool:
     """Whether a path stands for several files: a folder or a pattern."""
+    source = source.expanduser()
     return source.is_dir() or (glob.has_magic(str(source)) and not source.exists())
 
 

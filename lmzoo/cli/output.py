@@ -132,10 +132,13 @@ def write_json(path: Path, content: dict[str, object], report: Report) -> None:
 
 def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
     """Checks that a result can be written, before the work and not after it."""
+    path = path.expanduser()  # shells leave the "~" of `--output=~/...` as it is
     if suffix and path.suffix != suffix:
         raise ValueError(f"The file to write must end in {suffix}, got {path}.")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory.")
+    if path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is a device or a pipe: give the path of a file.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists: pass --overwrite to replace it.")
     path.absolute().parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -23,6 +23,7 @@ from lmzoo.cli.output import announced, count_of, in_parts, say
 from lmzoo.cli.stored_models import find_model, load_task
 from lmzoo.data.readers.tables import SUFFIXES
 from lmzoo.data.readers.text_files import suffix_of
+from lmzoo.errors import NoExamplesError
 from lmzoo.files.urls import (
     NamedBytes,
     absolute,
@@ -149,7 +150,8 @@ def predict_files(
         say(f"{done} of {len(pairs)} files are done already")
     found = find_model(prediction.model)
     if left and found.kind:  # what is wrong with the options is told at once
-        prediction.read(found.kind, source_of(left[0].source))
+        with suppress(NoExamplesError):
+            prediction.read(found.kind, source_of(left[0].source))
     examples, began, rate = 0, time.monotonic(), ""
     work = announced(f"Starting {workers} workers") if workers else nullcontext(lambda: None)
     with work as seen, progress_bar("Predicting", len(left), "files") as advance:
@@ -174,7 +176,9 @@ def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]
         """Returns the number of examples, and warnings."""
         try:
             with collect_warnings() as messages, whole_file(pair.target) as file:
-                x, of_answers = prediction.read(kind, source_of(pair.source))
+                x, of_answers = [], []
+                with suppress(NoExamplesError):  # of the parts of a table that a program writes, some may be empty
+                    x, of_answers = prediction.read(kind, source_of(pair.source))
                 prediction.write(task, x, of_answers, file, lambda: None, shown=False)
         except (ValueError, OSError) as error:
             if pair.source in str(error):

@@ -68,7 +68,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     a network file system, where locks may not be seen by other hosts, only one host at a time may write `path`.
 
     Raises:
-        OSError: if the file cannot be written; FileNotFoundError if the block has not written it.
+        OSError: if the file cannot be written; FileNotFoundError if the block has not written it; FileExistsError at
+            once, if `path` is a device or a pipe, such as /dev/null.
 
     Example:
 
@@ -80,6 +81,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     ```
     """
     target = _local(path)
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        raise FileExistsError(f"{target} is a device or a pipe, and is not replaced by a file: give another path.")
     _make_directory(target.parent)
     temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
 

@@ -51,7 +51,7 @@ def write_manifest(directory: str | os.PathLike[str], version: int | None = None
     verify_manifest("my_preset")  # True
     ```
     """
-    directory = Path(directory)
+    directory = Path(directory).expanduser()
     if version is None:
         version = 1
         with contextlib.suppress(PresetError):  # a damaged manifest is replaced
@@ -111,7 +111,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
 
     Example: see `write_manifest`.
     """
-    directory = Path(directory)
+    directory = Path(directory).expanduser()
     if not (directory / MANIFEST_FILE).is_file():
         return False
     listed = read_manifest(directory)

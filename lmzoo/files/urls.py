@@ -32,8 +32,8 @@ def is_url(path: str | Path) -> bool:
 
 
 def absolute(path: str | Path) -> str:
-    """The path without links, as a process with another working directory knows it; a URL as it is."""
-    return os.fspath(path) if is_url(path) else os.path.realpath(path)
+    """The path without links and "~", as a process with another working directory knows it; a URL as it is."""
+    return os.fspath(path) if is_url(path) else os.path.realpath(os.path.expanduser(path))
 
 
 def inside(folder: str | Path, name: str) -> str:
@@ -56,7 +56,7 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
         FileNotFoundError: if there is nothing of this name.
         ImportError: naming the package that fsspec needs for such URLs.
     """
-    name = os.fspath(path)
+    name = os.path.expanduser(os.fspath(path))
     if is_url(name):
         system, place = _system(name)
         is_folder, exists = system.isdir(place), system.exists(place)
@@ -81,7 +81,7 @@ def names_below(path: str | Path, files: Sequence[str]) -> list[str]:
 
     Of a pattern, that is the last folder before its first wildcard, so that the names do not depend on the matches.
     """
-    base = os.fspath(path)
+    base = os.path.expanduser(os.fspath(path))
     if list(files) == [base]:
         base = base.rpartition("/")[0]
     elif (wildcard := re.search(r"[*?\[]", base)) and not exists(base):
@@ -93,7 +93,7 @@ def names_below(path: str | Path, files: Sequence[str]) -> list[str]:
 def exists(path: str | Path) -> bool:
     """Whether there is a file or folder."""
     if not is_url(path):
-        return os.path.exists(path)
+        return os.path.exists(os.path.expanduser(path))
     system, place = _system(os.fspath(path))
     return system.exists(place)
 
@@ -143,7 +143,7 @@ def open_to_read(path: str | Path) -> io.BufferedReader:
         FileNotFoundError: naming the file, if there is none.
     """
     if not is_url(path):
-        return open(path, "rb")
+        return open(os.path.expanduser(path), "rb")
     system, place = _system(os.fspath(path))
     try:
         return io.BufferedReader(system.open(place, "rb"))

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from lmzoo.files.manifest import listed_files
-from lmzoo.files.urls import exists
+from lmzoo.files.urls import absolute, exists
 from lmzoo.presets import resolve
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
@@ -107,13 +107,13 @@ def pretrain(
     pretrain("sea.txt", "my_bert", recipe, overwrite=True, verbose=False)
     ```
     """
-    recipe, output = recipe or Recipe(), Path(output)
+    recipe, output = recipe or Recipe(), Path(output).expanduser()
     if weights_dtype not in WEIGHTS_DTYPES:
         raise ValueError(f"`weights_dtype` must be one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}.")
     verbose = verbose and process_index() == 0
     if say is None or process_index():
         say = print if verbose else lambda line: None
-    work = Path(f"{output}.work" if work is None else work)
+    work = Path(f"{output}.work" if work is None else work).expanduser()
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
     texts = read_texts(corpus, field, split)
@@ -127,7 +127,7 @@ def pretrain(
     with first_process_first():
         recipe.remember(work, known)
     train, held = split_held_out(texts, others)
-    run = Run(recipe, work, work if states is None else states, list(callbacks), verbose, say)
+    run = Run(recipe, work, work if states is None else absolute(states), list(callbacks), verbose, say)
     if confirm is not None and not several_processes() and not exists(run.saved().folder):
         say("estimating the time")
         confirm(training_seconds(recipe))

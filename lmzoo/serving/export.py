@@ -78,7 +78,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> No
         return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
-    if versions := versions_in(Path(path)):
+    if versions := versions_in(Path(path).expanduser()):
         raise ValueError(
             f"{path} holds versions of a model: export to the next one, {Path(path, str(max(versions) + 1))}."
         )

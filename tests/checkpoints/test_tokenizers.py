@@ -152,6 +152,15 @@ def test_chinese_albert(tokenizers: dict, tmp_path: Path) -> None:
     assert found.vocabulary == tokenizer.vocabulary
 
 
+@pytest.mark.parametrize("blank", ["\n", "\n\n", "\r\n \n"])
+def test_blank_lines_at_the_end_are_no_tokens(tmp_path: Path, blank: str) -> None:
+    """They would be one token more than the model has embeddings, or the same token twice."""
+    tokenizer = WordPieceTokenizer.of_words(["film"], 11)
+    files.write_vocabulary(tmp_path, tokenizer)
+    (tmp_path / "vocab.txt").write_text((tmp_path / "vocab.txt").read_text("utf-8") + blank, "utf-8")
+    assert read_tokenizer(tmp_path, WordPieceTokenizer, 11).vocabulary == tokenizer.vocabulary
+
+
 def test_elmo(tmp_path: Path) -> None:
     assert read_tokenizer(tmp_path, CharacterTokenizer).max_characters == 50
     assert read_tokenizer(tmp_path, CharacterTokenizer, max_characters=11).max_characters == 11

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from lmzoo.cli import output
-from lmzoo.cli.output import announce_keras, announced, json_of, rounded, show, write_json
+from lmzoo.cli.output import announce_keras, announced, check_output, json_of, rounded, show, write_json
 from lmzoo.evaluation.reports import Report
 
 
@@ -62,6 +63,12 @@ def test_json_has_no_nan(tmp_path):
     found = json.loads((tmp_path / "it.json").read_text("utf-8"), parse_constant=pytest.fail)
     rows = [{"n": "a", "score": None}, {"n": "b", "score": 0.5}]
     assert found == {"model": "é", "scores": {"ece": None}, "by n": rows}
+
+
+def test_a_pipe_is_no_output(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="is a device or a pipe: give the path of a file"):
+        check_output(tmp_path / "pipe", overwrite=True)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,23 @@ def answers_to(model, file, tmp_path, *options):
     return output.read_bytes()
 
 
+def test_empty_files_of_a_folder_have_no_answers(model, tmp_path):
+    """Programs that cut a table into parts, such as Spark, also write parts without rows."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    (data / "part-0.jsonl").touch()
+    (data / "part-1.jsonl").write_text('{"text": "A film."}\n')
+    (data / "part-2.csv").write_text("text\n")
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([], "string")}), data / "part-3.parquet")
+    result = run("predict", model, data, "--output", out)
+    assert "answers to 1 examples in 4 files" in " ".join(result.stderr.split())
+    sizes = {path.name: len(path.read_bytes().splitlines()) for path in out.glob("part-*")}
+    assert sizes == {"part-0.jsonl": 0, "part-1.jsonl": 1, "part-2.jsonl": 0, "part-3.jsonl": 0}
+    as_tables = tmp_path / "tables"
+    run("predict", model, data, "--output", as_tables, "--to", "parquet")
+    assert [parquet.read_table(path).num_rows for path in sorted(as_tables.glob("part-*"))] == [0, 1, 0, 0]
+
+
 def test_many_files_become_as_many(model, data, tmp_path):
     out = tmp_path / "out"
     result = run("predict", model, data, "--output", out, "--id", "key")

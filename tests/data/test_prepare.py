@@ -14,7 +14,7 @@ import pytest
 from lmzoo.data.corpora import Preparation, TokenCorpus, prepare, prepare_corpus, write_corpus
 from lmzoo.data.corpora.near_duplicates import min_hash, near_duplicates
 from lmzoo.files.urls import inside, open_to_read, whole_file
-from lmzoo.text import WordPieceTokenizer
+from lmzoo.text import CharacterTokenizer, WordPieceTokenizer
 from tests.workers.killing import kill_a_worker
 
 WORDS = [f"w{i}" for i in range(53)]
@@ -57,6 +57,16 @@ def source(tmp_path):
 
 def files(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("write", [prepare_corpus, write_corpus])
+def test_a_tokenizer_without_ids_is_refused_at_once(source, tmp_path, write):
+    """ELMo's; the folder then takes another one."""
+    documents = source if write is prepare_corpus else texts(2, 7)
+    with pytest.raises(ValueError, match="A corpus holds ids, and a CharacterTokenizer has none"):
+        write(documents, CharacterTokenizer(), tmp_path / "corpus", verbose=False)
+    write(documents, TOKENIZER, tmp_path / "corpus", verbose=False)
+    assert TokenCorpus(tmp_path / "corpus").tokenizer.vocabulary == TOKENIZER.vocabulary
 
 
 def shards(folder):

@@ -385,6 +385,15 @@ def test_somebody_else_locks_the_folder(tmp_path):
     assert content(tmp_path / "target") == "new"
 
 
+def test_a_pipe_is_not_replaced(tmp_path):
+    """Nor is /dev/null, which root could replace for the whole machine."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="is a device or a pipe"), atomic_file(tmp_path / "pipe") as temporary:
+        temporary.write_text("content")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_file(tmp_path):
     path = tmp_path / "new" / "model.keras"
     with atomic_file(path) as temporary:

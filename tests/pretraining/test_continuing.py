@@ -16,7 +16,7 @@ from lmzoo.pretraining import Recipe, encoders, pretrain
 from lmzoo.pretraining.encoders import encoder_backbone
 from lmzoo.testing import tiny_task
 from lmzoo.training import FineTuningRecipe
-from tests.pretraining.conftest import LINES, Interrupted, Stop
+from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")
 OWN = [[line.replace("ship", "boat") for line in LINES[i % 4 :]] for i in range(60)]
@@ -121,3 +121,13 @@ def test_the_command_line(tmp_path, monkeypatch):
     assert json.loads(json.dumps(dataclasses.asdict(found[0])))["init"] == str(stored)
     result = CliRunner().invoke(app, [*command, "--size", "mini"])
     assert "`size` must be '2x35'" in result.stderr
+
+
+def test_folders_in_the_home_directory(text, tmp_path, monkeypatch):
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(elsewhere)
+    pretrain(text, "~/tiny", Recipe(**TINY), verbose=False, states="~/states")
+    assert {path.name for path in home.iterdir() if not path.name.startswith(".")} == {"tiny", "tiny.work", "states"}
+    assert not list(elsewhere.iterdir())

@@ -10,7 +10,14 @@ from lmzoo.data.corpora import train_tokenizer
 from lmzoo.families.roberta import FAMILY
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
 from lmzoo.testing import tiny_backbone
-from lmzoo.text import BytePairTokenizer, Packing, Preprocessor, SentencePieceTokenizer, WordPieceTokenizer
+from lmzoo.text import (
+    BytePairTokenizer,
+    CharacterPairTokenizer,
+    Packing,
+    Preprocessor,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+)
 
 END = "<|endoftext|>"
 GPT2 = {"start_token": None, "pad_token": None, "end_token": END, "unk_token": END, "mask_token": None}
@@ -92,6 +99,20 @@ def test_graph(cls):
 
     tokenizer = tokenizer_of(cls)
     assert graph_tokenizer(tokenizer)(TEXTS).to_list() == tokenizer.tokenize(TEXTS)
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("cls", [WordPieceTokenizer, CharacterPairTokenizer])
+@pytest.mark.parametrize("count", [4, 10, 40])
+def test_many_tokens_in_a_graph(cls, count):
+    """However many tokens mark entities, white space separates words and control characters are dropped."""
+    from lmzoo.text.graphs import graph_tokenizer
+
+    markers = [f"[E{number}]" for number in range(count)]
+    tokenizer = cls.of_words(["good", "film"], 80, other_tokens=markers)
+    text = "good\tfilm\nfilm\r[E0]good[E3] fi\x01\x08\x0b\x1f\x7flm \ue000\ue003\ue030film"
+    assert len(tokenizer.tokenize([text])[0]) >= 7
+    assert graph_tokenizer(tokenizer)([text]).to_list() == tokenizer.tokenize([text])
 
 
 @classes

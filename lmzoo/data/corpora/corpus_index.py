@@ -158,7 +158,16 @@ def dtype_of(tokenizer: Tokenizer) -> str:
 
 
 def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
-    """What distinguishes a tokenizer from others."""
+    """What distinguishes a tokenizer from others.
+
+    Raises:
+        ValueError: for a tokenizer without ids, which a corpus holds.
+    """
+    if not tokenizer.vocabulary:
+        raise ValueError(
+            f"A corpus holds ids, and a {type(tokenizer).__name__} has none: `BidirectionalLM` learns from the "
+            "documents themselves."
+        )
     digest = hashlib.sha256()
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_assets(folder)

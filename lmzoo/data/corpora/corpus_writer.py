@@ -78,7 +78,7 @@ def write_corpus(
     check_documents(documents)
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(f"`tokenizer` must be a tokenizer of `lmzoo.text`, got {tokenizer!r:.60}.")
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     if (folder / INDEX_FILE).exists():
         index = Index.read(folder)
         index.check_tokenizer(folder, tokenizer)

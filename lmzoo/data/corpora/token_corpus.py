@@ -56,8 +56,8 @@ class TokenCorpus:
 
     def __init__(self, folder: str | Path, sequences_folder: str | Path | None = None) -> None:
         check_path(folder)
-        self.folder = Path(folder)
-        self.sequences_folder = self.folder if sequences_folder is None else Path(sequences_folder)
+        self.folder = Path(folder).expanduser()
+        self.sequences_folder = self.folder if sequences_folder is None else Path(sequences_folder).expanduser()
         self._index = Index.read(self.folder)
         if not self._index.complete:
             raise ValueError(f"{self.folder} is unfinished: continue it by `write_corpus` with the same arguments.")

@@ -15,6 +15,7 @@ from lmzoo.data.readers.text_files import (
     read_text,
     suffix_of,
 )
+from lmzoo.errors import NoExamplesError
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
@@ -96,7 +97,7 @@ def read_conll(
             check_label(cells[label], labels, where)
             tags[-1].append(cells[label])
     if not sentences:
-        raise ValueError(f"{name} holds no words.")
+        raise NoExamplesError(f"{name} holds no words.")
     return sentences, tags if labelled else None
 
 

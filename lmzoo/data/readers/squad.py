@@ -6,6 +6,7 @@ import json
 from typing import Any, TypedDict
 
 from lmzoo.data.readers.text_files import Source, name_of, read_text
+from lmzoo.errors import NoExamplesError
 
 
 class Answer(TypedDict):
@@ -58,7 +59,7 @@ def read_squad(path: Source, labelled: bool = True) -> tuple[tuple[list[str], li
             f"{type(error).__name__}: {error}"
         ) from None
     if not rows:
-        raise ValueError(f"{name} holds no questions.")
+        raise NoExamplesError(f"{name} holds no questions.")
     questions, contexts, answers = ([row[i] for row in rows] for i in range(3))
     return (questions, contexts), answers if labelled else None
 

@@ -21,6 +21,7 @@ from lmzoo.data.readers.text_files import (
     read_text,
     suffix_of,
 )
+from lmzoo.errors import NoExamplesError
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt", "labelled")
 SUFFIXES = {f".{format}": format for format in FORMATS[:-1]} | {".ndjson": "jsonl"}
@@ -246,7 +247,7 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
         numbered = list(numbered_rows(io.StringIO(text, newline=line_ends(format)), format, name))
     names = pop_names(numbered, format, header)
     if not numbered:
-        raise ValueError(f"{name} holds no examples.")
+        raise NoExamplesError(f"{name} holds no examples.")
     for line, row in numbered:
         check_width(f"{name}, line {line}", row, names or numbered[0][1], format)
     return Table(name, format, names, [row for _, row in numbered], [line for line, _ in numbered])

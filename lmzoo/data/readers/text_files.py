@@ -39,7 +39,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
     """
     if not (isinstance(source, (str, Path)) or hasattr(source, "read")):
         raise TypeError(f"Expected the path of a file, or a file object in binary mode, got {source!r:.60}.")
-    data = Path(source).read_bytes() if isinstance(source, (str, Path)) else source.read()
+    data = Path(source).expanduser().read_bytes() if isinstance(source, (str, Path)) else source.read()
     try:
         data = decompressed(io.BufferedReader(io.BytesIO(data))).read()
     except ARCHIVE_ERRORS as error:

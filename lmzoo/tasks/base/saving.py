@@ -56,7 +56,7 @@ class SavedTask(ReportsNotFinite):
         check_path(filepath)
         if Path(filepath).suffix != ".keras":
             raise ValueError(f"Models are saved as `.keras` files, got {os.fspath(filepath)!r}.")
-        if Path(filepath).exists() and not overwrite:
+        if Path(filepath).expanduser().exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         self._warn_of_merged_lora()
         # Keras makes an optimizer to compare with, and all processes take part in making variables.
@@ -258,7 +258,7 @@ class SavedTask(ReportsNotFinite):
 def load_keras_file(filepath: str | Path, compile: bool = True) -> keras.Model:
     """Any model in a `.keras` file; see `SavedTask.load`."""
     check_path(filepath)
-    path = Path(filepath)
+    path = Path(filepath).expanduser()
     if path.is_dir():
         raise ValueError(f"{path} is a directory, not a `.keras` file: `from_preset` loads a preset's directory.")
     with tempfile.TemporaryDirectory(prefix="lmzoo-") as folder:

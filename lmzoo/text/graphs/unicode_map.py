@@ -16,6 +16,7 @@ from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 RANK_UNIT = 1 << 21  # more than any code point; a combining mark has this added once per rank
 NOTHING = -1
 BLOCKER = 0  # replaces a dropped character that combining marks do not move across
+FIRST_SIGN = 0xE000  # of the private-use characters, which the normaliser drops
 _SPACE, _SEPARATOR = 0x20, 0x30  # "0": no character becomes a digit, and a digit is a word character
 _LAST_MARK = 0x345  # the combining mark that sorts after all others
 
@@ -41,7 +42,7 @@ class CharacterMap(NamedTuple):
 def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0) -> CharacterMap:
     """The map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is cached.
 
-    `isolated` control characters, from U+0001 on, are kept as words of their own.
+    `isolated` private-use characters, from `FIRST_SIGN` on, are kept as words of their own.
 
     Example:
 
@@ -84,7 +85,8 @@ def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0
         gone = np.flatnonzero(lengths == 0)
         probe = _codes(normalize(to_text(_rows(_SEPARATOR, high, codes[gone], low)))).reshape(-1, 3)
         table[gone[probe[:, 1] == high], 0] = BLOCKER
-    table[1 : 1 + isolated, :3] = _rows(_SPACE, codes[1 : 1 + isolated], _SPACE)
+    first = codes.searchsorted(FIRST_SIGN)
+    table[first : first + isolated, :3] = _rows(_SPACE, codes[first : first + isolated], _SPACE)
     return _runs(codes, table)
 
 

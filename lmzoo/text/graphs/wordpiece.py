@@ -10,7 +10,7 @@ import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
-from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, RANK_UNIT, character_map
+from lmzoo.text.graphs.unicode_map import BLOCKER, FIRST_SIGN, NOTHING, RANK_UNIT, character_map
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 _SPACE = 0x20
@@ -36,8 +36,8 @@ class CleanWordsGraph(tf.Module):
         strip_accents: bool | None = None,
     ) -> None:
         super().__init__()
-        # A special token is represented by a control character. Those that texts contain are replaced.
-        self._signs = {token: chr(1 + index) for index, token in enumerate(special_tokens)}
+        # A special token is represented by a private-use character. Those that texts contain are replaced.
+        self._signs = {token: chr(FIRST_SIGN + index) for index, token in enumerate(special_tokens)}
         self._map = character_map(lowercase, strip_accents, isolated=len(self._signs))
         self._unknown = self._signs[unknown]
         self._longest = 2**31 - 1 if longest is None else longest
@@ -45,7 +45,7 @@ class CleanWordsGraph(tf.Module):
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
 
-        They are normalised; special tokens and words that are too long are control characters.
+        They are normalised; special tokens and words that are too long are private-use characters.
         """
         return self._words(texts)[0]
 
@@ -53,13 +53,14 @@ class CleanWordsGraph(tf.Module):
         """See `words`; also their letters, int32 (m, None), and the characters that these came from, int32 (l, 2)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         signs = "".join(self._signs.values())
-        dropped = chr(1 + len(signs))  # dropped by the map
+        dropped = chr(FIRST_SIGN + len(signs))  # by the map
         texts = tf.strings.regex_replace(texts, f"[{signs}]", dropped)
         for token, sign in self._signs.items():  # keeps the length
             texts = tf.strings.regex_replace(texts, re.escape(token), sign + dropped * (len(token) - 1))
         # The space separates texts where neighbours matter.
         codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
-        sign = tf.where(codes.values <= len(signs), codes.values, 0)  # (c,)
+        sign = codes.values - FIRST_SIGN + 1  # (c,)
+        sign = tf.where((sign > 0) & (sign <= len(signs)), sign, 0)
         start = indices_in_rows(codes) - 1  # (c,)
         place = tf.stack([start, start + tf.gather([1, *map(len, self._signs)], sign)], axis=1)  # (c, 2)
         codes, source = self._normalize(codes)

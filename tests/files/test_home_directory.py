@@ -1,0 +1,77 @@
+"""A path that begins with "~" is in the home directory wherever it is written or read, never in a folder called "~"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lmzoo.cli.examples import is_several
+from lmzoo.cli.output import check_output
+from lmzoo.data.corpora import TokenCorpus, prepare_corpus, read_documents, write_corpus
+from lmzoo.data.readers import TableStream, read_table
+from lmzoo.families.bert import FAMILY
+from lmzoo.files.urls import absolute, exists, names_below, open_to_read, source_of, whole_file
+from lmzoo.models import Task, TextClassifier
+from lmzoo.presets import verify_manifest, write_manifest
+from lmzoo.testing import tiny_backbone
+from lmzoo.text import WordPieceTokenizer
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "texts").mkdir(parents=True)
+    (folder / "texts" / "a.csv").write_text("text,label\nan a,b\n")
+    (folder / "texts" / "b.txt").write_text("a b\n\nb\n")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    yield folder
+    assert not list(Path().iterdir())
+
+
+def test_files(home):
+    with whole_file("~/new.bin") as file:
+        file.write(b"x")
+    assert exists("~/new.bin")
+    with open_to_read("~/new.bin") as file:
+        assert file.read() == b"x"
+    assert absolute("~/new.bin") == str(home / "new.bin")
+    assert names_below("~/texts", [str(home / "texts" / "a.csv")]) == ["a.csv"]
+
+
+def test_data(home):
+    assert read_table("~/texts/a.csv", label="label") == read_table(source_of("~/texts/a.csv"), label="label")
+    assert TableStream("~/texts/*.csv").column_names == ["text", "label"]
+    assert list(read_documents("~/texts/b.txt")) == [["a b"], ["b"]]
+
+
+def test_corpora(home):
+    tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "a", "b"])
+    assert len(write_corpus([["a a", "b"], ["a"]], tokenizer, "~/written", verbose=False)) == 2
+    prepare_corpus("~/texts", tokenizer, "~/prepared", verbose=False)
+    assert [TokenCorpus(f"~/{name}").num_tokens for name in ("written", "prepared")] == [4, 3]
+    assert TokenCorpus("~/written").folder == home / "written"
+
+
+def test_models(home):
+    task = TextClassifier(tiny_backbone(FAMILY), num_classes=2)
+    task.save("~/task.keras")
+    assert isinstance(Task.load("~/task.keras"), TextClassifier)
+    with pytest.raises(FileExistsError, match=r"task\.keras exists"):
+        task.save("~/task.keras", overwrite=False)
+    task.save_to_preset("~/preset")
+    write_manifest("~/preset")
+    assert verify_manifest("~/preset")
+    assert (home / "preset" / "manifest.json").stat().st_size > 100
+
+
+def test_options_of_commands(home):
+    """Shells leave the "~" of `--output=~/...` as it is."""
+    check_output(Path("~/new/answers.jsonl"), overwrite=False)
+    assert (home / "new").is_dir()
+    with pytest.raises(FileExistsError, match=r"a\.csv exists"):
+        check_output(Path("~/texts/a.csv"), overwrite=False)
+    assert is_several(Path("~/texts"))
+    assert not is_several(Path("~/texts/a.csv"))
