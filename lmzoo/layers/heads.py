@@ -18,14 +18,14 @@ from lmzoo.tensor_types import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class OutputBias(ConfiguredLayer):
-    """Adds a bias to the logits of tokens, float (..., V).
+    """Adds a bias to the logits of tokens, float (..., V), whose dtype the result has.
 
     Args:
         vocabulary_size: int, V.
     """
 
     def __init__(self, vocabulary_size: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # otherwise logits in float32 would be rounded
         self.vocabulary_size = vocabulary_size
 
     def build(self, input_shape: Shape) -> None:
@@ -37,9 +37,9 @@ class OutputBias(ConfiguredLayer):
         """Adds it."""
         return inputs + ops.cast(self.bias, inputs.dtype)
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """That of the logits."""
-        return input_shape
+    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
+        """That of the logits, whatever the compute dtype."""
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -316,7 +316,9 @@ class TokenGenerator:
         def next(prompt: Tensor, cache: dict[str, Any], index: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
             last = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
             hidden, blocks = backbone.call_with_cache(ops.minimum(last, size - 1), cache["blocks"], index - 1, **seen)
-            logits = self.task.next_token_logits(hidden)[:, 0, :size] / temperature  # (B, V)
+            logits = self.task.next_token_logits(hidden)[:, 0, :size]  # (B, V)
+            # A very low temperature would make even the best ones less than `NEVER`.
+            logits = (logits - ops.max(logits, axis=1, keepdims=True)) / temperature
             length, limit = cache["length"], cache["limit"]  # (B,)
             ended = ops.any(last == stops, axis=1) & (index > length)  # (B,)
             limit = ops.where(ended, ops.minimum(limit, index), limit)

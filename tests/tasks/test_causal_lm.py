@@ -117,8 +117,10 @@ def test_datasets_with_batches_without_tokens():
     model = tiny_task(CausalLM, FAMILY)
     dataset = tf.data.Dataset.from_tensor_slices(["the film was", "good", ""]).batch(2)
     with pytest.warns(TextWarning, match="1 of 1 documents held no tokens"):
-        assert np.isfinite(model.fit(dataset, verbose=0).history["loss"]).all()
+        model.fit(dataset, verbose=0)
+    with pytest.warns(TextWarning, match="1 of 1 documents held no tokens"):
         found = model.evaluate(dataset, verbose=0)
+    assert np.isfinite(found).all()
     assert found == model.evaluate(dataset.take(1), verbose=0)
 
 
