@@ -177,7 +177,8 @@ class CausalLM(NextTokensTask):
         self.check_takes_text()
         self.compile_by_default()
         if "scores" not in self._made:
-            self._made["scores"] = scoring_model(self.backbone)
+            # Keras would take the model itself for a part of this one, which has a fixed set of them once quantised.
+            self._made["scores"] = scoring_model(self.backbone).predict
         start, length = self.start_ids, self.text_preprocessor.sequence_length
         found = score_sequences(
             self._stateless(), self._made["scores"], [[*start, *text] for text in ids], length, batch_size

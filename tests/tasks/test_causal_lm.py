@@ -158,6 +158,13 @@ def test_scores(model):
     assert model.score([]) == []
 
 
+def test_scores_of_a_quantized_model():
+    model = tiny_task(CausalLM, FAMILY)
+    before = model.perplexity(TEXTS)
+    model.quantize("int8")
+    assert model.perplexity(TEXTS) == pytest.approx(before, rel=0.1)
+
+
 def test_long_texts_are_read_in_windows():
     """Each token after at least half a window, or the whole text before it."""
     model = CausalLM(tiny_backbone(FAMILY), preprocessor_of(11))
