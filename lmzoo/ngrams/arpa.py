@@ -19,6 +19,7 @@ Probabilities and backoff weights are base-10 logarithms. Sections of rising ord
 from __future__ import annotations
 
 import array
+import codecs
 import contextlib
 import gzip
 import os
@@ -114,7 +115,7 @@ class _Reader:
 
     def read(self) -> tuple[NgramTable, list[str]]:
         """The content of the file."""
-        while self._next() != b"\\data\\":
+        while self._next().removeprefix(codecs.BOM_UTF8) != b"\\data\\":
             if not self.line:
                 raise self._error("there is no \\data\\ line; is it an ARPA file?")
         counts: list[int] = []

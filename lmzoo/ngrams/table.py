@@ -68,8 +68,8 @@ class NgramTable:
         for order in range(2, self.order + 1):
             parents = np.concatenate([[-1], numbers[:-1]])  # (T,)
             numbers = self.find(order, parents, tokens)
-            weights = np.where(parents >= 0, self.backoff[order - 2][parents], 0.0)
-            found = np.where(numbers >= 0, self.log10[order - 1][numbers], found + weights)
+            weights = _at(self.backoff[order - 2], parents)
+            found = np.where(numbers >= 0, _at(self.log10[order - 1], numbers), found + weights)
         return found * math.log(10)
 
     def next_token(self, context: Sequence[int]) -> np.ndarray:
@@ -90,6 +90,14 @@ class NgramTable:
         for order, token in enumerate(tokens[1:], 2):
             number = self.find(order, number, np.array([token]))
         return int(number[0])
+
+
+def _at(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The values of n-grams, 0 for the number -1; an order may have none, if all sentences are shorter."""
+    found = np.zeros(len(numbers), values.dtype)
+    there = numbers >= 0
+    found[there] = values[numbers[there]]
+    return found
 
 
 def find_keys(keys: np.ndarray, wanted: np.ndarray, valid: np.ndarray) -> np.ndarray:

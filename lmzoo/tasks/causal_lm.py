@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -130,17 +131,17 @@ class CausalLM(NextTokensTask):
         (cleaned,) = clean_columns({"texts": texts})
         tokenizer = self.text_preprocessor.tokenizer
         ids, spans = tokenizer.tokenize_with_spans(cleaned)
-        bounds = np.cumsum([0, *map(len, ids)])
+        bounds = itertools.accumulate(map(len, ids), initial=0)
         first = 0 if self.start_ids else 1
         return [
             [
                 TokenScore(
                     token=tokenizer.id_to_token(token), start=start, end=end, log_probability=float(log_probability)
                 )
-                for token, (start, end), log_probability in zip(of_text, places.tolist(), found, strict=True)
+                for token, (start, end), log_probability in zip(of_text, spans[a:b].tolist(), found, strict=True)
             ][first:]
-            for of_text, places, found in zip(
-                ids, np.split(spans, bounds[1:-1]), self._log_probabilities(ids, batch_size), strict=True
+            for of_text, (a, b), found in zip(
+                ids, itertools.pairwise(bounds), self._log_probabilities(ids, batch_size), strict=True
             )
         ]
 
@@ -176,7 +177,8 @@ class CausalLM(NextTokensTask):
         self.check_takes_text()
         self.compile_by_default()
         if "scores" not in self._made:
-            self._made["scores"] = scoring_model(self.backbone)
+            # Keras would take the model itself for a part of this one, which has a fixed set of them once quantised.
+            self._made["scores"] = scoring_model(self.backbone).predict
         start, length = self.start_ids, self.text_preprocessor.sequence_length
         found = score_sequences(
             self._stateless(), self._made["scores"], [[*start, *text] for text in ids], length, batch_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.next_tokens_task import next_token_logits
 from lmzoo.tasks.base.prediction import predict_encoded
-from lmzoo.tensor_types import Features
+from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import EncodedTexts
 from lmzoo.text.packing import ranges
 from lmzoo.training.several_devices import SeveralDevicesModel
@@ -32,7 +32,11 @@ def scoring_model(backbone: Backbone) -> keras.Model:
 
 
 def score_sequences(
-    task: EncodingTask, model: keras.Model, sequences: Sequence[Sequence[int]], length: int, batch_size: int
+    task: EncodingTask,
+    predict: Callable[..., Tensors],
+    sequences: Sequence[Sequence[int]],
+    length: int,
+    batch_size: int,
 ) -> list[np.ndarray]:
     """Log-probabilities of the tokens of sequences, float32 (n,) each, where that of the first token is 0.
 
@@ -41,7 +45,7 @@ def score_sequences(
 
     Args:
         task: encodes the windows.
-        model: see `scoring_model`.
+        predict: that of the `scoring_model`.
         sequences: token ids.
         length: what the model reads at once.
         batch_size: windows of a batch.
@@ -57,7 +61,7 @@ def score_sequences(
     splits = np.concatenate([[0], np.cumsum(ends - begins)])
     tokens = flat[ranges(places[of] + begins, ends - begins)]
     encoded = EncodedTexts(tokens, splits, np.diff(splits).astype("int32"))
-    found = predict_encoded(task, model.predict, encoded, batch_size, per_token=True, verbose=0) if len(of) else []
+    found = predict_encoded(task, predict, encoded, batch_size, per_token=True, verbose=0) if len(of) else []
     results = [np.zeros(size, "float32") for size in sizes]
     for k, begin, end, row in zip(of.tolist(), begins.tolist(), ends.tolist(), found, strict=True):
         seen = 1 if begin == 0 else begin + length - step  # tokens that have been scored

@@ -17,6 +17,7 @@ from keras import ops
 
 from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.sublayers import merged_weights
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text.batching import keras_input
 from lmzoo.training.divergence import StopOnDivergence
@@ -107,17 +108,19 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     require(is_integer(wanted, 1, there), "num_layers", f"an integer from 1 to {there}", wanted)
     backbone = type(teacher.backbone)(**{**config, "num_layers": wanted, "fine_tuning": None})
     student = type(teacher)(**{**teacher.get_config(), "backbone": backbone, "preprocessor": teacher.preprocessor})
-    known = {_path(weight, teacher): weight for weight in teacher.weights}
+    known = {_path(path, teacher): value for path, value in merged_weights(teacher)}
     for weight in student.weights:
-        path = re.sub(r"block_(\d+)", lambda found: f"block_{int(found[1]) * there // wanted}", _path(weight, student))
+        path = _path(weight.path, student)
+        # Not those of ALBERT's groups, which are all there.
+        path = re.sub(r"\bblock_(\d+)", lambda found: f"block_{int(found[1]) * there // wanted}", path)
         weight.assign(ops.convert_to_numpy(known[path]))
     return student
 
 
-def _path(weight: keras.Variable, model: keras.Model) -> str:
+def _path(path: str, model: keras.Model) -> str:
     """The path of a weight without the names of models, which Keras may number."""
     names = {model.name, model.backbone.name}
-    return "/".join(part for part in weight.path.split("/") if part not in names)
+    return "/".join(part for part in path.split("/") if part not in names)
 
 
 def distill(
@@ -185,12 +188,13 @@ def distill(
     frozen = keras.Model(frozen.input, _predicted(frozen, frozen.input), name="teacher")
     frozen.trainable = False  # only now, so that Keras passes it on to the layers
     teacher_logits, teacher_vectors = frozen(read)  # (B, M, V), (B, T, H)
-    losses = DistillationLoss(temperature, soft, cosine, name="distillation_loss")
+    losses = DistillationLoss(temperature, soft, cosine, dtype="float32", name="distillation_loss")
     outputs = losses(logits, teacher_logits, vectors, teacher_vectors, positions, inputs["padding_mask"])
     batches = student.training_batches(texts, batch_size=batch_size, seed=seed)
     told = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
     with _without_unused(student), student.device_scope():
         model = SeveralDevicesModel(inputs, outputs)
+        model.dtype_policy = student.dtype_policy  # in float16 Keras scales the loss
         optimizer = student.default_optimizer() if optimizer is None else optimizer
         model.compile(
             optimizer=optimizer,

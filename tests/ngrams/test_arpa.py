@@ -54,6 +54,20 @@ def test_read(tmp_path, line_end):
     assert model.discounts == []
 
 
+def test_an_order_without_ngrams(tmp_path):
+    """SRILM writes its section, too, if all were too rare."""
+    text = FILE.replace("ngram 3=1", "ngram 3=0").replace("-0.1\t<s> a film\n", "")
+    (tmp_path / "model.arpa").write_text(text)
+    model = NgramLM.load(tmp_path / "model.arpa", verbose=False)
+    assert (model.order, model.num_ngrams) == (3, [5, 3, 0])
+    assert log10(model, ["a", "film"]) == pytest.approx([-0.3, -0.0625 - 0.4, -0.2], rel=1e-6)
+
+
+def test_a_byte_order_mark(tmp_path):
+    (tmp_path / "model.arpa").write_text(FILE[FILE.index("\\data") :], encoding="utf-8-sig", newline="\r\n")
+    assert NgramLM.load(tmp_path / "model.arpa", verbose=False).num_ngrams == [5, 3, 1]
+
+
 def test_unknown_words_of_other_programs(tmp_path):
     text = FILE.replace("ngram 1=4", "ngram 1=5").replace("-1\ta", "-2\t<UNK>\n-1\ta")
     (tmp_path / "model.arpa.xz").write_bytes(lzma.compress(text.encode()))

@@ -59,6 +59,18 @@ def test_rare_words_are_unknown(reviews):
     assert len(model.vocabulary) == 3 + len(counts)
 
 
+def test_an_order_above_the_length_of_all_sentences():
+    """Short commands, for example: the longest n-grams are whole sentences."""
+    found = []
+    for order in (4, 6):
+        model = NgramLM(order)
+        with pytest.warns(UserWarning, match="too small"):
+            model.fit(["turn on", "turn off", "turn on"], verbose=False)
+        found.append([token["log_probability"] for answer in model.score(["turn on", "on", ""]) for token in answer])
+        assert model.perplexity(["turn on"]) < 3
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
 def test_fit_starts_again(reviews):
     model, other = NgramLM(order=2), NgramLM(order=2)
     model.fit([reviews["test"]], verbose=False)

@@ -75,6 +75,15 @@ def test_the_loss_is_that_of_whole_streams(model):
     assert abs(evaluated(alone) - expected) > 1e-4
 
 
+def test_validation_goes_on_too(model):
+    """In `fit` as in `evaluate`."""
+    compile_with_mean(model)
+    history = model.fit(TEXTS, validation_data=TEXTS, batch_size=ROWS, epochs=2, verbose=0).history
+    np.testing.assert_allclose(history["val_mean"], [evaluated(model)] * 2, rtol=1e-6)
+    history = model.fit(TEXTS, validation_split=0.5, batch_size=ROWS, verbose=0).history
+    assert np.isfinite(history["val_mean"]).all()
+
+
 def test_texts_are_scored_and_continued_from_zeros(model):
     model.fit(TEXTS, batch_size=ROWS, verbose=0)
     alone = CausalLM(model.backbone, model.preprocessor)

@@ -18,7 +18,7 @@ from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.presets import PresetError
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
-from lmzoo.text import Preprocessor
+from lmzoo.text import Preprocessor, TextWarning
 from lmzoo.text.probabilities import log_softmax
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -109,6 +109,21 @@ def test_datasets_of_texts():
     assert np.isfinite(history["val_loss"][0])
 
 
+@pytest.mark.tf_only
+def test_datasets_with_batches_without_tokens():
+    """The last batch of a file's lines may be a blank line."""
+    import tensorflow as tf
+
+    model = tiny_task(CausalLM, FAMILY)
+    dataset = tf.data.Dataset.from_tensor_slices(["the film was", "good", ""]).batch(2)
+    with pytest.warns(TextWarning, match="1 of 1 documents held no tokens"):
+        model.fit(dataset, verbose=0)
+    with pytest.warns(TextWarning, match="1 of 1 documents held no tokens"):
+        found = model.evaluate(dataset, verbose=0)
+    assert np.isfinite(found).all()
+    assert found == model.evaluate(dataset.take(1), verbose=0)
+
+
 def test_tables_whose_later_texts_are_longer(tmp_path):
     model = tiny_task(CausalLM, FAMILY)
     texts = ["a film"] * 8 + ["the film was good and bad"] * 40
@@ -140,6 +155,14 @@ def test_scores(model):
     flat = [s["log_probability"] for found in scores for s in found]
     assert model.perplexity(texts) == pytest.approx(np.exp(-np.mean(flat)), rel=1e-5)
     np.testing.assert_allclose(flat, [s["log_probability"] for f in model.score(texts, 1) for s in f], atol=1e-5)
+    assert model.score([]) == []
+
+
+def test_scores_of_a_quantized_model():
+    model = tiny_task(CausalLM, FAMILY)
+    before = model.perplexity(TEXTS)
+    model.quantize("int8")
+    assert model.perplexity(TEXTS) == pytest.approx(before, rel=0.1)
 
 
 def test_long_texts_are_read_in_windows():

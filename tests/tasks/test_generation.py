@@ -78,6 +78,15 @@ def test_samples(model, tokens, sampler):
     assert cold == model.generate(PROMPTS, NEW, stop=None)
 
 
+def test_a_temperature_next_to_zero(model, tokens, monkeypatch):
+    """GPT-2's logits are below -30: divided by it, they are lower than what keeps other tokens from being chosen."""
+    from keras_hub.samplers import RandomSampler
+
+    greedy, logits = model.generate(PROMPTS, NEW, stop=None), CausalLM.next_token_logits
+    monkeypatch.setattr(CausalLM, "next_token_logits", lambda self, vectors: logits(self, vectors) - 40.0)
+    assert model.generate(PROMPTS, NEW, RandomSampler(), temperature=1e-9, stop=None) == greedy
+
+
 def test_a_sampler_of_keras_hub(model, tokens):
     from keras_hub.samplers import TopKSampler
 

@@ -69,6 +69,22 @@ def test_it_learns_to_copy_backwards(eager):
     assert task.generate(sources[:8], sampler="greedy") == task.translate(sources[:8], num_beams=1)
 
 
+@pytest.fixture
+def mixed_precision():
+    """Keras' global policy, which all layers without one of their own have."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    yield
+    keras.config.set_dtype_policy(before)
+
+
+def test_mixed_precision_everywhere(mixed_precision, eager):
+    """Logits are in float32, so that what must not come can be -1e9, and translations can be compared."""
+    task = tiny_task(Seq2SeqLM, FAMILY)
+    assert task.output.dtype == task.predict([("the film", "a")], verbose=0).dtype == "float32"
+    assert len(task.translate(["the film", "a"])) == 2
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_label_smoothing(share):
     rng = np.random.default_rng(0)

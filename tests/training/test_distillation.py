@@ -66,6 +66,32 @@ def test_a_teacher_with_frozen_layers(teacher):
     assert len(student.non_trainable_weights) == len(teacher.non_trainable_weights)
 
 
+def test_a_teacher_with_lora(teacher):
+    """Students and copies have its updates."""
+    teacher.backbone.enable_lora(2)
+    randomize(teacher)
+    texts = [f"{teacher.preprocessor.tokenizer.mask_token} {text}" for text in tiny_texts(3)]
+    expected = teacher.predict(texts, verbose=0)
+    for copy in (smaller(teacher, teacher.backbone.num_layers), teacher.copy_with(dropout=0.1)):
+        np.testing.assert_allclose(copy.predict(texts, verbose=0), expected, rtol=1e-4, atol=1e-5)
+        assert copy.backbone.lora_rank is None
+
+
+def test_a_student_of_albert_repeats_its_blocks_less_often():
+    teacher = tiny_task(MaskedLM, families()["albert"])
+    student = smaller(teacher, 2)
+    assert (student.backbone.num_layers, teacher.backbone.num_layers) == (2, 4)
+    for mine, known in zip(student.weights, teacher.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(mine), to_numpy(known))
+
+
+def test_float16_scales_the_loss(teacher, eager):
+    student, callback = smaller(teacher.copy_with(dtype="mixed_float16"), 1), keras.callbacks.Callback()
+    distill(student, teacher, tiny_texts(3), callbacks=[callback], verbose=0)
+    assert isinstance(callback.model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert np.isfinite([float(np.abs(to_numpy(weight)).max()) for weight in student.weights]).all()
+
+
 def divergence(student, teacher, texts):
     ours, theirs = (log_softmax(task.predict(texts, verbose=0)) for task in (student, teacher))
     return (np.exp(theirs) * (theirs - ours)).sum(axis=-1).mean()

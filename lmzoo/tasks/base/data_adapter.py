@@ -268,7 +268,7 @@ def stream_batches(
             with warning.only(), errors_in(f"batch {index} of the dataset"):
                 examples = encode(x, y, weight)
             lengths = examples.encoded.lengths
-            width = buckets[int(np.searchsorted(buckets, lengths.max()))]
+            width = buckets[int(np.searchsorted(buckets, lengths.max(initial=0)))]
             yield make_batch(examples, np.arange(len(lengths)), width, np.random.default_rng((*seed, epoch, index)))
         if index < 0:
             raise ValueError("There are no examples: the dataset is empty.")

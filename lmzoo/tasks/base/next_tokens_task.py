@@ -119,7 +119,8 @@ class NextTokensTask(Task):
         Raises:
             ValueError: with `carries_state`, for data of which only a part is known at a time.
         """
-        if self.streams is None or isinstance(x, LengthBatches):
+        made = isinstance(x, LengthBatches) or hasattr(x, "generator")  # `fit` made its validation data of them before
+        if self.streams is None or made:
             return super().batches(x, y, sample_weight, options)
         if is_batched(x) or isinstance(x, RowStream):
             raise ValueError(

@@ -16,6 +16,7 @@ from lmzoo.files.archives import unpack
 from lmzoo.files.atomic import atomic_file, check_path
 from lmzoo.layers.configured import constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
+from lmzoo.layers.sublayers import merged_weights
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_task
 from lmzoo.processes import alone
@@ -217,7 +218,8 @@ class SavedTask(ReportsNotFinite):
     def copy_with(self, **changes: Any) -> Self:
         """A copy of the task with the same weights, whose backbone has other arguments, such as another `dtype`.
 
-        It is compiled with the defaults when that is first needed.
+        It is compiled with the defaults when that is first needed. Of a task with LoRA its weights have the updates
+        added, and all of them are trained.
 
         Args:
             **changes: arguments of the backbone's constructor that do not change the shapes of its weights.
@@ -233,7 +235,7 @@ class SavedTask(ReportsNotFinite):
         """
         backbone = type(self.backbone).from_config({**self.backbone.get_config(), **changes})
         copy = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
-        copy.set_weights(self.get_weights())
+        copy.set_weights([keras.ops.convert_to_numpy(value) for _, value in merged_weights(self)])
         return copy
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
