@@ -176,7 +176,8 @@ def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]
         """Returns the number of examples, and warnings."""
         try:
             with collect_warnings() as messages, whole_file(pair.target) as file:
-                x, of_answers = [], []
+                x: Inputs = []
+                of_answers: list[Origin] = []
                 with suppress(NoExamplesError):  # of the parts of a table that a program writes, some may be empty
                     x, of_answers = prediction.read(kind, source_of(pair.source))
                 prediction.write(task, x, of_answers, file, lambda: None, shown=False)
