@@ -322,9 +322,12 @@ class Adagrad(keras.optimizers.Adagrad):
 
 
 def _dense(grads: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Makes TensorFlow's sparse gradients of embeddings dense; their norm is wrong where they repeat rows."""
+    """Makes TensorFlow's sparse gradients dense, whose norm is wrong where they repeat rows; all get one dtype, too."""
     if keras.backend.backend() != "tensorflow":
         return grads
     import tensorflow as tf
 
-    return [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+    dense = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+    if len({g.dtype for g in dense if g is not None}) > 1:  # TensorFlow's norm of all of them has one
+        return [None if g is None else tf.cast(g, tf.float32) for g in dense]
+    return dense

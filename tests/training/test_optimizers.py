@@ -187,6 +187,16 @@ def test_bfloat16_weights_are_trained():
         np.testing.assert_allclose(after[name], value, atol=0.1)
 
 
+@pytest.mark.parametrize("optimizer", [AdamW, Adagrad])
+def test_weights_of_two_dtypes_are_clipped_together(optimizer):
+    """Such as those of a model in bfloat16 whose logits have a bias in float32."""
+    weights = [keras.Variable(np.ones(3), dtype=dtype) for dtype in ("bfloat16", "float32")]
+    optimizer(0.5, global_clipnorm=1.0).apply(
+        [keras.ops.cast([3, 0, 0], "bfloat16"), keras.ops.cast([0, 0, 4], "float32")], weights
+    )
+    assert [to_numpy(weight.value).argmin() for weight in weights] == [0, 2]
+
+
 def test_config_round_trip():
     arguments = {**ARGUMENTS, "beta_1": 0.8, "beta_2": 0.95, "bias_correction": False, "exclude_from_decay": ("x",)}
     config = AdamW(**arguments).get_config()
