@@ -1,9 +1,11 @@
-"""Checks of arguments that are numbers, and the form of their messages."""
+"""Checks of arguments that are numbers, or strings that end a text, and the form of their messages."""
 
 from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterable
+from typing import Any
 
 
 def is_integer(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
@@ -33,3 +35,16 @@ def require(condition: object, name: str, allowed: str, value: object, advice: s
 def require_share(name: str, value: object) -> None:
     """Raises a ValueError unless an argument is a number in [0, 1), such as the rate of a dropout."""
     require(is_number(value, 0, 1) and value != 1, name, "a number in [0, 1)", value)
+
+
+def stop_strings(stop: Any) -> list[str]:
+    """The strings that end a generated text, checked: `stop` is one, several or None.
+
+    Raises:
+        ValueError: for anything else, and for empty strings.
+    """
+    several = isinstance(stop, Iterable) and not isinstance(stop, str)
+    stops = [*stop] if several else [] if stop is None else [stop]
+    for text in stops:
+        require(isinstance(text, str) and text, "stop", "a string, a list of strings or None", text)
+    return stops

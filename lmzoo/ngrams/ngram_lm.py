@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.arguments import is_integer, require, stop_strings
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents, groups_of
 from lmzoo.data.corpora.tokenized_documents import sentences_of as sentences_in
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
@@ -213,9 +213,7 @@ class NgramLM:
         self._check_fitted()
         require(is_integer(max_new_tokens, 1), "max_new_tokens", "a positive integer", max_new_tokens)
         require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
-        stops = [stop] if isinstance(stop, str) else list(stop or ())
-        for text in stops:
-            require(isinstance(text, str) and text, "stop", "a string, a list of strings or None", text)
+        stops = stop_strings(stop)
         sampling, rng = Sampling(sampler, temperature, top_k, top_p), np.random.default_rng(seed)
         never = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.arguments import is_integer, require, stop_strings
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.next_tokens_task import BATCH_SIZE, NextTokensTask
-from lmzoo.tasks.generation import Sampler, TokenGenerator, check_room, check_sampling, prompt_ids, stop_strings
+from lmzoo.tasks.generation import Sampler, TokenGenerator, check_room, check_sampling, prompt_ids
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import Preprocessor

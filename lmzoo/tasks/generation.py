@@ -74,18 +74,6 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
     sampler_called(sampler)
 
 
-def stop_strings(stop: Any) -> list[str]:
-    """The strings that end a text, checked: `stop` is one, several or None.
-
-    Raises:
-        ValueError: for anything else, and for empty strings.
-    """
-    stops = [stop] if isinstance(stop, str) else [*(() if stop is None else stop)]
-    for text in stops:
-        require(isinstance(text, str) and text, "stop", "a string, a list of strings or None", text)
-    return stops
-
-
 def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
     """The tokens of prompts; `start_ids` stand for the empty one.
 

@@ -186,6 +186,7 @@ def test_words_that_files_cannot_hold_are_unknown():
         (lambda m: m.generate(["a"], top_p=0.0), ValueError, "`top_p` must be"),
         (lambda m: m.generate(["a"], max_new_tokens=0), ValueError, "`max_new_tokens` must be"),
         (lambda m: m.generate(["a"], stop=["b", ""]), ValueError, "`stop` must be"),
+        (lambda m: m.generate(["a"], stop=5), ValueError, "`stop` must be"),
         (lambda m: m.generate(["a"], seed=-1), ValueError, "`seed` must be"),
     ],
 )

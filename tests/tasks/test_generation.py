@@ -176,6 +176,7 @@ def test_few_shapes_are_compiled(model, monkeypatch):
         ({"temperature": 0.0}, ValueError, '`temperature` must be a positive number, got 0.0. .*sampler="greedy"'),
         ({"seed": -1}, ValueError, "`seed` must be an integer of at least 0, or None, got -1"),
         ({"stop": [""]}, ValueError, "`stop` must be a string, a list of strings or None, got ''"),
+        ({"stop": 5}, ValueError, "`stop` must be a string, a list of strings or None, got 5"),
         ({"batch_size": 0}, ValueError, "`batch_size` must be an integer of at least 1, got 0"),
     ],
 )
