@@ -43,7 +43,7 @@ def test_it_limits_sequences(length, expected, folder):
     task = TextClassifier.from_preset(folder)
     assert task.preprocessor.sequence_length == expected
     assert isinstance(task.preprocessor.sequence_length, int)
-    with pytest.warns(TextWarning, match=f"cut to {expected} tokens"):
+    with pytest.warns(TextWarning, match=f"truncated to {expected} tokens"):
         assert max(task.encode_inputs(["a " * 400]).lengths) == expected
 
 
