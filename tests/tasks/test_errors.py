@@ -203,7 +203,7 @@ def test_invalid_text_is_read_with_one_notice(task, strings_dataset, text):
     assert len(notices) == 1
 
 
-def test_long_texts_are_cut_with_one_notice(tiny, task, strings_dataset):
+def test_long_texts_are_truncated_with_one_warning(tiny, task, strings_dataset):
     long = "good film . " * 9000
     assert len(long) > 100_000
     texts = [long, "bad", long, "dull"]
@@ -219,7 +219,7 @@ def test_long_texts_are_cut_with_one_notice(tiny, task, strings_dataset):
             call()
         notices = [str(w.message) for w in caught if w.category is TextWarning]
         assert len(notices) == 1
-        assert f"cut to {tiny.length} tokens" in notices[0]
+        assert f"truncated to {tiny.length} tokens" in notices[0]
     with pytest.warns(TextWarning):
         found = task.predict([long], verbose=0)
     cut = " ".join(long.split()[: tiny.length - 2])
