@@ -16,7 +16,7 @@ from rich.console import Console
 
 from lmzoo.cli.answers import AnswerFormat, format_of_answers
 from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.examples import Columns, Examples, Inputs, Labels, Stream
+from lmzoo.cli.examples import Columns, Examples, Inputs, Labels, Stream, is_several
 from lmzoo.cli.fine_tuning import choose_recipe
 from lmzoo.cli.fit_options import (
     Checkpoint,
@@ -73,7 +73,7 @@ def fit(
     task: Annotated[str, typer.Option("--task", help=f"What to train: {', '.join(kind.name for kind in KINDS)}.")],
     preset: Annotated[str, typer.Option("--preset", help="Preset or checkpoint to start from: see `lmzoo presets`.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")],
-    validation: Annotated[Path | None, typer.Option("--validation", help="File of examples to evaluate on.")] = None,
+    validation: Annotated[Path | None, typer.Option("--validation", help="A file of examples to evaluate on.")] = None,
     validation_split: Annotated[
         float,
         typer.Option("--validation-split", min=0.0, max=0.99, help="Instead: a random share of DATA to hold out."),
@@ -123,6 +123,8 @@ def fit(
         check_output(output, overwrite, suffix=".keras")
         if validation and validation_split:
             raise ValueError("Give --validation or --validation-split, not both.")
+        if validation and is_several(validation):  # their answers are compared in memory
+            raise ValueError(f"--validation names one file, not a folder or a pattern, got {validation}.")
         if patience and not (validation or validation_split):
             raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
         if class_weight and kind.names is not iter:
