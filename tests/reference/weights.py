@@ -132,3 +132,8 @@ def difference(a: Any, b: Any) -> float:
     assert pairs
     assert [np.shape(x) for x, _ in pairs] == [np.shape(y) for _, y in pairs]
     return float(np.max([np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) for x, y in pairs]))
+
+
+def relative_difference(a: Any, b: Any) -> float:
+    """`difference`, relative to the largest absolute value in `b`."""
+    return difference(a, b) / max(float(np.max(np.abs(x), initial=0.0)) for x in keras.tree.flatten(b))
