@@ -9,6 +9,7 @@ SIZES = {  # layers, heads, hidden width, intermediate width
     "nano": (4, 2, 128, 512),
     "small": (4, 4, 256, 1024),
     "base": (12, 12, 768, 3072),
+    "large": (24, 16, 1024, 4096),
 }
 
 
@@ -17,17 +18,23 @@ def shape_of(size: str) -> dict[str, int]:
     return dict(zip(("num_layers", "num_heads", "hidden_dim", "intermediate_dim"), SIZES[size], strict=True))
 
 
-def transformers_config(size: str, vocabulary_size: int, num_labels: int = 2) -> Any:
+def transformers_config(size: str, vocabulary_size: int, num_labels: int = 2, dropout: float = 0.1) -> Any:
     """`transformers.BertConfig`."""
     from transformers import BertConfig
 
     names = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
     shape = dict(zip(names, SIZES[size], strict=True))
-    return BertConfig(vocab_size=vocabulary_size, num_labels=num_labels, **shape)
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return BertConfig(vocab_size=vocabulary_size, num_labels=num_labels, **shape, **rates)
 
 
 def lmzoo_classifier(
-    size: str, vocabulary_size: int, dtype: str = "float32", vocabulary: list[str] | None = None, positions: int = 512
+    size: str,
+    vocabulary_size: int,
+    dtype: str = "float32",
+    vocabulary: list[str] | None = None,
+    positions: int = 512,
+    dropout: float = 0.1,
 ) -> Any:
     """`lmzoo.models.TextClassifier`, compiled with its defaults."""
     import lmzoo
@@ -38,6 +45,7 @@ def lmzoo_classifier(
         vocabulary_size=vocabulary_size,
         **shape_of(size),
         max_sequence_length=positions,
+        dropout=dropout,
         dtype=dtype,
     )
     preprocessor = None
@@ -52,6 +60,7 @@ def keras_hub_classifier(
     dtype: str = "float32",
     vocabulary: list[str] | None = None,
     sequence_length: int | None = None,
+    dropout: float = 0.1,
 ) -> Any:
     """`keras_hub.models.BertTextClassifier`; None as `sequence_length` keeps its default."""
     import keras_hub
@@ -60,6 +69,7 @@ def keras_hub_classifier(
         vocabulary_size=vocabulary_size,
         **shape_of(size),
         max_sequence_length=512,
+        dropout=dropout,
         dtype=dtype,
     )
     preprocessor = None
@@ -67,11 +77,11 @@ def keras_hub_classifier(
         tokenizer = keras_hub.models.BertTokenizer(vocabulary=vocabulary, lowercase=True)
         length = {} if sequence_length is None else {"sequence_length": sequence_length}
         preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, **length)
-    return keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor)
+    return keras_hub.models.BertTextClassifier(backbone, num_classes=2, preprocessor=preprocessor, dropout=dropout)
 
 
-def transformers_classifier(size: str, vocabulary_size: int) -> Any:
+def transformers_classifier(size: str, vocabulary_size: int, dropout: float = 0.1) -> Any:
     """`transformers.BertForSequenceClassification`, in training mode."""
     from transformers import BertForSequenceClassification
 
-    return BertForSequenceClassification(transformers_config(size, vocabulary_size)).train()
+    return BertForSequenceClassification(transformers_config(size, vocabulary_size, dropout=dropout)).train()

@@ -18,6 +18,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -309,6 +310,7 @@ WNUT = Dataset(
     spans_of_words,
     epochs=5,
 )
+WNUT_LONG = WNUT._replace(title=f"{WNUT.title}, 15 epochs", epochs=15)
 WIKIGOLD = Dataset(
     "Wikigold, entities", "TokenClassifier", read_wikigold, evaluated("span_f1"), spans_of_words, epochs=10
 )
@@ -396,10 +398,9 @@ DATASETS = {
     ),
     **{
         f"{name}{suffix}": dataset._replace(title=f"{dataset.title}{suffix.replace('-', ', ')}", arguments=arguments)
-        for name, dataset in {"wnut": WNUT, "wikigold": WIKIGOLD}.items()
+        for name, dataset in {"wnut": WNUT, "wnut-long": WNUT_LONG, "wikigold": WIKIGOLD}.items()
         for suffix, arguments in ENCODERS.items()
     },
-    "wnut-long": WNUT._replace(title="the same, 15 epochs", epochs=15),
     "squad": Dataset(
         "SQuAD 1.1, 1,200 questions; 500 of the development set",
         "QuestionAnswerer",
@@ -461,6 +462,7 @@ def compare(
     rows: dict[str, list[dict]],
     keep: Callable[[], None],
     weights: dict[str, bool] = WEIGHTS,
+    rates: Sequence[float] = RATES,
 ) -> None:
     """Adds the missing runs of a data set."""
     dataset = DATASETS[name]
@@ -476,7 +478,7 @@ def compare(
         for preset in presets:
             for kind, pretrained in weights.items():
                 done = rows.setdefault(f"{name} {preset} {kind}", [])
-                bar = progress.add_task(f"{name}, {preset}, {kind}", total=len(RATES) + len(SEEDS) - 1)
+                bar = progress.add_task(f"{name}, {preset}, {kind}", total=len(rates) + len(SEEDS) - 1)
 
                 def once(rate: float, seed: int, done: list = done, bar: Any = bar, **how: Any) -> None:
                     if not any((row["rate"], row["seed"]) == (rate, seed) for row in done):
@@ -484,7 +486,7 @@ def compare(
                         keep()
                     progress.advance(bar)
 
-                for rate in RATES:
+                for rate in rates:
                     once(rate, SEEDS[0], preset=preset, pretrained=pretrained)
                 for seed in SEEDS[1:]:
                     once(best_rate(done), seed, preset=preset, pretrained=pretrained)
@@ -535,13 +537,15 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="SET")
     parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=list(WEIGHTS), help="Default: both.")
+    parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="learning rates of the first runs")
     args = parser.parse_args()
     path = RESULTS / "quality.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
     options = {"rates": RATES, "seeds": SEEDS, "backend": keras.backend.backend()}
     for name in args.only:
         weights = {kind: WEIGHTS[kind] for kind in args.weights}
-        compare(name, args.presets, args.data, rows, lambda: save("quality", options, rows=rows), weights)
+        keep = partial(save, "quality", options, rows=rows)
+        compare(name, args.presets, args.data, rows, keep, weights, args.rates)
     print(markdown(rows))
 
 

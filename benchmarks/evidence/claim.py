@@ -13,7 +13,8 @@ SEEDS = (0, 1, 2)
 REPRODUCED, OPEN, CONTRADICTED = "reproduced", "not at this scale", "contradicted"
 NOT_RUN = "not run yet"
 
-Row = dict[str, Any]  # "arm", "seed", the measures, "seconds" and "load", that of the machine before the run
+# "arm", "seed", the measures, "seconds", "load", that of the machine before the run, and "machine" if it is a GPU.
+Row = dict[str, Any]
 
 
 class Setting(NamedTuple):

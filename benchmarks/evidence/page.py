@@ -29,7 +29,8 @@ only. Each is run with three seeds, and the rule for the verdict was written bef
 The standard error of a difference is √(s₁²/3 + s₂²/3), where s₁ and s₂ are the standard deviations over three seeds.
 Numbers are percentages, except for losses, which are in nats per predicted token. The models are small, and the
 claims are about large ones: a verdict says what happens here, and does not refute a paper. The runs so far took
-{minutes:.0f} minutes on two cores, which other programs used as well.
+{minutes:.0f} minutes on two cores of an AMD EPYC, which other programs used as well, and some of those that pre-train
+models {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
 
 ```console
 $ python -m benchmarks.evidence --list
@@ -115,7 +116,8 @@ def section(claim: Claim) -> str:
 def page(claims: Sequence[Claim]) -> str:
     """The whole page."""
     own = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
-    parts = [INTRODUCTION.format(table=summary(claims), minutes=sum(row["seconds"] for row in own) / 60).rstrip()]
+    minutes = {"minutes": _minutes(own, gpu=False), "on_gpu": _minutes(own, gpu=True)}
+    parts = [INTRODUCTION.format(table=summary(claims), **minutes).rstrip()]
     for claim in claims:
         common = f"## The common setting of the following experiments {{#common}}\n\n{_flat(claim.common)}"
         parts += [common] * (bool(claim.common) and common not in parts) + [section(claim)]
@@ -161,13 +163,23 @@ def draw(claim: Claim, path: Path) -> None:
 
 def _time(claim: Claim, rows: list[Row]) -> str:
     own = [row for row in rows if "from" not in row]
-    minutes, load = sum(row["seconds"] for row in own) / 60, statistics.mean(row["load"] for row in rows)
-    shared = len(rows) - len(own)
-    taken = f", {shared} of which were made for other claims" if shared else ""
-    return (
-        f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs{taken}: {_counted(minutes, 'minute')} on two cores of an "
-        f"AMD EPYC. When they started, the load was {load:.1f} on average: other programs used the cores as well."
-    )
+    shared, on_gpu = len(rows) - len(own), [row for row in own if "machine" in row]
+    text = f"{len(rows)} of {len(claim.arms) * len(SEEDS)} runs"
+    text += f", {shared} of which were made for other claims" if shared else ""
+    times = []
+    if on_gpu:
+        machine = on_gpu[0]["machine"]
+        times.append(f"{_counted(len(on_gpu), 'run')} took {_counted(_minutes(own, True), 'minute')} on an {machine}")
+    if others := len(own) - len(on_gpu):
+        times.append(
+            f"{_counted(others, 'run')} took {_counted(_minutes(own, False), 'minute')} on two cores of an AMD EPYC"
+        )
+    return f"{text}{': ' * bool(times)}{', '.join(times)}. Other programs used the machines as well."
+
+
+def _minutes(rows: list[Row], gpu: bool) -> float:
+    """The minutes of the runs on a GPU, or of the others."""
+    return sum(row["seconds"] for row in rows if ("machine" in row) == gpu) / 60
 
 
 def _flat(text: str) -> str:

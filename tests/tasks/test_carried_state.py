@@ -17,7 +17,7 @@ from lmzoo.text.probabilities import log_softmax
 from lmzoo.training import ResumableCheckpoint
 from tests.tasks.interruptions import Interrupted, Spy, assert_same, assign, state_of
 
-TEXTS = ["the film was good", "the plot was never dull .", "a quiet film", "good ."] * 3
+TEXTS = ["the film was good", "the plot was never dull .", "a quiet film", "good ."] * 2
 LENGTH, ROWS = 5, 3
 
 
@@ -68,7 +68,7 @@ def test_the_loss_is_that_of_whole_streams(model):
     compile_with_mean(model)
     history = model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0).history["mean"]
     np.testing.assert_allclose(history, [expected] * 2, rtol=1e-5)  # an epoch begins with zeros
-    model.fit(TEXTS, batch_size=1, verbose=0)  # other states than those of the evaluation
+    model.fit(TEXTS[:2], batch_size=1, verbose=0)  # other states than those of the evaluation
     assert evaluated(model) == pytest.approx(expected, rel=1e-5)
     alone = CausalLM(model.backbone, model.preprocessor)
     compile_with_mean(alone)

@@ -1,0 +1,145 @@
+"""(w) A training step of a BERT classifier on one GPU, in bfloat16, and how much of the GPU it uses.
+
+    python -m benchmarks.gpu_step [--cases base:128:256 base:512:64 large:512:32] [--dropout 0]
+
+A case is a size, tokens of a sequence and sequences of a batch. Every peer has a process and the step that its library
+compiles by itself (transformers: `torch.compile`, fused attention); they start together and then take turns. Batches
+have no padding. The results so far are written after each case. FLOPs are those of the matrix products forward and
+backward, 6 for each weight of the blocks and token, and 12·T·H for each layer and token for attention; the peak is that
+of an H100 or H200 for dense bfloat16.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import JAX, TORCH, Rows, Worker, console, save, show, timed
+from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
+
+VOCABULARY, PEAK = 30_522, 989e12
+SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "KERAS_HOME": "/tmp/keras"}
+PEERS = {"lmzoo-jax": JAX | SHARED_GPU, "kerashub-jax": JAX | SHARED_GPU, "transformers-torch": TORCH}
+Step = Callable[[], object]
+
+
+def flops(size: str, length: int, batch_size: int) -> float:
+    """The floating-point operations of a step."""
+    layers, _, width, inner = SIZES[size]
+    of_token = 6 * layers * (4 * width**2 + 2 * width * inner) + 12 * layers * length * width
+    return of_token * length * batch_size
+
+
+def arrays(length: int, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """A batch without padding, and its labels."""
+    rng = np.random.default_rng(1)
+    shape = (batch_size, length)
+    ids = rng.integers(1000, VOCABULARY, shape).astype("int32")
+    features = {"token_ids": ids, "padding_mask": np.ones(shape, "int32"), "segment_ids": np.zeros(shape, "int32")}
+    return features, rng.integers(2, size=batch_size).astype("int32")
+
+
+def keras_step(peer: str, size: str, length: int, batch_size: int, dropout: float) -> Step:
+    """A step of lmzoo or KerasHub."""
+    import keras
+
+    features, labels = arrays(length, batch_size)
+    if peer.startswith("lmzoo"):
+        from lmzoo.training import AdamW
+
+        model = lmzoo_classifier(size, VOCABULARY, "mixed_bfloat16", dropout=dropout)
+        model.compile(optimizer=AdamW(5e-5))
+    else:
+        features = {**features, "padding_mask": features["padding_mask"].astype(bool)}
+        model = keras_hub_classifier(size, VOCABULARY, "mixed_bfloat16", dropout=dropout)
+        model.compile(optimizer=keras.optimizers.AdamW(5e-5, weight_decay=0.01))
+    return lambda: model.train_on_batch(features, labels)
+
+
+def torch_step(size: str, length: int, batch_size: int, dropout: float, device: str) -> Step:
+    """A step of transformers."""
+    import torch
+
+    model = transformers_classifier(size, VOCABULARY, dropout).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
+    compiled = torch.compile(model)
+    features, labels = arrays(length, batch_size)
+    names = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
+
+    def step() -> float:
+        batch = {
+            name: torch.tensor(features[key], dtype=torch.long).to(device, non_blocking=True)
+            for name, key in names.items()
+        }
+        targets = torch.tensor(labels, dtype=torch.long).to(device)
+        with torch.autocast(device, torch.bfloat16):
+            loss = compiled(**batch, labels=targets).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
+def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Builds the model, runs three steps, which compile, and returns the round."""
+    size, length, batch_size = options["case"].split(":")
+    shape = (size, int(length), int(batch_size), options["dropout"])
+    step = torch_step(*shape, options["device"]) if peer == "transformers-torch" else keras_step(peer, *shape)
+    first = timed(step)
+    for _ in range(2):
+        step()
+
+    def round() -> dict[str, float]:
+        seconds = timed(lambda: [step() for _ in range(options["steps"])]) / options["steps"]
+        return {
+            "ms": 1000 * seconds,
+            "% of the peak": 100 * flops(*shape[:3]) / seconds / PEAK,
+            "tokens/s": shape[1] * shape[2] / seconds,
+            "first step s": first,
+        }
+
+    return round
+
+
+def measure(options: dict[str, Any]) -> Rows:
+    """The rounds of all peers for a case; they start, and compile, at the same time."""
+    rows: Rows = {}
+    workers = {peer: Worker("gpu_step", peer, options, PEERS[peer]) for peer in options["peers"]}
+    try:
+        for peer, worker in list(workers.items()):
+            if "skip" in (reply := worker.answer()):
+                console.print(f"[yellow]{peer} left out:[/] {reply['skip']}", highlight=False)
+                workers.pop(peer).close()
+        for _ in range(options["rounds"]):
+            for peer, worker in workers.items():
+                rows.setdefault(peer, []).append(worker.round())
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=["base:128:256", "base:512:64", "large:512:32"])
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=10, help="steps of a round")
+    parser.add_argument("--device", default="cuda", help="of torch")
+    parser.add_argument("--name", default="gpu_step", help="name of the result file")
+    options = vars(parser.parse_args())
+    rows, summary = {}, {}
+    for case in options["cases"]:
+        rows[case] = measure({**options, "case": case})
+        summary[case] = show(f"training step, {case}", rows[case], ("ms", "% of the peak", "first step s"))
+        save(options["name"], options, rows=rows, summary=summary)
+
+
+if __name__ == "__main__":
+    main()
