@@ -128,7 +128,9 @@ def predict_files(
     workers: int | None,
     address: str | None,
 ) -> None:
-    """Writes a file of answers for each file of examples into a folder; those that are complete are not done again.
+    """Writes a file of answers for each file of examples into a folder.
+
+    What is complete is not done again, unless the file of examples is newer than its answers.
 
     Args:
         prediction: how to predict.
@@ -145,9 +147,11 @@ def predict_files(
     """
     pairs = _pairs(data, files, folder, prediction.to)
     _check_folder(prediction, pairs, folder, overwrite)
-    left = [pair for pair in pairs if not exists(pair.target)]
+    left = [pair for pair in pairs if not exists(pair.target) or _is_newer(pair)]
     if done := len(pairs) - len(left):
         say(f"{done} of {len(pairs)} files are done already")
+    if changed := sum(exists(pair.target) for pair in left):
+        say(f"{changed} of {len(pairs)} files have changed since they were answered: they are answered again")
     found = find_model(prediction.model)
     if left and found.kind:  # what is wrong with the options is told at once
         with suppress(NoExamplesError):
@@ -190,6 +194,13 @@ def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]
     return predict_file
 
 
+def _is_newer(pair: FilePair) -> bool:
+    """Whether the examples have changed after the answers were written; of URLs this is not known."""
+    if is_url(pair.source) or is_url(pair.target):
+        return False
+    return os.path.getmtime(pair.source) > os.path.getmtime(pair.target)
+
+
 def absolute_model(model: str) -> str:
     """A model as workers with another working directory find it: where it is a path, the absolute one."""
     return absolute(model) if os.path.exists(model) else model
@@ -230,7 +241,7 @@ def _check_folder(prediction: Prediction, pairs: Sequence[FilePair], folder: str
         stored = load_json(record)
         if other := [name for name, value in settings.items() if stored.get(name) != value]:
             raise FileExistsError(
-                f"{folder} holds answers of a command with another {other[0]}: pass --overwrite to replace them, or "
+                f"{folder} holds answers of a command whose {other[0]} differed: pass --overwrite to replace them, or "
                 "another folder."
             )
     elif there := [pair.target for pair in pairs if exists(pair.target)]:

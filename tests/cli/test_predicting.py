@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import subprocess
 import sys
 import uuid
@@ -143,9 +144,24 @@ def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
     assert (out / "a.jsonl").read_text() == "kept"
     assert (out / "more/c.jsonl").read_bytes() == answers_to(model, data / "more/c.csv", tmp_path)
     refused = run(*common, "--top-k", 2, code=1).stderr
-    assert "holds answers of a command with another options: pass --overwrite" in " ".join(refused.split())
+    assert "holds answers of a command whose options differed: pass --overwrite" in " ".join(refused.split())
     run(*common, "--overwrite")
     assert (out / "a.jsonl").read_bytes() == begun["a.jsonl"]
+
+
+def test_files_that_have_changed_are_answered_again(model, data, tmp_path):
+    out = tmp_path / "out"
+    common = ["predict", model, data, "--output", out]
+    run(*common)
+    before = contents(out)
+    (data / "a.jsonl").write_text((data / "a.jsonl").read_text().splitlines()[0] + "\n")
+    os.utime(data / "a.jsonl", ns=(2 * 10**18,) * 2)
+    told = run(*common).stderr
+    assert "3 of 4 files are done already" in told
+    assert "1 of 4 files have changed since they were answered" in told
+    after = contents(out)
+    assert after["a.jsonl"] == before["a.jsonl"].splitlines(keepends=True)[0]
+    assert after["b.jsonl"] == before["b.jsonl"]
 
 
 def test_urls(model, data, tmp_path):

@@ -98,8 +98,12 @@ def encode_classes(
     large = array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array)  # beyond int64
     if array.dtype.kind in "USO" and not large:
         return _encode_names(array, labels, place)
-    if not large and array.dtype.kind not in "iub" and not _are_whole(array):
+    if not large and array.dtype.kind not in "iubf":
         raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")
+    if array.dtype.kind == "f" and len(broken := np.flatnonzero(~(array == np.round(array)))):  # NaN equals nothing
+        position = int(broken[0])
+        missing = " A label is missing there." if np.isnan(array[position]) else ""
+        raise ValueError(f"Labels must be whole numbers or strings, got {array[position]} {place(position)}.{missing}")
     wrong = np.flatnonzero((array < 0) | (array >= num_classes))
     if len(wrong):
         position = int(wrong[0])
@@ -108,10 +112,6 @@ def encode_classes(
             "Build it with a larger `num_classes`, or number the labels from 0."
         )
     return array.astype("int32")
-
-
-def _are_whole(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f" and np.array_equal(array, np.round(array))
 
 
 def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
