@@ -314,9 +314,9 @@ class TokenGenerator:
                 full = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
                 logits = ops.where(full, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
             done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
-            logits = ops.concatenate(
-                [ops.where(done, NEVER, logits), ops.where(done, 0.0, NEVER)], axis=1
-            )  # (B, V + 1)
+            # `ops.concatenate` with a column (B, 1) is what XLA (of JAX 0.11) for some V fails to compile for GPUs.
+            waiting = ops.where(ops.arange(size + 1) == size, 0.0, NEVER)  # (V + 1,)
+            logits = ops.where(done, waiting, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER))  # (B, V + 1)
             # Where nothing is left to choose, contrastive search must not find one token better than another.
             waits = ops.expand_dims(index > ops.minimum(limit, end), 1)  # (B, 1)
             hidden = ops.where(waits, ops.ones_like(hidden[:, 0]), hidden[:, 0])  # (B, H)
