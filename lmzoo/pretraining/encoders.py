@@ -30,6 +30,7 @@ from lmzoo.processes import first_process_first
 from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Task
 from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
+from lmzoo.text.batching import compiles_shapes
 from lmzoo.training import LateDecay, WarmUp
 from lmzoo.training.throughput import Throughput
 
@@ -88,7 +89,7 @@ def train_encoder(
         for part in parts:  # short sequences lack the later positions
             tested = _sequences(model, documents, part.length, 1, run)
             size, count = part.size, max(1, _TESTED * short // part.length)
-            if _compiles_shapes():  # full batches only, small ones for a text that has few sequences
+            if compiles_shapes():  # full batches only, small ones for a text that has few sequences
                 size = min(size, 64, 1 << (min(count, len(tested)).bit_length() - 1))
                 count = min(count, len(tested)) // size * size
             tested = sample_sequences(tested, count)
@@ -161,25 +162,16 @@ def _batches(
     longest = np.array([sequences.lengths.max() for sequences in found])
     options = BatchOptions(size, "shuffle", buckets=_buckets(model, longest))
     tokens = [float(sequences.lengths.mean()) for sequences in found]
-    if len(found) == 1 and not _compiles_shapes():  # an epoch may end with a smaller batch
+    if len(found) == 1 and not compiles_shapes():  # an epoch may end with a smaller batch
         return model.batches(found[0], None, None, options)[0], size * tokens[0]
     rates = [text.share / mean for text, mean in zip(texts, tokens, strict=True)]
     batches = model.batches(join_sequences(found, run.work), None, None, options)[0]
     return MixedBatches(batches, list(map(len, found)), rates), size / sum(rates)
 
 
-def _compiles_shapes() -> bool:
-    """Whether each shape of a batch is compiled for an accelerator, which takes longer than its padding costs."""
-    if keras.backend.backend() != "jax":
-        return False
-    import jax
-
-    return jax.default_backend() != "cpu"
-
-
 def _buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
     """One width where most sequences are full and each width would cost too much; None for those that fit."""
-    return [int(lengths.max())] if isinstance(model, CausalLM) or _compiles_shapes() else None
+    return [int(lengths.max())] if isinstance(model, CausalLM) or compiles_shapes() else None
 
 
 def decay_begin(recipe: Recipe, total: int) -> int | None:

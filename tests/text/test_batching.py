@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text import LengthBatches
+from lmzoo.text import LengthBatches, batching
 from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, made_ahead
 
 
@@ -49,6 +49,15 @@ def test_fitted_buckets_of_real_lengths() -> None:
     widths = fitted_buckets(lengths, limit=128)
     assert len(widths) == 7
     assert padded_size(lengths, widths) < 1.2 * lengths.sum() < padded_size(lengths, [128])
+
+
+def test_fewer_widths_where_each_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 128)
+    assert not batching.compiles_shapes()
+    monkeypatch.setattr(batching, "compiles_shapes", lambda: True)
+    widths = fitted_buckets(lengths, limit=128)
+    assert len(widths) == 4
+    assert padded_size(lengths, widths) < 1.15 * padded_size(lengths, fitted_buckets(lengths, 128, most=7))
 
 
 @pytest.mark.parametrize(
