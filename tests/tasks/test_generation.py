@@ -50,6 +50,31 @@ def test_greedy_search_is_that_without_a_cache(model, tokens):
     assert {len(text.split()) for text in found} == {NEW}
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="reads JAX's program")
+@pytest.mark.parametrize("sampler", ["greedy", "beam"])
+def test_no_column_is_joined_to_a_matrix(model, sampler):
+    """XLA of JAX 0.11 fails to compile that for GPUs, for vocabularies of 8,000 tokens and others."""
+    import jax
+
+    generator = TokenGenerator(model, model.preprocessor.tokenizer.vocabulary_size)
+    ids, count = np.ones((2, 7), "int32"), np.full(2, 3, "int32")
+    data = {"prompt": ids, "read": ids[:, :3], "length": count, "limit": count + 2, "start": 3, "end": 5}
+    data |= {"stops": np.zeros(4, "int32"), "temperature": np.float32(1)}
+    traced = jax.make_jaxpr(lambda: generator.generate_in_graph(generator.sampler(sampler, None), **data))()
+
+    def joined(program):
+        for equation in program.eqns:
+            if equation.primitive.name == "concatenate":
+                yield [x.aval.shape for x in equation.invars]
+            for value in equation.params.values():
+                for part in value if isinstance(value, tuple) else (value,):
+                    if hasattr(part := getattr(part, "jaxpr", part), "eqns"):
+                        yield from joined(part)
+
+    shapes = [*joined(traced.jaxpr)]
+    assert not [found for found in shapes if found[0][-1] > 9 and found[-1][-1] == 1]
+
+
 @pytest.mark.parametrize(
     ("sampler", "others"),
     [
