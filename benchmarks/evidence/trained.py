@@ -179,6 +179,8 @@ CLAIMS = (
         common=COMMON,
         how=f"{HOW} The text is {SMALL.documents} articles, read about ten times: otherwise masks would always be new.",
         limits=f"{SCALE} The paper had ten static masks for each sequence. Here there is one, a harder test for them.",
+        reading="""With one set of masks the loss on other text is 0.37 nats higher: in ten passes the model memorises
+what was masked. Linear classifiers see little of it, 1.4 points for parts of speech and nothing for SST-2.""",
     ),
     Claim(
         name="nsp",
@@ -195,6 +197,10 @@ CLAIMS = (
         common=COMMON,
         how=f"{HOW} Without NSP a model may be one point worse.",
         limits=f"{SCALE} The paper also used tasks on pairs of texts, which networks of this size do not learn.",
+        reading="""For parts of speech the model without NSP is better by half a point. For SST-2 it is better by one
+point, but with NSP the three seeds are so far apart (59 to 65) that this says little. The loss of masked tokens is
+0.17 nats higher with NSP; its model has learned from pairs of shorter texts, and the held-out sequences are single
+ones.""",
     ),
     Claim(
         name="sop",
@@ -217,6 +223,9 @@ CLAIMS = (
 first token learns from 4,000 pairs of neighbouring sentences, half of which are swapped, or end with a sentence of
 another article. It is tested on 2,000 held-out pairs; by chance, half of the answers are right.""",
         limits=f"{SCALE} The paper's tasks on pairs of texts, which networks of this size do not learn, are left out.",
+        reading="""No model tells the order of sentences, or next from random sentences, in more than 56% of the
+pairs. The model that has never seen pairs is best at their order, so what the classifiers find is not what the
+objectives teach.""",
     ),
     Claim(
         name="more_text",
@@ -238,6 +247,11 @@ another article. It is tested on 2,000 held-out pairs; by chance, half of the an
         common=COMMON,
         how=f"{HOW} The little text is {SMALL.documents} articles.",
         limits="In the paper, all three would be at the very beginning of a training.",
+        reading="""New text lowers the loss by 0.07 nats, at equal steps; three times as many steps lower it by almost
+one nat, and find seven points more of the parts of speech. The verdict is due to SST-2: more steps make a linear
+classifier on the mean of the last layer two points worse. A model that has begun to look at neighbours is less of a
+bag of words, and for the sentiment of a sentence a bag of words is a good start. The three seeds reach this point at
+different times, which is why their losses are far apart.""",
     ),
     Claim(
         name="batch_size",
@@ -255,6 +269,9 @@ another article. It is tested on 2,000 held-out pairs; by chance, half of the an
         common=COMMON,
         how=f"{HOW} Peak rates grow with the square root of the batch size: 0.0005, 0.001 and 0.002.",
         limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. No rates were searched for.",
+        reading="""At equal tokens smaller batches are better here, since they make more steps: 3,840 with batches of
+8, and 240 with batches of 128. The paper compares batches of 256 to 8,000 sequences, and its smallest number of steps
+is a hundred times that of the largest one here.""",
     ),
     Claim(
         name="dropout",
@@ -268,6 +285,8 @@ another article. It is tested on 2,000 held-out pairs; by chance, half of the an
         common=COMMON,
         how=HOW,
         limits="No text is seen twice, so there is nothing to overfit.",
+        reading="""Without dropout the loss is 0.03 nats lower, several times the deviation over seeds. The vectors
+are equally good with and without.""",
     ),
     Claim(
         name="ngrams",
@@ -299,6 +318,9 @@ another article. It is tested on 2,000 held-out pairs; by chance, half of the an
         how=f"""{HOW} Both models read byte-level BPE tokens: a RoBERTa, and a GPT-2 of the same size, which has
 LayerNorm before its sublayers.""",
         limits=f"{SCALE} At equal tokens the left-to-right model predicts seven times as many, and learns faster.",
+        reading="""At equal tokens the model that reads from left to right is far ahead, by 15 points for parts of
+speech and by two for SST-2. It predicts every token, the masked model one in seven, which has hardly begun to look at
+neighbours after 2 million tokens: three times as many bring a masked model [seven points](#more_text).""",
     ),
     Claim(
         name="sharing",
