@@ -31,7 +31,8 @@ class DistillationLoss(ConfiguredLayer):
     """Adds the losses between a student's and a teacher's predictions, and between their vectors.
 
     With logits s and t of a masked token, the first one is T² · KL(softmax(t / T) ‖ softmax(s / T)), its mean over the
-    masked tokens (Hinton et al., 2015). The second one is 1 − cos of the vectors, its mean over the real tokens.
+    masked tokens (Hinton et al., 2015). The second one is 1 − cos of the vectors, its mean over the real tokens. Logits
+    beyond the smaller vocabulary, of tables of embeddings that are padded, are left out.
 
     Args:
         temperature: float, T.
@@ -59,8 +60,11 @@ class DistillationLoss(ConfiguredLayer):
     ) -> Tensor:
         """Adds the losses."""
         masked = ops.cast(positions > 0, "float32")  # (B, M); the first token is never masked
-        ours = ops.log_softmax(ops.cast(logits, "float32") / self.temperature)  # (B, M, V)
-        theirs = ops.log_softmax(ops.cast(ops.stop_gradient(teacher_logits), "float32") / self.temperature)
+        shared = min(logits.shape[-1], teacher_logits.shape[-1])
+        ours, theirs = (
+            ops.log_softmax(ops.cast(x[..., :shared], "float32") / self.temperature)  # (B, M, V)
+            for x in (logits, ops.stop_gradient(teacher_logits))
+        )
         divergence = ops.sum(ops.exp(theirs) * (theirs - ours), axis=-1)  # (B, M)
         self.add_loss(self.soft * self.temperature**2 * _mean(divergence, masked))
         if self.cosine:

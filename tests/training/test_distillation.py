@@ -39,6 +39,21 @@ def test_the_losses():
     assert DistillationLoss.from_config(layer.get_config()).get_config() == layer.get_config()
 
 
+def test_padded_embeddings(teacher):
+    """Checkpoints may have more of them than there are tokens."""
+    config = {**teacher.backbone.get_config(), "vocabulary_size": teacher.backbone.vocabulary_size + 5, "name": None}
+    student = MaskedLM(type(teacher.backbone)(**config), teacher.preprocessor)
+    history = distill(student, teacher, tiny_texts(5), batch_size=2, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    rng = np.random.default_rng(3)
+    logits, others = rng.normal(size=(2, 3, 5, 7))
+    rest = rng.normal(size=(2, 3, 2, 13)), np.ones((3, 5)), np.ones((3, 2))
+    layer, padded = (DistillationLoss(cosine=0.0) for _ in range(2))
+    layer(logits, others, *rest[0], *rest[1:])
+    padded(np.pad(logits, ((0, 0), (0, 0), (0, 4))), others, *rest[0], *rest[1:])
+    assert float(padded.losses[0]) == pytest.approx(float(layer.losses[0]), rel=1e-6)
+
+
 @pytest.mark.parametrize(("count", "chosen"), [(None, [0]), (2, [0, 1]), (1, [0])])
 def test_a_student_has_some_of_the_layers(teacher, count, chosen):
     student = smaller(teacher, count)
