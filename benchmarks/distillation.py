@@ -35,6 +35,8 @@ TRAIN, HELD_OUT = (
     [f"pretrain_modern/{name}-{part}.txt.xz" for name in ("wikiculture", "wikipedia")] for part in ("train-00", "dev")
 )
 LENGTH, TESTED = 128, 200_000  # tokens
+# Measure, factor and digits of the table.
+MEASURES = (("loss", 1, 3), ("SST-2", 100, 1), ("SST-2, 300", 100, 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +121,6 @@ def show(rows: dict[str, list[dict[str, Any]]]) -> None:
         seconds = statistics.median(row["seconds"] for row in found)
         table.add_row(name, f"{found[0]['parameters']:,}", *columns, f"{seconds:.0f}")
     console.print(table)
-
-
-MEASURES = (("loss", 1, 3), ("SST-2", 100, 1), ("SST-2, 300", 100, 1))
 
 
 def main() -> None:
