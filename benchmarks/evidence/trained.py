@@ -249,9 +249,9 @@ objectives teach.""",
         limits="In the paper, all three would be at the very beginning of a training.",
         reading="""New text lowers the loss by 0.07 nats, at equal steps; three times as many steps lower it by almost
 one nat, and find seven points more of the parts of speech. The verdict is due to SST-2: more steps make a linear
-classifier on the mean of the last layer two points worse. A model that has begun to look at neighbours is less of a
-bag of words, and for the sentiment of a sentence a bag of words is a good start. The three seeds reach this point at
-different times, which is why their losses are far apart.""",
+classifier on the mean of the last layer two points worse. A likely reason: a model that has begun to look at
+neighbours is less of a bag of words, which is a good start for the sentiment of a sentence. The three seeds reach
+this point at different times, which is why their losses are far apart.""",
     ),
     Claim(
         name="batch_size",
@@ -270,8 +270,8 @@ different times, which is why their losses are far apart.""",
         how=f"{HOW} Peak rates grow with the square root of the batch size: 0.0005, 0.001 and 0.002.",
         limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. No rates were searched for.",
         reading="""At equal tokens smaller batches are better here, since they make more steps: 3,840 with batches of
-8, and 240 with batches of 128. The paper compares batches of 256 to 8,000 sequences, and its smallest number of steps
-is a hundred times that of the largest one here.""",
+8, and 240 with batches of 128. The paper compares batches of 256 to 8,000 sequences, with which it makes 31,000 steps
+or more.""",
     ),
     Claim(
         name="dropout",
