@@ -397,7 +397,9 @@ DATASETS = {
         epochs=3,
     ),
     **{
-        f"{name}{suffix}": dataset._replace(title=f"{dataset.title}{suffix.replace('-', ', ')}", arguments=arguments)
+        f"{name}{suffix}": dataset._replace(
+            title=dataset.title + suffix.replace("-bilstm", ", BiLSTM").replace("-crf", ", CRF"), arguments=arguments
+        )
         for name, dataset in {"wnut": WNUT, "wnut-long": WNUT_LONG, "wikigold": WIKIGOLD}.items()
         for suffix, arguments in ENCODERS.items()
     },
