@@ -314,7 +314,7 @@ class TokenGenerator:
                 full = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
                 logits = ops.where(full, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
             done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
-            # `ops.concatenate` with a column (B, 1) is what XLA (of JAX 0.11) for some V fails to compile for GPUs.
+            # Padded, not concatenated with a column (B, 1): that XLA (of JAX 0.11) cannot compile for GPUs, for some V.
             waiting = ops.where(ops.arange(size + 1) == size, 0.0, NEVER)  # (V + 1,)
             logits = ops.where(done, waiting, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER))  # (B, V + 1)
             # Where nothing is left to choose, contrastive search must not find one token better than another.

@@ -31,8 +31,8 @@ class DistillationLoss(ConfiguredLayer):
     """Adds the losses between a student's and a teacher's predictions, and between their vectors.
 
     With logits s and t of a masked token, the first one is T² · KL(softmax(t / T) ‖ softmax(s / T)), its mean over the
-    masked tokens (Hinton et al., 2015). The second one is 1 − cos of the vectors, its mean over the real tokens. Logits
-    beyond the smaller vocabulary, of tables of embeddings that are padded, are left out.
+    masked tokens (Hinton et al., 2015). The second one is 1 − cos of the vectors, its mean over the real tokens. If
+    one of the models has padded embeddings, its logits beyond those of the other are left out.
 
     Args:
         temperature: float, T.
