@@ -29,8 +29,8 @@ only. Each is run with three seeds, and the rule for the verdict was written bef
 The standard error of a difference is √(s₁²/3 + s₂²/3), where s₁ and s₂ are the standard deviations over three seeds.
 Numbers are percentages, except for losses, which are in nats per predicted token. The models are small, and the
 claims are about large ones: a verdict says what happens here, and does not refute a paper. The runs so far took
-{minutes:.0f} minutes on one or two cores of an AMD EPYC, which other programs used as well, pauses included. Some of those
-that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
+{minutes:.0f} minutes on one or two cores of an AMD EPYC, which other programs used as well, pauses included.
+Some of those that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
 
 ```console
 $ python -m benchmarks.evidence --list
