@@ -21,12 +21,12 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 # `make test` leaves out the tests marked slow, `make test-all` none.
 MARKS ?= not slow
 
-# Backends keep what they have compiled: each part has new processes, so that the memory is freed.
+TESTS := $(filter-out tests/reference tests/mutants tests/__pycache__,\
+	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+# Backends keep what they have compiled: `make test-all` runs these parts in new processes, so that the memory is freed.
 PART_1 := tests/conformance tests/families tests/layers tests/checkpoints tests/conversion
 PART_2 := tests/tasks tests/pretraining tests/compat
-PART_3 := $(filter-out $(PART_1) $(PART_2) tests/reference tests/mutants tests/__pycache__,\
-	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
-PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)"
+PARTS := "$(PART_1)" "$(PART_2)" "$(filter-out $(PART_1) $(PART_2),$(TESTS))"
 
 # Code that computes differently on the second backend. What tasks and models compute on JAX is compared by the tests on
 # TensorFlow (`check_task_backends`); `make test-all` runs everything on both backends.
@@ -99,10 +99,9 @@ test-quick: $(DEV_STAMP)  ## a minute of tests, to run while you work
 
 test-all: $(DEV_STAMP)  ## all tests, also the slow ones, with XLA's full optimization; before a release
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs wheel-check
-	@XLA_FLAGS= $(MAKE) --no-print-directory test-tf MARKS=
-	@for part in $(PARTS); do \
-		XLA_FLAGS= $(MAKE) --no-print-directory test-jax MARKS= JAX_TESTS="$$part" || exit 1; \
-	done
+	@for backend in tf jax; do for part in $(PARTS); do \
+		XLA_FLAGS= $(MAKE) --no-print-directory test-$$backend MARKS= TESTS="$$part" JAX_TESTS="$$part" || exit 1; \
+	done; done
 
 mutants: $(DEV_STAMP)  ## check that the tests find each of the faults in tests/mutants/faults.py
 	@$(BIN)/python tests/mutants/run.py $(MUTANTS)
@@ -115,9 +114,7 @@ lint: $(DEV_STAMP)  ## ruff and mypy
 
 test-tf: $(DEV_STAMP)  ## the tests on TensorFlow; PYTEST_ARGS="-k bert" for some
 	@echo "== tests, TensorFlow backend"
-	@for part in $(PARTS); do \
-		$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $$part || [ $$? -eq 5 ] || exit 1; \
-	done
+	@$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $(TESTS) || [ $$? -eq 5 ]
 
 test-jax: $(DEV_STAMP)  ## the tests of layers, models, training and conformance on JAX
 	@echo "== tests, JAX backend"

@@ -2,14 +2,16 @@
 
     python -m benchmarks.multi30k --data DATA/mt_multi30k --work FOLDER
 
-An encoder and a decoder of three blocks of width 256, with a joint vocabulary of 8,000 tokens. The scores are BLEU and
-chrF of sacrebleu on the validation set, which is used for nothing else, with four beams. A run that was stopped
-continues from its last state; the results go to `results/multi30k.json`.
+An encoder and a decoder of four blocks of width 128, the size that Wu et al. (2021, https://arxiv.org/abs/2105.14462)
+found best on this data, with a joint vocabulary of 8,000 tokens. The scores are BLEU and chrF of sacrebleu on the
+validation set, which is used for nothing else, with four beams. A run that was stopped continues from its last state;
+the results, and the seconds of its epochs, go to `results/multi30k.json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
 from pathlib import Path
 
@@ -51,12 +53,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
     parser.add_argument("--work", type=Path, required=True, help="folder for the tokenizer, the states and the preset")
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--vocabulary-size", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.3)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=int, help="pairs to train and validate on, for a trial")
@@ -68,9 +70,9 @@ def main() -> None:
     backbone = MarianBackbone(
         vocabulary_size=tokenizer.vocabulary_size,
         num_layers=options.layers,
-        num_heads=options.width // 64,
+        num_heads=options.width // 32,
         hidden_dim=options.width,
-        intermediate_dim=4 * options.width,
+        intermediate_dim=2 * options.width,
         max_sequence_length=POSITIONS,
         dropout=options.dropout,
         scale_embeddings=True,
@@ -83,19 +85,28 @@ def main() -> None:
     steps = -(-len(train[0]) // options.batch_size) * options.epochs
     words = sum(len(text.split()) for text in train[1]) / len(train[1])
     shown = Throughput(options.batch_size * words, steps, True, console.print)
+    checkpoint = ResumableCheckpoint(options.work / "states")
     model.fit(
         train,
         batch_size=options.batch_size,
         epochs=options.epochs,
-        callbacks=[ResumableCheckpoint(options.work / "states"), shown],
+        callbacks=[
+            checkpoint,
+            shown,
+            keras.callbacks.CSVLogger(log := options.work / "log.csv", append=True),
+        ],
         seed=options.seed,
         verbose=0,
     )
+    if checkpoint.stopped:
+        return
+    epochs = list(csv.DictReader(log.read_text("utf-8").splitlines()))
+    seconds = sum(steps / options.epochs * shown.tokens / float(epoch["tokens_per_second"]) for epoch in epochs)
     model.save_to_preset(options.work / "preset", overwrite=True)
     report = model.report(validation, verbose=0)
     console.print(report.scores)
     console.print(list(zip(validation[0], model.translate(validation[0][:5]), validation[1], strict=False))[:5])
-    save(options.name, {**vars(options), "data": "multi30k", "work": ""}, scores=report.scores)
+    save(options.name, {**vars(options), "data": "multi30k", "work": ""}, scores=report.scores, seconds=seconds)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,142 @@
+"""The translation of `multi30k` by transformers: the same shape, pairs, tokens and recipe, in a loop in torch.
+
+    python -m benchmarks.multi30k_peer --data DATA/mt_multi30k --work FOLDER
+
+`FOLDER` is that of `multi30k`, which holds the preset. Training has as many epochs as there. Batches hold sequences of
+about the same length, as transformers' trainer groups them. The scores are those of `multi30k`; the results go to
+`results/multi30k_peer.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
+from transformers import MarianConfig, MarianMTModel, get_inverse_sqrt_schedule
+
+import lmzoo
+from benchmarks.common import RESULTS, SHARED, console, save
+from benchmarks.multi30k import POSITIONS, read
+from lmzoo.conversion import save_checkpoint
+from lmzoo.evaluation.translations import compare_translations
+
+GROUP = 50  # batches that are sorted by length together
+DECAY, SMOOTHING, BEAMS = 0.01, 0.1, 4
+Ids = list[torch.Tensor]
+
+
+def untrained(preset: Path) -> tuple[MarianMTModel, Any]:
+    """A model of the preset's shape with random weights, and the preset's tokenizer."""
+    task = lmzoo.models.Seq2SeqLM.from_preset(str(preset))
+    with tempfile.TemporaryDirectory() as folder:
+        save_checkpoint(task, folder, "hf")
+        config = MarianConfig.from_pretrained(folder)
+    return MarianMTModel(config), task.preprocessor.tokenizer
+
+
+def encode(texts: list[str], tokenizer: Any, end: int) -> Ids:
+    """Token ids of texts, each with an end token."""
+    return [torch.tensor([*ids[: POSITIONS - 1], end]) for ids in tokenizer.tokenize(texts)]
+
+
+def batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """The rows of the batches of an epoch."""
+    order, found = rng.permutation(len(sources)), []
+    for start in range(0, len(order), GROUP * size):
+        rows = sorted(order[start : start + GROUP * size], key=lambda row: (len(sources[row]), len(targets[row])))
+        found += [np.array(rows[i : i + size]) for i in range(0, len(rows), size)]
+    return [found[i] for i in rng.permutation(len(found))]
+
+
+def train(model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, Any]) -> float:
+    """Trains for the epochs of the options; the seconds."""
+    pad = model.config.pad_token_id
+    undecayed = [n for n, _ in model.named_parameters() if n.endswith("bias") or "layer_norm" in n]
+    groups = [
+        {"params": [p for n, p in model.named_parameters() if (n in undecayed) == without], "weight_decay": decay}
+        for without, decay in ((False, DECAY), (True, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=options["learning_rate"], betas=(0.9, 0.98), eps=1e-6)
+    steps = options["epochs"] * -(-len(sources) // options["batch_size"])
+    schedule = get_inverse_sqrt_schedule(optimizer, math.ceil(steps / 10))
+    rng, begun, done = np.random.default_rng(options["seed"]), time.perf_counter(), 0
+    model.train()
+    for epoch in range(options["epochs"]):
+        losses = []
+        for rows in batches(sources, targets, options["batch_size"], rng):
+            source, target = (
+                pad_sequence([ids[row] for row in rows], batch_first=True, padding_value=pad)
+                for ids in (sources, targets)
+            )
+            first = torch.full_like(target[:, :1], model.config.decoder_start_token_id)  # (B, 1)
+            logits = model(
+                input_ids=source,
+                attention_mask=(source != pad).long(),
+                decoder_input_ids=torch.cat([first, target[:, :-1]], 1),
+            ).logits  # (B, S, V)
+            loss = cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad, label_smoothing=SMOOTHING)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            done += 1
+        seconds = time.perf_counter() - begun
+        console.print(f"epoch {epoch + 1}, step {done:,} of {steps:,}: loss {np.mean(losses):.3f}, {seconds:,.0f} s")
+    return time.perf_counter() - begun
+
+
+@torch.inference_mode()
+def translate(model: MarianMTModel, sources: Ids, tokenizer: Any) -> list[str]:
+    """Translations by beam search."""
+    model.eval()
+    pad, found = model.config.pad_token_id, []
+    for start in range(0, len(sources), 32):
+        source = pad_sequence(sources[start : start + 32], batch_first=True, padding_value=pad)
+        ids = model.generate(
+            input_ids=source,
+            attention_mask=(source != pad).long(),
+            num_beams=BEAMS,
+            length_penalty=1.0,
+            early_stopping=True,
+            max_new_tokens=2 * source.shape[1] + 16,
+        )
+        special = {pad, model.config.eos_token_id}
+        found += tokenizer.detokenize([[token for token in row.tolist() if token not in special] for row in ids])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
+    parser.add_argument("--work", type=Path, required=True, help="folder of `multi30k`")
+    parser.add_argument("--name", default="multi30k", help="name of the result file of `multi30k`")
+    parser.add_argument("--epochs", type=int, help="fewer, for a trial")
+    args = parser.parse_args()
+    ours = json.loads((RESULTS / f"{args.name}.json").read_text("utf-8"))
+    options = ours["options"] | ({"epochs": args.epochs} if args.epochs else {})
+    torch.manual_seed(options["seed"])
+    model, tokenizer = untrained(args.work / "preset")
+    (sources, targets), (tests, references) = (read(args.data, part, options["limit"]) for part in ("train", "val"))
+    end = model.config.eos_token_id
+    encoded = (encode(texts, side, end) for texts, side in ((sources, tokenizer), (targets, tokenizer.target_side)))
+    seconds = train(model, *encoded, options)
+    found = translate(model, encode(tests, tokenizer, end), tokenizer.target_side)
+    scores = compare_translations(found, references).scores
+    console.print(f"lmzoo {ours['scores']}, {ours['seconds']:,.0f} s; transformers {scores}, {seconds:,.0f} s")
+    save(f"{args.name}_peer", {**options, "transformers": transformers.__version__}, scores=scores, seconds=seconds)
+
+
+if __name__ == "__main__":
+    main()
