@@ -364,5 +364,8 @@ networks the difference is less than twice its standard error.""",
         common=COMMON,
         how=f"{HOW} The models have 4 layers of width 128 that share all parameters.",
         limits="Embeddings of 256 are wider than the model, whose width is 128; in the paper it is 768.",
+        reading="""Halving the size from 128 costs 0.15 nats, halving it again 0.17 more; doubling it changes nothing,
+as far as three seeds can tell. Sizes below the model's width squeeze the vectors of tokens here; in the paper 128
+already does. SST-2 varies by up to 4 points from seed to seed, and does not order the sizes.""",
     ),
 )
