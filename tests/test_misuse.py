@@ -219,6 +219,11 @@ def test_texts(task: Task, examples: tuple[Any, Any]) -> None:
         if task.verb:
             refused("(?s).", getattr(task, task.verb), texts)
     refused("got None", task.predict, None)
+    for texts in ("a film", ["a", "film"], ("a film", 1)):
+        refused(
+            "got a generator of them|a generator does not allow", task.predict, (text for text in [texts]), verbose=0
+        )
+        refused("got a generator of them|a generator does not allow", task.fit, (text for text in [texts]), verbose=0)
     refused("`validation_data`: .*got 5", task.fit, *examples, validation_data=5, verbose=0)
 
 

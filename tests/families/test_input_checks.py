@@ -199,6 +199,19 @@ def test_tasks_check_features_before_the_first_step(task, verb, value):
     assert int(keras.ops.convert_to_numpy(task.optimizer.iterations)) == 0
 
 
+def test_a_generator_of_batches_is_for_keras(task):
+    features = features_of("roberta")
+    parts = ({name: values[rows] for name, values in features.items()} for rows in (slice(4), slice(4, 7)))
+    found = task.predict(((part,) for part in parts), steps=2, verbose=0)
+    np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
+    assert (
+        task.evaluate(((features, np.zeros(7, "int32")) for _ in range(2)), steps=2, verbose=0, return_dict=True)[
+            "loss"
+        ]
+        > 0
+    )
+
+
 def test_tasks_check_the_names_of_features():
     task, features = tiny_task(TextClassifier, families()["roberta"]), features_of("roberta")
     with pytest.raises(ValueError, match=r"This RobertaBackbone takes a dict of .*; got 'input_ids'"):

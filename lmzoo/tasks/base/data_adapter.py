@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -54,14 +55,14 @@ def make_batches(
 
     Raises:
         TypeError: for numbers instead of text.
-        ValueError: see `Task.encode_examples` and `check_features`; also if there is nothing in `x`.
+        ValueError: see `Task.encode_examples` and `checked_features`; also if there is nothing in `x`.
     """
     if isinstance(x, RowStream):
         return buffered_batches(task, x, sample_weight, options), None, None
     if is_text_stream(x):
         return _labelled_stream(task, x, options), y, sample_weight
     if not is_raw(x):
-        check_features(task, x)
+        x = checked_features(task, x)
         y = task.encode_labels(y)
         return _with_checked_weights(x), y, _weights_of(task, sample_weight, y)
     examples = task.encode_examples(x, y, sample_weight)
@@ -153,8 +154,8 @@ def _weights_of(task: EncodingTask, sample_weight: Weights | None, y: Any) -> Te
     return weights if weights.ndim == 2 else np.repeat(weights[:, None], y.shape[1], axis=1)
 
 
-def check_features(task: EncodingTask, x: Any) -> None:
-    """Checks `x`, which is not text, before Keras gets it; datasets are checked only by what their elements are.
+def checked_features(task: EncodingTask, x: Any) -> Any:
+    """`x`, which is not text, after a check; datasets and generators are checked only by what their elements are.
 
     Raises:
         TypeError: if it is an array of something else, or nothing that holds examples.
@@ -183,6 +184,13 @@ def check_features(task: EncodingTask, x: Any) -> None:
         )
     if isinstance(x, (set, frozenset)):
         raise TypeError("Expected a list of texts, got a set, which has no order.")
+    if isinstance(x, Generator):
+        taken = [*islice(x, 1)]
+        for batch in taken:
+            if isinstance(batch[0] if isinstance(batch, (tuple, list)) and batch else batch, (str, bytes)):
+                raise TypeError("Expected a list of texts, got a generator of them: pass `list(texts)`.")
+        return (batch for batches in (taken, x) for batch in batches)
+    return x
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.progress import progress_bar
 from lmzoo.tasks.base.compilation import expected_retracing
-from lmzoo.tasks.base.data_adapter import BATCH_SIZE, as_list, batched, check_features, stream_batches
+from lmzoo.tasks.base.data_adapter import BATCH_SIZE, as_list, batched, checked_features, stream_batches
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import Batch, Examples, Inputs, Texts
 from lmzoo.tasks.base.input_kinds import is_raw, is_text_stream
@@ -35,7 +35,7 @@ def predict(
                 return keras_predict(_prediction_stream(task, x, size), **kwargs)
         x = _texts_of_stream(task, x)
     if not is_raw(x):
-        check_features(task, x)
+        x = checked_features(task, x)
         return keras_predict(x, batch_size=batch_size, **kwargs)
     encoded = task.encode_inputs(x)
     if (steps := kwargs.pop("steps", None)) is not None:
