@@ -5,7 +5,8 @@
 An encoder and a decoder of four blocks of width 128, the size that Wu et al. (2021, https://arxiv.org/abs/2105.14462)
 found best on this data, with a joint vocabulary of 8,000 tokens. The scores are BLEU and chrF of sacrebleu on the
 validation set, which is used for nothing else, with four beams. A run that was stopped continues from its last state;
-the results, and the seconds of its epochs, go to `results/multi30k.json`.
+the results, and the seconds of its epochs, go to `results/multi30k.json`, and a picture of what the decoder looks at to
+FOLDER.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
 POSITIONS = 128
+SENTENCE = "Ein kleines Mädchen mit einem roten Hut wirft einem schwarzen Hund am Strand einen Ball zu."
 
 
 def read(folder: Path, part: str, count: int | None) -> tuple[list[str], list[str]]:
@@ -47,6 +49,21 @@ def tokenizer_of(work: Path, sources: list[str], targets: list[str], size: int) 
     folder.mkdir(parents=True)
     tokenizer.save_assets(folder)
     return tokenizer
+
+
+def draw(model: Seq2SeqLM, path: Path, layer: int = -1) -> None:
+    """Draws what the decoder looks at while it translates a sentence."""
+    from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
+
+    (translation,) = model.translate([SENTENCE])
+    read, written, attention = model.source_attention(SENTENCE, translation, layer)
+    figure = Figure(figsize=(6.4, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(attention, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(len(read)), [token.replace("▁", " ").strip() for token in read], rotation=60, ha="right")
+    axes.set_yticks(range(len(written)), [token.replace("▁", " ").strip() for token in written])
+    figure.savefig(path, metadata={"Date": None})
+    console.print(f"written to {path}", highlight=False)
 
 
 def main() -> None:
@@ -106,6 +123,7 @@ def main() -> None:
     report = model.report(validation, verbose=0)
     console.print(report.scores)
     console.print(list(zip(validation[0], model.translate(validation[0][:5]), validation[1], strict=False))[:5])
+    draw(model, options.work / "attention.svg")
     save(options.name, {**vars(options), "data": "multi30k", "work": ""}, scores=report.scores, seconds=seconds)
 
 
