@@ -2,9 +2,10 @@
 
     python -m benchmarks.multi30k_peer --data DATA/mt_multi30k --work FOLDER
 
-`FOLDER` is that of `multi30k`, which holds the preset. Training has as many epochs as there. Batches hold sequences of
-about the same length, as transformers' trainer groups them. The scores are those of `multi30k`; the results go to
-`results/multi30k_peer.json`.
+`FOLDER` is that of `multi30k`, which holds the preset. Training ends with the first epoch after as many seconds as
+`multi30k` was trained for, or after as many epochs; a run that was stopped continues from its last epoch. Batches hold
+sequences of about the same length, as transformers' trainer groups them. The scores are those of `multi30k`; the results
+go to `results/multi30k_peer.json`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def untrained(preset: Path) -> tuple[MarianMTModel, Any]:
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(task, folder, "hf")
         config = MarianConfig.from_pretrained(folder)
-    return MarianMTModel(config), task.preprocessor.tokenizer
+    return MarianMTModel(config), task.text_preprocessor.tokenizer
 
 
 def encode(texts: list[str], tokenizer: Any, end: int) -> Ids:
@@ -58,8 +59,8 @@ def batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> 
     return [found[i] for i in rng.permutation(len(found))]
 
 
-def train(model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, Any]) -> float:
-    """Trains for the epochs of the options; the seconds."""
+def train(model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, Any], most: float, file: Path) -> float:
+    """Trains for the epochs of the options, or for so many seconds; continues from the file. Returns the seconds."""
     pad = model.config.pad_token_id
     undecayed = [n for n, _ in model.named_parameters() if n.endswith("bias") or "layer_norm" in n]
     groups = [
@@ -69,10 +70,17 @@ def train(model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, A
     optimizer = torch.optim.AdamW(groups, lr=options["learning_rate"], betas=(0.9, 0.98), eps=1e-6)
     steps = options["epochs"] * -(-len(sources) // options["batch_size"])
     schedule = get_inverse_sqrt_schedule(optimizer, math.ceil(steps / 10))
-    rng, begun, done = np.random.default_rng(options["seed"]), time.perf_counter(), 0
+    parts, first_epoch, seconds = {"model": model, "optimizer": optimizer, "schedule": schedule}, 0, 0.0
+    if file.exists():
+        states = torch.load(file)
+        first_epoch, seconds = states["epochs"], states["seconds"]
+        for name, part in parts.items():
+            part.load_state_dict(states[name])
     model.train()
-    for epoch in range(options["epochs"]):
-        losses = []
+    for epoch in range(first_epoch, options["epochs"]):
+        if seconds >= most:
+            break
+        begun, losses, rng = time.perf_counter(), [], np.random.default_rng([options["seed"], epoch])
         for rows in batches(sources, targets, options["batch_size"], rng):
             source, target = (
                 pad_sequence([ids[row] for row in rows], batch_first=True, padding_value=pad)
@@ -91,10 +99,11 @@ def train(model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, A
             schedule.step()
             optimizer.zero_grad()
             losses.append(loss.item())
-            done += 1
-        seconds = time.perf_counter() - begun
-        console.print(f"epoch {epoch + 1}, step {done:,} of {steps:,}: loss {np.mean(losses):.3f}, {seconds:,.0f} s")
-    return time.perf_counter() - begun
+        seconds += time.perf_counter() - begun
+        console.print(f"epoch {epoch + 1} of {options['epochs']}: loss {np.mean(losses):.3f}, {seconds:,.0f} s")
+        states = {name: part.state_dict() for name, part in parts.items()}
+        torch.save({**states, "epochs": epoch + 1, "seconds": seconds}, file)
+    return seconds
 
 
 @torch.inference_mode()
@@ -122,16 +131,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
     parser.add_argument("--work", type=Path, required=True, help="folder of `multi30k`")
     parser.add_argument("--name", default="multi30k", help="name of the result file of `multi30k`")
-    parser.add_argument("--epochs", type=int, help="fewer, for a trial")
+    parser.add_argument("--seconds", type=float, help="of training at most; by default those of `multi30k`")
     args = parser.parse_args()
     ours = json.loads((RESULTS / f"{args.name}.json").read_text("utf-8"))
-    options = ours["options"] | ({"epochs": args.epochs} if args.epochs else {})
+    options, most = ours["options"], args.seconds or ours["seconds"]
     torch.manual_seed(options["seed"])
     model, tokenizer = untrained(args.work / "preset")
     (sources, targets), (tests, references) = (read(args.data, part, options["limit"]) for part in ("train", "val"))
     end = model.config.eos_token_id
-    encoded = (encode(texts, side, end) for texts, side in ((sources, tokenizer), (targets, tokenizer.target_side)))
-    seconds = train(model, *encoded, options)
+    encoded = encode(sources, tokenizer, end), encode(targets, tokenizer.target_side, end)
+    seconds = train(model, *encoded, options, most, args.work / "peer.pt")
     found = translate(model, encode(tests, tokenizer, end), tokenizer.target_side)
     scores = compare_translations(found, references).scores
     console.print(f"lmzoo {ours['scores']}, {ours['seconds']:,.0f} s; transformers {scores}, {seconds:,.0f} s")

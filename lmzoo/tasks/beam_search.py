@@ -1,6 +1,6 @@
 """Beam search as in transformers, as a sampler in KerasHub's interface.
 
-Letters in shape comments: B prompts, K beams, C = 2·K candidates, L positions, V tokens.
+Letters in shape comments: B prompts, K beams, C candidates, L positions, V tokens.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class BeamSampler:
             size = logits.shape[-1]
             log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, beams, size))  # (B, K, V)
             log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
-            totals, found = ops.top_k(ops.reshape(log_probabilities, (-1, beams * size)), 2 * beams)  # (B, C)
+            # At least K of so many candidates go on: each beam has one for each token that ends a text, and more.
+            candidates_per_row = min(beams * (1 + stops.shape[0]), beams * size)
+            totals, found = ops.top_k(ops.reshape(log_probabilities, (-1, beams * size)), candidates_per_row)  # (B, C)
             origin, token = found // size, ops.cast(found % size, prompt.dtype)  # (B, C)
             candidates = with_positions(_take(running, origin), ops.expand_dims(token, 2), index, axis=2)  # (B, C, L)
             full = index + 1 >= limits  # (B,)
@@ -127,7 +129,7 @@ class BeamSampler:
             # Texts have ended that are among the best K candidates, as long as a better one could still be found.
             made = ops.cast(ops.maximum(index + 1 - length, 1), "float32")  # (B,), tokens of the candidates
             count = ops.expand_dims(made**self.length_penalty, 1)  # (B, 1)
-            enter = stopping & (ops.arange(2 * beams) < beams) & ops.expand_dims(open_rows, 1)  # (B, C)
+            enter = stopping & (ops.arange(candidates_per_row) < beams) & ops.expand_dims(open_rows, 1)  # (B, C)
             entering = totals / count + ops.where(enter, 0.0, _NEVER)  # (B, C)
             all_scores = ops.concatenate([ended_scores, entering], axis=1)  # (B, K + C)
             next_ended_scores, kept = ops.top_k(all_scores, beams)  # (B, K)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM
@@ -292,6 +293,21 @@ def test_transformers(pair, sampler, count):
     found = actual(BeamSampler(4, 1.0) if beams else greedy, end)
     assert found == expected(end)
     assert 0 < sum(end in row for row in found) < count
+
+
+def test_beams_go_on_beside_more_tokens_that_end_a_text():
+    """Three tokens end a text. All three are more probable than 5 to come first, but the best text begins with 5."""
+    after = np.full((7, 7), 1 / 7)
+    after[0] = [0.005, 0.3, 0.2, 0.15, 0.24, 0.1, 0.005]
+    after[5], after[6] = [0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.988], [0.002, 0.988, *[0.002] * 5]
+    logits = ops.convert_to_tensor(np.log(after).astype("float32"))
+
+    def next(tokens, cache, index):
+        return ops.take(logits, tokens[:, index - 1], axis=0), None, cache
+
+    prompt, mask = np.zeros((1, 5), "int32"), np.arange(5)[None] < 1
+    found = BeamSampler(num_beams=2)(next, prompt, ops.zeros((1, 1)), 1, mask, stop_token_ids=[1, 2, 3])
+    assert ops.convert_to_numpy(found).tolist() == [[0, 5, 6, 1, 0]]
 
 
 def test_log_probabilities(pair):
