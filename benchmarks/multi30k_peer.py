@@ -4,8 +4,8 @@
 
 `FOLDER` is that of `multi30k`, which holds the preset. Training ends with the first epoch after as many seconds as
 `multi30k` was trained for, or after as many epochs; a run that was stopped continues from its last epoch. Batches hold
-sequences of about the same length, as transformers' trainer groups them. The scores are those of `multi30k`; the results
-go to `results/multi30k_peer.json`.
+sequences of about the same length, as transformers' trainer groups them. The scores are those of `multi30k`, and the
+results go to `results/multi30k_peer.json`.
 """
 
 from __future__ import annotations
