@@ -326,6 +326,7 @@ def main(arguments: list[str] | None = None) -> None:
     names = args.only or (PICTURES if args.data else FROM_PRESETS)
     if not args.data and (needy := [name for name in names if name in FROM_DATA]):
         parser.error(f"{', '.join(needy)}: need public data sets, --data says where they are")
+    args.output.mkdir(parents=True, exist_ok=True)
     for name in names:
         keras.utils.set_random_seed(0)
         mpl.rcParams["svg.hashsalt"] = "pictures"  # the same file from the same numbers

@@ -24,6 +24,13 @@ class NotFiniteError(ValueError):
     """
 
 
+class WrongModelError(TypeError, ValueError):
+    """A model of a kind that what was asked for is not about, such as a model without attention.
+
+    Example: see `lmzoo.analysis.attention`.
+    """
+
+
 class NoExamplesError(ValueError):
     """A file of examples that holds none."""
 

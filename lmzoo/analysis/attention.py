@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.analysis.reading import SPECIAL, Reader
+from lmzoo.errors import WrongModelError
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.arguments import check_arguments
@@ -48,7 +49,7 @@ class HeadStatistics(NamedTuple):
     Attributes:
         distance: mean distance to the tokens that are attended to, in tokens.
         entropy: of the attention of a token, in nats: 0 if it is all on one token.
-        special: share of the attention that goes to special tokens, such as [SEP].
+        special: share of the attention that goes to special tokens, or to one of them.
 
     Example: see `head_statistics`.
     """
@@ -73,8 +74,7 @@ def attention(
         One `Attention` for each text.
 
     Raises:
-        AttributeError: for a model without attention, such as ELMo.
-        TypeError: naming the position of an entry that is not text.
+        TypeError: for a model without attention, such as ELMo; naming the position of an entry that is not text.
         ValueError: if there are no texts, or nothing that reads them.
 
     Example:
@@ -90,6 +90,8 @@ def attention(
     check_arguments(batch_size=batch_size)
     reader = Reader.of(model, preprocessor)
     backbone = reader.backbone
+    if not hasattr(backbone, "attention_scores"):
+        raise WrongModelError(f"{type(backbone).__name__} has no attention to look at: models of its family have none.")
     scores = _Scores(backbone, backbone.attention_scores)(backbone.input)  # (B, L, N, T, T)
     read, encoded = reader.read(texts)
     found = {}
@@ -162,14 +164,15 @@ def join_words(found: Attention) -> Attention:
     )
 
 
-def head_statistics(found: Sequence[Attention]) -> HeadStatistics:
+def head_statistics(found: Sequence[Attention], special: str | None = None) -> HeadStatistics:
     """What each head does on average: how far it looks, how spread its attention is, what special tokens get.
 
     Args:
         found: what `attention` returned for texts.
+        special: the special token whose share is told, such as "[SEP]"; by default that of all of them together.
 
     Raises:
-        ValueError: if there is nothing.
+        ValueError: if there is nothing, or if `special` is no special token of the texts.
 
     Example:
 
@@ -179,12 +182,18 @@ def head_statistics(found: Sequence[Attention]) -> HeadStatistics:
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     found = lmzoo.analysis.attention(embedder, ["The animal was too tired.", "A quiet film."])
     lmzoo.analysis.head_statistics(found).entropy.shape  # (6, 4)
+    lmzoo.analysis.head_statistics(found, special="[SEP]").special.shape  # (6, 4)
     ```
     """
     if not found:
         raise ValueError("There is no attention to look at: the list is empty.")
+    known = {text.tokens[i] for text in found for i in np.flatnonzero(text.segments == SPECIAL)}
+    if special is not None and special not in known:
+        raise ValueError(f"`special` must be one of {', '.join(sorted(known))}, got {special!r}.")
+    wanted = known if special is None else {special}
     sums, count = np.zeros((3, *found[0].scores.shape[:2])), 0
     for text in found:
+        chosen = (text.segments == SPECIAL) & np.isin(text.tokens, [*wanted])
         scores, place = text.scores.astype("float64"), np.arange(len(text.tokens))
         distances = np.abs(place[:, None] - place)  # (T, T)
         logs = np.log(np.where(scores > 0, scores, 1))
@@ -192,7 +201,7 @@ def head_statistics(found: Sequence[Attention]) -> HeadStatistics:
             [
                 (scores * distances).sum(axis=(2, 3)),
                 -(scores * logs).sum(axis=(2, 3)),
-                scores[..., text.segments == SPECIAL].sum(axis=(2, 3)),
+                scores[..., chosen].sum(axis=(2, 3)),
             ]
         )
         count += len(place)

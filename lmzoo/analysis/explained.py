@@ -9,6 +9,7 @@ import numpy as np
 
 from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined
 from lmzoo.arguments import is_integer, require
+from lmzoo.errors import WrongModelError
 from lmzoo.tasks import QuestionAnswerer, TextClassifier, TextRegressor, TokenClassifier
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tensor_types import Tensor
@@ -67,7 +68,7 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> None:
             are no texts.
     """
     if not isinstance(task, Explained):
-        raise TypeError(
+        raise WrongModelError(
             "Contributions are to answers of a TextClassifier, TextRegressor, TokenClassifier or QuestionAnswerer, got "
             f"{task!r:.60}."
         )

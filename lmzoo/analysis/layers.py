@@ -229,7 +229,8 @@ def probe(
 
     Raises:
         TypeError: naming the position of an entry that is not text.
-        ValueError: for another number of labels than of texts, for one class, or fewer examples of one than `folds`.
+        ValueError: for another number of labels than of texts, for labels of words, for one class, or fewer examples of
+            one than `folds`.
 
     Example:
 
@@ -247,6 +248,8 @@ def probe(
     from sklearn.preprocessing import StandardScaler
 
     require(is_integer(folds, 2), "folds", "an integer of at least 2", folds)
+    if any(isinstance(label, (list, tuple, np.ndarray)) for label in labels):
+        raise ValueError("A probe takes one label for each text: for labels of words, train a TokenClassifier.")
     names, counts = np.unique(np.asarray(labels), return_counts=True)
     means = text_means(*hidden_states(model, texts, batch_size, preprocessor))  # (n, L + 1, H)
     if len(labels) != len(means):

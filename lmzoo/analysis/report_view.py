@@ -74,6 +74,8 @@ def _section(name: str, table: Cells) -> str:
     heading = html.escape(name[:1].upper() + name[1:])
     counts = [cell for row in rows for cell in row[1:] if isinstance(cell, int)] if name == "confusion" else []
     head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+    if not rows:
+        return f"<section>\n<h2>{heading}</h2>\n<p>None.</p>\n</section>\n"
     body = "".join(f"<tr>{_cells(row, max(counts, default=0), titles)}</tr>\n" for row in rows[:_ROWS])
     more = f"<p>{len(rows) - _ROWS:,} more rows are not shown.</p>\n" if len(rows) > _ROWS else ""
     content = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lmzoo.arguments import is_integer, require
-from lmzoo.tasks import CausalLM, MaskedLM, TextEmbedder
+from lmzoo.errors import WrongModelError
+from lmzoo.tasks import BidirectionalLM, CausalLM, MaskedLM, TextEmbedder
 from lmzoo.tasks.word_vectors import Layers
 from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.token_scores import TokenScore
@@ -69,7 +70,7 @@ def senses(
     al., 2018, table 4). Groups are found by average linkage of cosines (scikit-learn's agglomerative clustering).
 
     Args:
-        embedder: a `lmzoo.models.TextEmbedder`.
+        embedder: a `lmzoo.models.TextEmbedder`, which any preset makes: `TextEmbedder.from_preset(...)`.
         word: whatever its case, a whole word of the texts.
         texts: strings.
         layers: which layers the vectors are from: see `lmzoo.models.TextEmbedder.embed`.
@@ -80,8 +81,9 @@ def senses(
         The occurrences, in the order of the texts.
 
     Raises:
-        TypeError: naming the position of an entry that is not text.
-        ValueError: for a word that occurs in no text, or that is read as several words, such as "don't" or "New York".
+        TypeError: for another kind of model; naming the position of an entry that is not text.
+        ValueError: if there are no texts; for a word that occurs in none of them, or that is read as several words,
+            such as "don't" or "New York".
 
     Example:
 
@@ -96,7 +98,11 @@ def senses(
     from sklearn.cluster import AgglomerativeClustering
 
     require(is_integer(groups, 1), "groups", "a positive integer", groups)
+    if not isinstance(embedder, TextEmbedder):
+        raise WrongModelError(f"Senses are told apart by the vectors of a TextEmbedder, got {embedder!r:.60}.")
     cleaned, sought = clean_texts(texts), word.lower()
+    if not cleaned:
+        raise ValueError("`texts` is empty: pass at least one text.")
     where = [i for i, text in enumerate(cleaned) if sought in map(str.lower, words_of(text))]
     found, vectors = [], []
     for i, embedded in zip(where, _embed(embedder, [cleaned[i] for i in where], layers, batch_size), strict=True):
@@ -120,11 +126,15 @@ def _embed(embedder: TextEmbedder, texts: list[str], layers: Layers, batch_size:
     return embedder.embed(texts, batch_size, level="word", layers=layers) if texts else []
 
 
-def surprisal(model: CausalLM | MaskedLM, texts: Sequence[Text], batch_size: int = 32) -> list[list[WordSurprisal]]:
+def surprisal(
+    model: CausalLM | MaskedLM | BidirectionalLM, texts: Sequence[Text], batch_size: int = 32
+) -> list[list[WordSurprisal]]:
     """The surprisal of each word of texts: the sum of the negative log-probabilities of its tokens.
 
     For a `CausalLM` given what comes before (Hale, 2001, https://aclanthology.org/N01-1021); for a `MaskedLM` given all
-    other tokens, those of the same word included.
+    other tokens, those of the same word included; for a `BidirectionalLM` the mean of both directions, one given the
+    words before, the other the words after. It reads each text as one sentence, and words outside of its vocabulary
+    count as `<UNK>`.
 
     Args:
         model: a language model with a preprocessor.
@@ -147,9 +157,13 @@ def surprisal(model: CausalLM | MaskedLM, texts: Sequence[Text], batch_size: int
     max(words, key=lambda word: word.surprisal).word
     ```
     """
-    if not isinstance(model, (CausalLM, MaskedLM)):
-        raise TypeError(f"Surprisal is of a CausalLM or a MaskedLM, got a {type(model).__name__}.")
+    if not isinstance(model, (CausalLM, MaskedLM, BidirectionalLM)):
+        raise WrongModelError(
+            f"Surprisal is of a CausalLM, a MaskedLM or a BidirectionalLM, got a {type(model).__name__}."
+        )
     cleaned = clean_texts(texts)
+    if isinstance(model, BidirectionalLM):
+        return _of_both_directions(model, cleaned, batch_size)
     tokens = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
     results = []
     for text, spans, scores in zip(cleaned, tokens, model.score(cleaned, batch_size), strict=True):
@@ -160,6 +174,18 @@ def surprisal(model: CausalLM | MaskedLM, texts: Sequence[Text], batch_size: int
         sums[np.bincount(of_word, minlength=len(words)) == 0] = np.nan
         results.append([WordSurprisal(*place, float(value)) for place, value in zip(words, sums, strict=True)])
     return results
+
+
+def _of_both_directions(model: BidirectionalLM, texts: list[str], batch_size: int) -> list[list[WordSurprisal]]:
+    results = [place_words(text) for text in texts]
+    read = [i for i, words in enumerate(results) if words]
+    found: list[list[WordSurprisal]] = [[] for _ in texts]
+    scores = model.predict([[texts[i]] for i in read], batch_size=batch_size, verbose=0) if read else []
+    for i, both in zip(read, scores, strict=True):  # (T, 2), each direction in the order of reading
+        forward, backward = both[: len(results[i])].T.astype("float64")
+        values = -(forward + backward[::-1]) / 2
+        found[i] = [WordSurprisal(*place, float(value)) for place, value in zip(results[i], values, strict=True)]
+    return found
 
 
 def _of_tokens(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:

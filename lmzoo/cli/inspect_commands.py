@@ -46,8 +46,20 @@ Texts = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 
 
+Context = Annotated[
+    str | None, typer.Option("--context", help="The context of the questions, or the second text of pairs.")
+]
+
+
 def _texts(given: list[str] | None) -> list[str]:
-    return given or [line.rstrip("\r\n") for line in sys.stdin]
+    found = given or [line.rstrip("\r\n") for line in sys.stdin]
+    if not found:
+        raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
+    return found
+
+
+def _with_context(texts: list[str], context: str | None) -> list[Any]:
+    return [*texts] if context is None else [(text, context) for text in texts]
 
 
 def _load(model: str) -> Task:
@@ -84,6 +96,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
 def attention(
     model: Model,
     texts: Texts = None,
+    context: Context = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
 ) -> None:
     """Write a page that shows what each token attends to, in every layer and head. It needs no network."""
@@ -93,7 +106,8 @@ def attention(
         with announced("Compiling and reading"):
             from lmzoo import analysis
 
-            analysis.write_attention(output, analysis.attention(task, found), f"Attention of {Path(model).name}")
+            scores = analysis.attention(task, _with_context(found, context))
+            analysis.write_attention(output, scores, f"Attention of {Path(model).name}")
         typer.echo(f"Wrote {output}.")
 
 
@@ -224,9 +238,7 @@ def why(
         str | None,
         typer.Option("--word", help="For a tagger: the word whose label is explained, or its number from 0."),
     ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="The context of the questions, or the second text of pairs.")
-    ] = None,
+    context: Context = None,
     page: Annotated[
         Path | None, typer.Option("--html", help="Write a page with highlighted texts instead of tables.")
     ] = None,
@@ -240,9 +252,8 @@ def why(
             from lmzoo import analysis
 
             explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
-            inputs = found if context is None else [(text, context) for text in found]
             chosen: Any = int(word) if word and word.isdecimal() else word
-            results = explain(task, inputs, target=target, word=chosen)
+            results = explain(task, _with_context(found, context), target=target, word=chosen)
         if page:
             analysis.write_attributions(page, results, f"Contributions to answers of {Path(model).name}")
             typer.echo(f"Wrote {page}.")

@@ -1,6 +1,6 @@
 """Scores of predictions against labels: SQuAD's metrics, calibration, and the reports of `lmzoo evaluate`."""
 
-from lmzoo.evaluation.errors import Calibration, calibration
+from lmzoo.evaluation.errors import Calibration, calibration, report
 from lmzoo.evaluation.squad import squad_metrics
 
-__all__ = ["Calibration", "calibration", "squad_metrics"]
+__all__ = ["Calibration", "calibration", "report", "squad_metrics"]

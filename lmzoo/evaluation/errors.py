@@ -166,6 +166,35 @@ def _judged(report: Report) -> Judged:
     return report.judged
 
 
+def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
+    """Where a task errs: its `report` with the most confident mistakes, calibration and scores by length.
+
+    Args:
+        task: of `lmzoo.models`, whose answers can be right or wrong.
+        x: texts, or a table.
+        y: labels.
+        **arguments: of the task's `report`, such as `columns` and `history`.
+
+    Raises:
+        TypeError: as the task's `report`; for a model that has none.
+        ValueError: as the task's `report`.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    task = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
+    found = lmzoo.evaluation.report(task, ["A fine film.", "A dull film."], ["good", "bad"], verbose=0)
+    list(found.tables)  # with "worst", "by length" and "calibration"
+    ```
+    """
+    if not hasattr(task, "report"):
+        raise TypeError(f"Expected a task of `lmzoo.models`, got {task!r:.60}.")
+    found: Report = task.report(x, y, errors=True, **arguments)
+    return found
+
+
 def _calibration_table(found: Calibration) -> Cells:
     rows: list[list[Cell]] = []
     for i in np.flatnonzero(found.counts).tolist():
@@ -222,6 +251,8 @@ def _groups(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
             yield _NONE, ~known
         return
     frequent = [name for name, _ in Counter(names).most_common(_MOST)]
+    if (known | (names == _NONE)).all():
+        frequent.sort(key=lambda name: (name == _NONE, _number(name)))
     for name in frequent:
         yield name, names == name
     if (rest := ~np.isin(names, frequent)).any():

@@ -78,13 +78,16 @@ def test_statistics_are_means_over_all_tokens():
     distance = [sum(p * abs(i - j) for j, p in enumerate(row)) for row, i, _ in rows]
     entropy = [-sum(p * np.log(p) for p in row) for row, _, _ in rows]
     special = [row[segments < 0].sum() for row, _, segments in rows]
+    assert np.array_equal(head_statistics([first, second], special="[CLS]").special, found.special)
+    with pytest.raises(ValueError, match=r"`special` must be one of \[CLS\], got 'a'"):
+        head_statistics([first, second], special="a")
     for ours, expected in zip(found, (distance, entropy, special), strict=True):
         assert ours.shape == (2, 3)
         assert ours[1, 2] == pytest.approx(np.mean(expected))
 
 
 def test_what_cannot_be_looked_at(task, tmp_path):
-    with pytest.raises(AttributeError, match="have no attention"):
+    with pytest.raises(TypeError, match="ElmoBackbone has no attention"):
         attention(tiny_task(TextEmbedder, families()["elmo"]), TEXTS)
     with pytest.raises(ValueError, match="without a preprocessor cannot read texts: pass `preprocessor`"):
         attention(task.backbone, TEXTS)

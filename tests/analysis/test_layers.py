@@ -131,6 +131,8 @@ def test_probes(bert):
         probe(bert, texts, labels[1:])
     with pytest.raises(ValueError, match=r"at least two classes with 5 examples each, got \{'x': 20\}"):
         probe(bert, texts, ["x"] * 20)
+    with pytest.raises(ValueError, match="one label for each text: for labels of words"):
+        probe(bert, texts, [["O", "B"], *labels[1:]])
 
 
 def test_a_backbone_needs_a_preprocessor(bert):

@@ -9,9 +9,10 @@ import pytest
 
 from lmzoo.analysis import senses, surprisal
 from lmzoo.families.bert import FAMILY
+from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY as GPT2
-from lmzoo.models import CausalLM, MaskedLM, TextEmbedder
+from lmzoo.models import BidirectionalLM, CausalLM, MaskedLM, TextEmbedder
 from lmzoo.tasks.word_vectors import WordVectors
 from lmzoo.testing import tiny_task
 
@@ -31,8 +32,23 @@ def test_surprisals_of_words_add_up_to_those_of_tokens(kind, family):
     for text, tokens, words in zip(TEXTS, scores, found, strict=True):
         assert [text[w.start : w.end] for w in words] == [w.word for w in words] == text.split()
         assert sum(w.surprisal for w in words) == pytest.approx(-sum(t["log_probability"] for t in tokens), rel=1e-5)
-    with pytest.raises(TypeError, match="of a CausalLM or a MaskedLM, got a TextEmbedder"):
+    with pytest.raises(TypeError, match="of a CausalLM, a MaskedLM or a BidirectionalLM, got a TextEmbedder"):
         surprisal(tiny_task(TextEmbedder, FAMILY), TEXTS)
+
+
+def test_both_directions_of_elmo():
+    """The forward direction predicts a word from those before it, the backward one from those after it."""
+    model = tiny_task(BidirectionalLM, ELMO)
+    texts = ["the plot was never dull .", "", "a film"]
+    found = surprisal(model, texts)
+    assert [[word.word for word in words] for words in found] == [text.split() for text in texts]
+    for text, words in zip(texts, found, strict=True):
+        count = len(words)
+        total = sum(word.surprisal for word in words)
+        if count:
+            (scores,) = model.predict([[text]], verbose=0)
+            assert total == pytest.approx(-scores[:count].sum() / 2, rel=1e-5)
+            assert words[-1].surprisal == pytest.approx(-(scores[count - 1, 0] + scores[0, 1]) / 2, rel=1e-5)
 
 
 def test_a_word_is_scored_as_a_whole_or_not_at_all():
@@ -44,6 +60,13 @@ def test_a_word_is_scored_as_a_whole_or_not_at_all():
     assert len(scores) == len(tokens) - 1
     assert math.isnan(words[0].surprisal)
     assert words[1].surprisal == pytest.approx(-sum(t["log_probability"] for t in scores if t["start"] > 2))
+
+
+def test_other_models_and_no_texts(embedder):
+    with pytest.raises(TypeError, match="by the vectors of a TextEmbedder, got <MaskedLM"):
+        senses(tiny_task(MaskedLM, FAMILY), "film", TEXTS)
+    with pytest.raises(ValueError, match="`texts` is empty"):
+        senses(embedder, "film", [])
 
 
 def test_one_string_is_not_a_list(embedder):

@@ -37,6 +37,9 @@ def test_pages_tables_and_lines(model, tmp_path):
     assert code == 0, output
     assert f"Wrote {tmp_path / 'it.html'}." in output
     assert "the film was good" in (tmp_path / "it.html").read_text("utf-8")
+    code, output = run("attention", model, TEXTS[0], "--context", TEXTS[1], "--output", tmp_path / "pair.html")
+    assert code == 0, output
+    assert " / ".join(TEXTS) in (tmp_path / "pair.html").read_text("utf-8")
     code, output = run("surprisal", model, *TEXTS, "--json")
     assert code == 0, output
     found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
@@ -101,6 +104,15 @@ def test_errors_in_one_line(model):
     code, output = run("attention", "bert_nano_en_uncasd", *TEXTS)
     assert code == 1
     assert "bert_nano_en_uncased" in output
+    for command, name, message in (
+        ("attention", "elmo_nano_en", "ElmoBackbone has no attention"),
+        ("why", "bert_nano_en_uncased", "Contributions are to answers of"),
+        ("surprisal", "albert_nano_en_uncased", ""),
+    ):
+        code, output = run(command, name, *TEXTS) if message else run(command, name, input="")
+        assert code == 1, output
+        assert (message or "There are no texts") in output
+        assert output.count("Error: ") == 1
 
 
 def test_reports(tmp_path):

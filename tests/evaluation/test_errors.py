@@ -61,7 +61,7 @@ def test_the_most_confident_mistakes_come_first(report):
 def test_numbers_that_are_furthest_off_and_words_in_their_texts():
     numbers = add_errors(Report(judged=Judged.of_numbers([1, 2, 3], [1, 4.5, 2])), ["a", "bb", "bb"])
     assert numbers.tables["worst"][1] == [[1, 2.0, 4.5, 2.5, "bb"], [2, 3.0, 2.0, 1.0, "bb"]]
-    assert numbers.tables["by length"] == (["characters", "count", "mean error"], [["2", 2, 1.75], ["1", 1, 0.0]])
+    assert numbers.tables["by length"] == (["characters", "count", "mean error"], [["1", 1, 0.0], ["2", 2, 1.75]])
     assert "calibration" not in numbers.tables
     words = Judged(np.array([0, 1, 1]), ["A", "A", "B"], ["A", "B", "A"], np.array([0.0, 1, 1]),
                    np.array([0.5, 0.7, np.nan]), np.array([[0, 3], [0, 1], [2, 4]]))  # fmt: skip
