@@ -1,4 +1,4 @@
-"""Pages are usable by everybody, as far as axe-core can tell, and look as they should in a browser.
+"""Pages are usable by everybody, as far as axe-core can tell, and look as they should on a screen as narrow as a phone's.
 
 Needs Chromium, and `LMZOO_AXE`, the path of `axe.min.js` in npm's package axe-core.
 """
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -25,6 +26,8 @@ AXE = Path(os.environ.get("LMZOO_AXE", "axe.min.js"))
 
 pytestmark = pytest.mark.skipif(not CHROMIUM or not AXE.is_file(), reason="needs Chromium and axe-core")
 
+# A window of Chromium is at least 500 pixels wide, a frame may be as narrow as a phone: what is wider must scroll.
+FRAME = '<!doctype html><body style="margin: 0"><iframe style="width: 390px; height: 844px; border: 0" srcdoc="{}">'
 RUN = """
 for (const details of document.querySelectorAll("details")) details.open = true;
 const button = document.querySelector("button");
@@ -37,8 +40,9 @@ axe.run().then((found) => {
     violations: found.violations.map((rule) => [rule.impact, rule.id, rule.nodes.map((node) => node.html)]),
     colour: getComputedStyle(document.body).backgroundColor,
     lines: document.querySelectorAll("svg line, polyline").length,
+    width: innerWidth,
   });
-  document.body.append(result);
+  parent.document.body.append(result);
 });
 """
 
@@ -64,29 +68,44 @@ def report_page(path):
     write_report(path, add_learning_curve(report, {"loss": [2.0, 1.0], "val_loss": [2.5, 2.0]}))
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("write", [attention_page, attributions_page, report_page])
-def test_axe_finds_nothing_serious(write, dark, tmp_path):
-    write(tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text("utf-8")
+def looked_at(write, dark, folder, *options):
+    """What Chromium prints that shows a page in a narrow frame, after axe-core has checked it."""
+    write(folder / "page.html")
+    page = (folder / "page.html").read_text("utf-8")
     script = AXE.read_text("utf-8").replace("</script", "<\\/script")
     checked = page.replace("</body>", f"<script>{script}</script><script>{RUN}</script></body>")
-    (tmp_path / "checked.html").write_text(checked, "utf-8")
-    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    (folder / "checked.html").write_text(FRAME.format(html.escape(checked)), "utf-8")
     command = [
         CHROMIUM,
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
-        "--window-size=390,844",  # as narrow as a telephone: what is wider must scroll
-        scheme,
-        f"--user-data-dir={tmp_path / 'user'}",
+        "--window-size=500,844",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        f"--user-data-dir={folder / 'user'}",
         "--virtual-time-budget=20000",
-        "--dump-dom",
-        (tmp_path / "checked.html").as_uri(),
+        *options,
+        (folder / "checked.html").as_uri(),
     ]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_picture_shows_what_a_token_attends_to(dark, tmp_path):
+    looked_at(attention_page, dark, tmp_path, f"--screenshot={tmp_path / 'picture.png'}")
+    picture = (255 * plt.imread(tmp_path / "picture.png")[:, :390, :3]).round()  # (height, 390, 3)
+    assert picture[600, 5].tolist() == ([22] * 3 if dark else [255] * 3)
+    coloured = np.ptp(picture, axis=2) > 20
+    # The chosen token stands on the left, those it attends to on the right, and lines join them.
+    assert all(coloured[:, columns].any() for columns in (slice(0, 130), slice(130, 260), slice(260, 390)))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("write", [attention_page, attributions_page, report_page])
+def test_axe_finds_nothing_serious(write, dark, tmp_path):
+    dom = looked_at(write, dark, tmp_path, "--dump-dom")
     found = json.loads(html.unescape(re.search('<pre id="found">(.*?)</pre>', dom, re.DOTALL)[1]))
+    assert found["width"] == 390
     assert found["colour"] == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
     assert found["lines"] == (0 if write is attributions_page else 4)
     assert {"color-contrast", "html-has-lang", "document-title"} <= {*found["passes"]}
