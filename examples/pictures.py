@@ -18,6 +18,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import permutation
+import quickstart
 import road
 import word_senses
 
@@ -258,6 +259,48 @@ def surprisal(data: Path, path: Path) -> None:
     keep(figure, path)
 
 
+def reviewer() -> Any:
+    """The classifier of the quickstart, trained on a hundred reviews."""
+    texts, labels = (part[: quickstart.LABELLED] for part in quickstart.read_reviews("train"))
+    return quickstart.fine_tune(texts, labels, pretrained=True, seed=0, epochs=10)
+
+
+def why(data: Path, path: Path) -> None:
+    """How the score of a class falls if a word is left out, in the colours of words."""
+    texts = ["A dull start, but a lovely and funny end.", "The actors are good, and I was bored to tears."]
+    found = lmzoo.analysis.leave_out(reviewer(), texts)
+    most = max(float(np.abs(one.values).max()) for one in found)
+    figure, axes = plt.subplots(figsize=(8.6, 1.6), layout="constrained")
+    axes.set_axis_off()
+    axes.set(xlim=(0, max(map(len, texts)) + 12), ylim=(0, 2 * len(texts)))
+    for row, (text, one) in enumerate(zip(texts, found, strict=True)):
+        height = 2 * (len(texts) - row) - 1
+        for (start, end), value in zip(one.offsets.tolist(), one.values, strict=True):
+            colour = "tab:blue" if value > 0 else "tab:orange"
+            box = plt.Rectangle((start, height - 0.6), end - start, 1.2, color=colour, alpha=0.8 * abs(value) / most)
+            axes.add_patch(box)
+        for place, letter in enumerate(text):
+            axes.text(place + 0.5, height, letter, family="monospace", ha="center", va="center", fontsize=10)
+        axes.text(len(text) + 1, height, one.target, va="center", fontsize=8, color="#555555")
+    keep(figure, path)
+
+
+def calibration(data: Path, path: Path) -> None:
+    """How often answers are right, by the probability that the classifier gives them."""
+    texts, labels = quickstart.read_reviews("test")
+    report = lmzoo.evaluation.report(reviewer(), texts, labels, verbose=0)
+    titles, rows = report.tables["calibration"]
+    count, confidence, accuracy = ([row[titles.index(name)] for row in rows] for name in titles[1:])
+    figure, axes = plt.subplots(figsize=(4.4, 3.6), layout="constrained")
+    axes.plot([0.5, 1], [0.5, 1], "--", color="#888888", label="if they were right as often as expected")
+    axes.scatter(confidence, accuracy, [4 * n for n in count], label="answers; larger if there are more of them")
+    axes.set(xlabel="probability of the answer", ylabel="share of right answers", xlim=(0.48, 1.02), ylim=(0, 1.05))
+    axes.set_title(f"Expected calibration error {report.scores['ece']:.2f}")
+    axes.legend(loc="lower right", fontsize=7)
+    axes.grid(alpha=0.3)
+    keep(figure, path)
+
+
 def mix(data: Path, path: Path) -> None:
     """How much four tasks use each layer of ELMo, whose language model is frozen."""
     labelled: dict[str, Any] = {"format": "labelled", "label": "label"}
@@ -312,6 +355,8 @@ FROM_PRESETS = {
     "surprisal": surprisal,
     "vectors": vectors,
     "word_senses": word_sense_gaps,
+    "why": why,
+    "calibration": calibration,
 }
 FROM_DATA = {draw.__name__: draw for draw in (home, classify, tag, score, mix)}
 PICTURES = FROM_PRESETS | FROM_DATA

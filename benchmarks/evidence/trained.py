@@ -197,8 +197,8 @@ what was masked. Linear classifiers see little of it, 1.4 points for parts of sp
         common=COMMON,
         how=f"{HOW} Without NSP a model may be one point worse.",
         limits=f"{SCALE} The paper also used tasks on pairs of texts, which networks of this size do not learn.",
-        reading="""For parts of speech the model without NSP is better by half a point. For SST-2 it is better by one
-point, but with NSP the three seeds are so far apart (59 to 65) that this says little. The loss of masked tokens is
+        reading="""For parts of speech the model without NSP is better by 0.8 points. For SST-2 it is better by 1.4
+points, but with NSP the three seeds are so far apart (58 to 65) that this says little. The loss of masked tokens is
 0.17 nats higher with NSP; its model has learned from pairs of shorter texts, and the held-out sequences are single
 ones.""",
     ),
@@ -223,7 +223,7 @@ ones.""",
 first token learns from 4,000 pairs of neighbouring sentences, half of which are swapped, or end with a sentence of
 another article. It is tested on 2,000 held-out pairs; by chance, half of the answers are right.""",
         limits=f"{SCALE} The paper's tasks on pairs of texts, which networks of this size do not learn, are left out.",
-        reading="""No model tells the order of sentences, or next from random sentences, in more than 56% of the
+        reading="""No run tells the order of sentences, or next from random sentences, in more than 57% of the
 pairs. The model that has never seen pairs is best at their order, so what the classifiers find is not what the
 objectives teach.""",
     ),
@@ -304,7 +304,7 @@ are equally good with and without.""",
         common=COMMON,
         how=f"{HOW} The loss of single tokens favours the arm that was trained on them, and is not part of the rule.",
         limits=f"{SCALE} In the paper question answering gains most.",
-        reading="""All three kinds of masks give equally good vectors, within half a point, which is less than the
+        reading="""All three kinds of masks give equally good vectors, within 0.7 points, which is less than the
 seeds differ.""",
     ),
     Claim(
