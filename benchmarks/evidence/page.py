@@ -15,8 +15,8 @@ INTRODUCTION = """# Evidence
 
 Lectures and papers say how these models should be trained and used. Which of these claims can be reproduced on a small
 machine? This page has one small experiment for each. The arms of an experiment, which are compared, differ in one
-thing; where something else had to follow, such as the learning rate, the text says so. Each is run with three seeds, and
-the rule for the verdict was written before the first run.
+thing; where something else had to follow, such as the learning rate, the text says so. Each is run with three seeds,
+and the rule for the verdict was written before the first run.
 
 {table}
 
