@@ -174,8 +174,8 @@ tagger's own layers: a part of the difference may come from that.""",
         + """
 Static vectors are ELMo's own below its LSTMs, computed from the characters of a word alone, so that both have seen the
 same text. In the last comparison ELMo may be one point worse with a tenth of the sentences.""",
-        limits=f"""{ONE_PRESET} Static vectors from characters know the endings of words, unlike the paper's vectors from
-a table: for parts of speech they are a strong baseline.""",
+        limits=f"""{ONE_PRESET} Static vectors from characters know the endings of words, unlike the paper's vectors
+from a table: for parts of speech they are a strong baseline.""",
         reading="""ELMo is better with every number of sentences, by 1.7 points with 100 and by 1.3 with 1,000. With 300
 sentences instead of 1,000 it is nearly as good as static vectors; with a tenth it is almost two points worse.""",
     ),
