@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lmzoo import evaluation
 from lmzoo.analysis import write_report
 from lmzoo.evaluation.errors import add_errors, add_learning_curve
 from lmzoo.evaluation.reports import Judged, Report
@@ -38,6 +39,12 @@ def test_the_page_holds_the_tables_and_hostile_text_is_text(tmp_path):
     assert page.tags.count("circle") == 6  # of the points that are numbers; the diagonal has none
 
 
+def test_a_table_without_rows_says_so(tmp_path):
+    judged = Judged.of_classes(["a", "b"], ["a", "b"], [0.9, 0.8])
+    write_report(tmp_path / "page.html", add_errors(Report({"accuracy": 1.0}, judged=judged), ["one", "two"]))
+    assert "<h2>Worst</h2>\n<p>None.</p>" in (tmp_path / "page.html").read_text("utf-8")
+
+
 # One of each kind in `make test`.
 KINDS = [
     TextClassifier, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (TokenClassifier, QuestionAnswerer)),
@@ -49,7 +56,7 @@ def test_tasks_report_their_errors(kind, eager, tmp_path):
     task = tiny_task(kind, FAMILY)
     x, y = tiny_examples(task, 7)
     columns = {"half": [i % 2 for i in range(len(x))]}
-    report = task.report(x, y, verbose=0, errors=True, columns=columns, history={"loss": [1.0]})
+    report = evaluation.report(task, x, y, verbose=0, columns=columns, history={"loss": [1.0]})
     assert report.tables.keys() >= {"calibration", "worst", "by length", "by half", "learning curve"}
     assert sum(row[1] for row in report.tables["by half"][1]) == len(report.judged.error)
     right = sum(row[1] * row[2] for row in report.tables["by half"][1]) / len(report.judged.error)
@@ -81,3 +88,5 @@ def test_columns_of_tables_and_errors(eager):
         tiny_task(MaskedLM, FAMILY).report(x, errors=True, verbose=0)
     with pytest.raises(TypeError, match="Expected what `report` of a task returns"):
         write_report("page.html", {"accuracy": 1.0})
+    with pytest.raises(TypeError, match="Expected a task of `lmzoo.models`, got 'bert"):
+        evaluation.report("bert_nano_en_uncased", x, y)
