@@ -88,5 +88,5 @@ def test_columns_of_tables_and_errors(eager):
         tiny_task(MaskedLM, FAMILY).report(x, errors=True, verbose=0)
     with pytest.raises(TypeError, match="Expected what `report` of a task returns"):
         write_report("page.html", {"accuracy": 1.0})
-    with pytest.raises(TypeError, match="Expected a task of `lmzoo.models`, got 'bert"):
+    with pytest.raises(TypeError, match=r"Expected a task of `lmzoo\.models`, got 'bert"):
         evaluation.report("bert_nano_en_uncased", x, y)
