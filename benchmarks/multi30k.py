@@ -28,7 +28,7 @@ from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.throughput import Throughput
 
 POSITIONS = 128
-SENTENCE = "Ein kleines Mädchen mit einem roten Hut wirft einem schwarzen Hund am Strand einen Ball zu."
+SENTENCE = "Auf einer Bank im Park sitzt eine alte Frau und liest ein Buch."
 
 
 def read(folder: Path, part: str, count: int | None) -> tuple[list[str], list[str]]:
