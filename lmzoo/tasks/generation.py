@@ -208,7 +208,7 @@ class TokenGenerator:
 
     def _padded(self, stop_ids: Sequence[int]) -> np.ndarray:
         """The ids that end a text, int32 (S,), padded to a power of two, so that few shapes are compiled."""
-        stops = np.full(max(4, 1 << len(stop_ids).bit_length()), self.vocabulary_size, "int32")
+        stops = np.full(1 << max(len(stop_ids) - 1, 0).bit_length(), self.vocabulary_size, "int32")
         stops[: len(stop_ids)] = stop_ids
         return stops
 
