@@ -25,7 +25,7 @@ class NotFiniteError(ValueError):
 
 
 class WrongModelError(TypeError, ValueError):
-    """A model of a kind that what was asked for is not about, such as a model without attention.
+    """A model of the wrong kind for what was asked of it, such as one without attention.
 
     Example: see `lmzoo.analysis.attention`.
     """

@@ -169,7 +169,7 @@ def head_statistics(found: Sequence[Attention], special: str | None = None) -> H
 
     Args:
         found: what `attention` returned for texts.
-        special: the special token whose share is told, such as "[SEP]"; by default that of all of them together.
+        special: the special token whose share is reported, such as "[SEP]"; by default all of them together.
 
     Raises:
         ValueError: if there is nothing, or if `special` is no special token of the texts.

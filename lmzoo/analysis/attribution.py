@@ -60,8 +60,8 @@ def integrated_gradients(
     Args:
         task: a `TextClassifier`, `TextRegressor`, `TokenClassifier` or `QuestionAnswerer` with a preprocessor, on a
             family with token embeddings.
-        texts: strings or pairs of them, or lists of words, as for the task. Of a long context,
-            only the window with the answer is explained.
+        texts: strings or pairs of them, or lists of words, as for the task. Of a long context, only the
+            window with the answer is explained.
         target: the class, by name or number, by default of each text the one that the task answers; of a
             `QuestionAnswerer` "start" or "end", by default the sum of both logits of its answer.
         steps: int, points on the way. If the contributions do not add up to one per cent, up to eight times as many are
