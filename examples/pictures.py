@@ -10,6 +10,7 @@ Without `--data` it leaves out the pictures that need public data sets: home, cl
 from __future__ import annotations
 
 import argparse
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,7 @@ def surprisal(data: Path, path: Path) -> None:
     keep(figure, path)
 
 
+@cache
 def reviewer() -> Any:
     """The classifier of the quickstart, trained on a hundred reviews."""
     texts, labels = (part[: quickstart.LABELLED] for part in quickstart.read_reviews("train"))

@@ -160,12 +160,6 @@ def learning_curve(history: Any) -> Cells:
     return ["epoch", *map(str, history)], rows
 
 
-def _judged(report: Report) -> Judged:
-    if report.judged is None:
-        raise ValueError("This task has no answers that are right or wrong, which a report of errors needs.")
-    return report.judged
-
-
 def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
     """Where a task errs: its `report` with the most confident mistakes, calibration and scores by length.
 
@@ -193,6 +187,12 @@ def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
         raise TypeError(f"Expected a task of `lmzoo.models`, got {task!r:.60}.")
     found: Report = task.report(x, y, errors=True, **arguments)
     return found
+
+
+def _judged(report: Report) -> Judged:
+    if report.judged is None:
+        raise ValueError("This task has no answers that are right or wrong, which a report of errors needs.")
+    return report.judged
 
 
 def _calibration_table(found: Calibration) -> Cells:
