@@ -4,8 +4,8 @@
 
 An encoder and a decoder of four blocks of width 128, small as the data is, with a joint vocabulary of 8,000 tokens. The
 scores are BLEU and chrF of sacrebleu on the validation set, which is used for nothing else, with four beams. A run that
-was stopped continues from its last state; the results, and the seconds of its epochs, go to `results/multi30k.json`, and
-a picture of what the decoder looks at to FOLDER.
+was stopped continues from its last state; the results, and the seconds of its epochs, go to `results/multi30k.json`,
+and a picture of what the decoder looks at to FOLDER.
 """
 
 from __future__ import annotations
