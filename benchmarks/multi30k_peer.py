@@ -4,8 +4,9 @@
 
 `FOLDER` is that of `multi30k`, which holds the preset. Training ends with the first epoch after as many seconds as
 `multi30k` was trained for, or after as many epochs; a run that was stopped continues from its last epoch. Batches hold
-sequences of about the same length, as transformers' trainer groups them. The scores are those of `multi30k`, and the
-results go to `results/multi30k_peer.json`.
+sequences of about the same length, as transformers' trainer groups them. The model has transformers' own initial
+weights, or with `--initial lmzoo` those of lmzoo. The scores are those of `multi30k`, and the results, with the loss of
+each epoch, go to `results/multi30k_peer.json` or `results/multi30k_peer_lmzoo.json`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import torch
 import transformers
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
-from transformers import MarianConfig, MarianMTModel, get_inverse_sqrt_schedule
+from transformers import MarianMTModel, get_inverse_sqrt_schedule
 
 import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
@@ -36,13 +38,15 @@ DECAY, SMOOTHING, BEAMS = 0.01, 0.1, 4
 Ids = list[torch.Tensor]
 
 
-def untrained(preset: Path) -> tuple[MarianMTModel, Any]:
-    """A model of the preset's shape with random weights, and the preset's tokenizer."""
-    task = lmzoo.models.Seq2SeqLM.from_preset(str(preset))
+def untrained(preset: Path, initial: str) -> tuple[MarianMTModel, Any]:
+    """A model of the preset's shape with the initial weights of one of the libraries, and the preset's tokenizer."""
+    trained = lmzoo.models.Seq2SeqLM.from_preset(str(preset))
+    backbone = type(trained.backbone).from_config(trained.backbone.get_config())
+    task = lmzoo.models.Seq2SeqLM(backbone, trained.preprocessor)
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(task, folder, "hf")
-        config = MarianConfig.from_pretrained(folder)
-    return MarianMTModel(config), task.text_preprocessor.tokenizer
+        ours = MarianMTModel.from_pretrained(folder)
+    return ours if initial == "lmzoo" else MarianMTModel(ours.config), task.text_preprocessor.tokenizer
 
 
 def encode(texts: list[str], tokenizer: Any, end: int) -> Ids:
@@ -59,8 +63,14 @@ def batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> 
     return [found[i] for i in rng.permutation(len(found))]
 
 
-def train(model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, Any], most: float, file: Path) -> float:
-    """Trains for the epochs of the options, or for so many seconds; continues from the file. Returns the seconds."""
+def train(
+    model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, Any], most: float, file: Path
+) -> tuple[list[float], float]:
+    """Trains for the epochs of the options, or for so many seconds; continues from the file.
+
+    Returns:
+        The mean loss of each epoch, and the seconds.
+    """
     pad = model.config.pad_token_id
     undecayed = [n for n, _ in model.named_parameters() if n.endswith("bias") or "layer_norm" in n]
     groups = [
@@ -70,14 +80,14 @@ def train(model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, A
     optimizer = torch.optim.AdamW(groups, lr=options["learning_rate"], betas=(0.9, 0.98), eps=1e-6)
     steps = options["epochs"] * -(-len(sources) // options["batch_size"])
     schedule = get_inverse_sqrt_schedule(optimizer, math.ceil(steps / 10))
-    parts, first_epoch, seconds = {"model": model, "optimizer": optimizer, "schedule": schedule}, 0, 0.0
+    parts, means, seconds = {"model": model, "optimizer": optimizer, "schedule": schedule}, [], 0.0
     if file.exists():
         states = torch.load(file)
-        first_epoch, seconds = states["epochs"], states["seconds"]
+        means, seconds = states["losses"], states["seconds"]
         for name, part in parts.items():
             part.load_state_dict(states[name])
     model.train()
-    for epoch in range(first_epoch, options["epochs"]):
+    for epoch in range(len(means), options["epochs"]):
         if seconds >= most:
             break
         begun, losses, rng = time.perf_counter(), [], np.random.default_rng([options["seed"], epoch])
@@ -100,10 +110,11 @@ def train(model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, A
             optimizer.zero_grad()
             losses.append(loss.item())
         seconds += time.perf_counter() - begun
-        console.print(f"epoch {epoch + 1} of {options['epochs']}: loss {np.mean(losses):.3f}, {seconds:,.0f} s")
+        means.append(float(np.mean(losses)))
+        console.print(f"epoch {epoch + 1} of {options['epochs']}: loss {means[-1]:.3f}, {seconds:,.0f} s")
         states = {name: part.state_dict() for name, part in parts.items()}
-        torch.save({**states, "epochs": epoch + 1, "seconds": seconds}, file)
-    return seconds
+        torch.save({**states, "losses": means, "seconds": seconds}, file)
+    return means, seconds
 
 
 @torch.inference_mode()
@@ -122,7 +133,7 @@ def translate(model: MarianMTModel, sources: Ids, tokenizer: Any) -> list[str]:
             max_new_tokens=2 * source.shape[1] + 16,
         )
         special = {pad, model.config.eos_token_id}
-        found += tokenizer.detokenize([[token for token in row.tolist() if token not in special] for row in ids])
+        found += [tokenizer.detokenize([token for token in row if token not in special]) for row in ids.tolist()]
     return found
 
 
@@ -131,20 +142,24 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=SHARED / "data/mt_multi30k", help="folder of the four files")
     parser.add_argument("--work", type=Path, required=True, help="folder of `multi30k`")
     parser.add_argument("--name", default="multi30k", help="name of the result file of `multi30k`")
+    parser.add_argument("--initial", choices=("transformers", "lmzoo"), default="transformers", help="initial weights")
     parser.add_argument("--seconds", type=float, help="of training at most; by default those of `multi30k`")
     args = parser.parse_args()
     ours = json.loads((RESULTS / f"{args.name}.json").read_text("utf-8"))
     options, most = ours["options"], args.seconds or ours["seconds"]
     torch.manual_seed(options["seed"])
-    model, tokenizer = untrained(args.work / "preset")
+    keras.utils.set_random_seed(options["seed"])
+    model, tokenizer = untrained(args.work / "preset", args.initial)
     (sources, targets), (tests, references) = (read(args.data, part, options["limit"]) for part in ("train", "val"))
     end = model.config.eos_token_id
     encoded = encode(sources, tokenizer, end), encode(targets, tokenizer.target_side, end)
-    seconds = train(model, *encoded, options, most, args.work / "peer.pt")
+    name = "peer" if args.initial == "transformers" else "peer_lmzoo"
+    losses, seconds = train(model, *encoded, options, most, args.work / f"{name}.pt")
     found = translate(model, encode(tests, tokenizer, end), tokenizer.target_side)
     scores = compare_translations(found, references).scores
     console.print(f"lmzoo {ours['scores']}, {ours['seconds']:,.0f} s; transformers {scores}, {seconds:,.0f} s")
-    save(f"{args.name}_peer", {**options, "transformers": transformers.__version__}, scores=scores, seconds=seconds)
+    settings = {**options, "initial weights": args.initial, "transformers": transformers.__version__}
+    save(f"{args.name}_{name}", settings, scores=scores, seconds=seconds, losses=losses)
 
 
 if __name__ == "__main__":

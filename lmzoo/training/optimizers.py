@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import keras
@@ -12,7 +13,7 @@ from keras import ops
 from lmzoo.arguments import is_integer, is_number, require, require_share
 from lmzoo.tensor_types import Tensor
 
-_WORTH_COMPILING = 1_000_000  # weights; for fewer, XLA compiles for seconds to save less than a millisecond
+_WORTH_COMPILING = 20_000_000  # weights; for fewer, TensorFlow's own kernel is as fast, and nothing is compiled
 # The factor of the rate by the share of the decay that is left, from 1 to 0.
 _SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda left: left,
@@ -47,8 +48,8 @@ class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a warm-up and decay that can be re-sized.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: callbacks such as `ReduceLROnPlateau` can
-    set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow the update of a model of a
-    million weights or more is compiled with XLA.
+    set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow a weight is updated by one
+    kernel, `ResourceApplyAdam`, and the update of a model of 20 million weights or more is compiled with XLA.
 
     Args:
         learning_rate: float, the peak; or a schedule.
@@ -109,6 +110,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._compiled: Callable[[Sequence[Tensor]], None] | None = None
         self._rate: Tensor = 0.0
         self._sizes: tuple[Tensor, Tensor] = (0.0, 0.0)
+        self._kernel: Callable[..., None] | None = None
 
     def build(self, variables: list[keras.Variable]) -> None:
         """Creates the moments and the schedule's state."""
@@ -207,7 +209,21 @@ class AdamW(keras.optimizers.Optimizer):
         power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
         # The same for all variables, so computed once.
         self._sizes = rate * ops.sqrt(1 - power_2) / (1 - power_1), rate * self.decay
+        self._kernel = self._tensorflow_kernel(rate, power_1, power_2)
         super().apply(grads, trainable_variables)
+
+    def _tensorflow_kernel(self, *rate_and_powers: Tensor | float) -> Callable[..., None] | None:
+        """TensorFlow's update of a float32 weight and its moments in one operation, where there is one."""
+        if keras.backend.backend() != "tensorflow" or type(self).scaled is not AdamW.scaled:
+            return None
+        import tensorflow as tf
+
+        if tf.distribute.has_strategy():
+            return None
+        names = "lr", "beta1_power", "beta2_power", "beta1", "beta2", "epsilon"
+        values = *rate_and_powers, self.beta_1, self.beta_2, self.epsilon
+        constants = {name: tf.cast(value, tf.float32) for name, value in zip(names, values, strict=True)}
+        return partial(tf.raw_ops.ResourceApplyAdam, **constants)
 
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Updates one variable and its moments."""
@@ -215,10 +231,17 @@ class AdamW(keras.optimizers.Optimizer):
         first, second = self._first[index], self._second[index]
         scale, decay = (ops.cast(size, variable.dtype) for size in self._sizes)
         gradient = ops.cast(gradient, variable.dtype)
+        decays = self._decayed[index] and self.decay
+        if self._kernel and variable.dtype == "float32":
+            if decays:
+                self.assign_sub(variable, decay * variable)
+            handles = {"var": variable.handle, "m": first.value.handle, "v": second.value.handle}
+            self._kernel(**handles, grad=gradient)
+            return
         self.assign_add(first, (gradient - first) * (1 - self.beta_1))
         self.assign_add(second, (ops.square(gradient) - second) * (1 - self.beta_2))
         change = scale * first / (ops.sqrt(second) + self.epsilon)
-        if self._decayed[index] and self.decay:
+        if decays:
             change = change + decay * variable
         self.assign_sub(variable, self.scaled(change, variable, index))
 

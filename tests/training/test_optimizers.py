@@ -178,6 +178,22 @@ def test_compiled_steps_equal_eager_ones(jit_compile, large, monkeypatch):
     assert (optimizer._compiled is not None) == (large and keras.backend.backend() == "tensorflow")
 
 
+@pytest.mark.tf_only
+@pytest.mark.parametrize(
+    ("optimizer", "dtype", "used"), [(AdamW, "float32", 1), (AdamW, "bfloat16", 0), (LAMB, "float32", 0)]
+)
+def test_tensorflow_updates_a_weight_in_one_operation(optimizer, dtype, used):
+    import tensorflow as tf
+
+    weights = [*start(dtype).values()]
+    optimizer = optimizer(**ARGUMENTS)
+    optimizer.build(weights)
+    step = tf.function(lambda grads: optimizer.apply(grads, weights))
+    graph = step.get_concrete_function([tf.cast(g, dtype) for g in gradient(0)]).graph
+    kinds = [operation.type for operation in graph.get_operations()]
+    assert kinds.count("ResourceApplyAdam") == used * len(weights)
+
+
 def test_bfloat16_weights_are_trained():
     before = {name: to_numpy(v.value) for name, v in start("bfloat16").items()}
     after = train(AdamW(**ARGUMENTS), dtype="bfloat16")
