@@ -42,6 +42,8 @@ JAX_CACHE := JAX_COMPILATION_CACHE_DIR='$(CURDIR)/.pytest_cache/jax' JAX_PERSIST
 	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Without bytecode, each of the many processes of the tests would compile all modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs pictures bench clean \

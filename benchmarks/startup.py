@@ -55,7 +55,8 @@ def start(peer: str, folder: str) -> dict[str, float] | None:
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", code, folder],
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        # An installed package has its bytecode, which round 0 writes here.
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
         cwd=folder,
         capture_output=True,
         text=True,
