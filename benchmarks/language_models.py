@@ -6,8 +6,8 @@ as gives about `--parameters` weights; the n-gram model has as many n-grams as t
 for each direction: its perplexity is that of the forward direction. Each model is trained with its default optimizer,
 the Transformer with the rate of `lmzoo.pretraining` for its width.
 
-Rows that are in the results already are not computed again: another run adds what is missing. A training takes five to
-fifteen minutes on one core.
+Rows that are in the results already are not computed again: another run adds what is missing. A training takes eight to
+twenty minutes on one core that other programs use as well.
 
     python -m benchmarks.language_models "pretrain_modern/wiki*-train-00*" "pretrain_modern/wiki*-dev*"
 """
