@@ -48,8 +48,8 @@ class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a warm-up and decay that can be re-sized.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: callbacks such as `ReduceLROnPlateau` can
-    set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow a weight is updated by one
-    kernel, `ResourceApplyAdam`, and the update of a model of 20 million weights or more is compiled with XLA.
+    set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow one operation updates
+    a weight, `ResourceApplyAdam`; for a model of 20 million weights or more the update is compiled with XLA.
 
     Args:
         learning_rate: float, the peak; or a schedule.
