@@ -10,7 +10,7 @@ from keras import ops
 
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.layers.rows import as_rows
+from lmzoo.layers.rows import at_positions
 from lmzoo.tensor_types import Shape, Tensor
 
 
@@ -97,14 +97,7 @@ class GatherPositions(keras.layers.Layer):
 
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
         """Gathers them."""
-        if keras.backend.backend() == "jax":
-            # Each device gathers from its own part of the batch.
-            return ops.take_along_axis(sequence, positions[..., None], axis=1)
-        batch, length = ops.shape(sequence)[0], ops.shape(sequence)[1]
-        # One flat gather, whose gradient is one scatter.
-        flat = as_rows(sequence)  # (B·T, H)
-        rows = positions + length * ops.arange(batch, dtype=positions.dtype)[:, None]  # (B, M)
-        return ops.take(flat, rows, axis=0)
+        return at_positions(sequence, positions)
 
     def compute_output_shape(self, sequence_shape: Shape, positions_shape: Shape) -> Shape:
         """A vector for each position."""

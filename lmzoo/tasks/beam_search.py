@@ -13,6 +13,7 @@ from keras import ops
 
 from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.layers.position_cache import with_positions
+from lmzoo.layers.rows import at_positions
 from lmzoo.tensor_types import Tensor, Tensors
 
 _NEVER = -1e9
@@ -116,15 +117,16 @@ class BeamSampler:
             candidates_per_row = min(beams * (1 + stops.shape[0]), beams * size)
             totals, found = ops.top_k(ops.reshape(log_probabilities, (-1, beams * size)), candidates_per_row)  # (B, C)
             origin, token = found // size, ops.cast(found % size, prompt.dtype)  # (B, C)
-            candidates = with_positions(_take(running, origin), ops.expand_dims(token, 2), index, axis=2)  # (B, C, L)
+            candidates = at_positions(running, origin)  # (B, C, L)
+            candidates = with_positions(candidates, ops.expand_dims(token, 2), index, axis=2)
             full = index + 1 >= limits  # (B,)
             stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(full, 1)  # (B, C)
 
             # The beams of the next step are the best candidates that go on.
             going = totals + ops.where(stopping, _NEVER, 0.0)  # (B, C)
             next_scores, best = ops.top_k(going, beams)  # (B, K)
-            next_running = _take(candidates, best)  # (B, K, L)
-            next_origin = _take(origin, best)  # (B, K)
+            next_running = at_positions(candidates, best)  # (B, K, L)
+            next_origin = at_positions(origin, best)  # (B, K)
 
             # Texts have ended that are among the best K candidates, as long as a better one could still be found.
             made = ops.cast(ops.maximum(index + 1 - length, 1), "float32")  # (B,), tokens of the candidates
@@ -133,17 +135,14 @@ class BeamSampler:
             entering = totals / count + ops.where(enter, 0.0, _NEVER)  # (B, C)
             all_scores = ops.concatenate([ended_scores, entering], axis=1)  # (B, K + C)
             next_ended_scores, kept = ops.top_k(all_scores, beams)  # (B, K)
-            next_ended = _take(ops.concatenate([ended, candidates], axis=1), kept)  # (B, K, L)
-            next_has_ended = _take(ops.concatenate([has_ended, enter], axis=1), kept)  # (B, K)
+            next_ended = at_positions(ops.concatenate([ended, candidates], axis=1), kept)  # (B, K, L)
+            next_has_ended = at_positions(ops.concatenate([has_ended, enter], axis=1), kept)  # (B, K)
             worst = ops.where(next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
             improvable = ops.any(next_scores[:, :1] / count > worst, axis=1)  # (B,)
 
             # Rows whose prompt is not over yet stay as they are; all their beams, and so their caches, are equal.
             inside = ops.take(mask, index, axis=1)  # (B,)
-            cache = keras.tree.map_structure(
-                lambda x: ops.reshape(_take(ops.reshape(x, (-1, beams, *ops.shape(x)[1:])), next_origin), ops.shape(x)),
-                cache,
-            )
+            cache = keras.tree.map_structure(lambda x: _of_beams(x, next_origin), cache)
             pairs = [(running, next_running), (scores, next_scores), (ended, next_ended)]
             pairs += [(ended_scores, next_ended_scores), (has_ended, next_has_ended)]
             pairs += [(open_rows, open_rows & improvable & ~full)]
@@ -161,6 +160,7 @@ class BeamSampler:
         return ops.where(has_ended[:, :1], ended[:, 0], running[:, 0])
 
 
-def _take(x: Tensor, indices: Tensor) -> Tensor:
-    """Entries of the second axis of a tensor (B, N, ...), by int (B, M): (B, M, ...)."""
-    return ops.take_along_axis(x, ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2))), axis=1)
+def _of_beams(x: Tensor, origin: Tensor) -> Tensor:
+    """What belongs to beams, (B·K, ...), for those that go on from others of the same prompt, int (B, K)."""
+    by_prompt = ops.reshape(x, (-1, origin.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
+    return ops.reshape(at_positions(by_prompt, origin), ops.shape(x))

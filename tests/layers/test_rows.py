@@ -1,11 +1,23 @@
-"""Helpers for the last axis of tensors."""
+"""Rows: some of them chosen, and the last axis of tensors."""
 
 from __future__ import annotations
 
+import keras
+import numpy as np
 import pytest
 
 from lmzoo.layers import ClassificationHead
-from lmzoo.layers.rows import width_of
+from lmzoo.layers.rows import at_positions, width_of
+
+
+@pytest.mark.parametrize("rest", [(), (5,), (2, 7, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+def test_entries_at_positions(rest, dtype):
+    rng = np.random.default_rng(0)
+    x, positions = rng.normal(size=(3, 11, *rest)).astype(dtype), rng.integers(0, 11, (3, 13)).astype("int32")
+    expected = np.stack([row[at] for row, at in zip(x, positions, strict=True)])
+    found = keras.ops.convert_to_numpy(at_positions(*map(keras.ops.convert_to_tensor, (x, positions))))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_width_must_be_known_to_create_weights():

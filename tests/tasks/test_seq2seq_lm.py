@@ -10,6 +10,7 @@ from lmzoo.data.corpora import train_joint_tokenizer
 from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.marian import FAMILY
 from lmzoo.models import MarianBackbone, Seq2SeqLM
+from lmzoo.tasks.generation import TokenGenerator
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import MarianTokenizer, Preprocessor, TextWarning
 from lmzoo.training import AdamW
@@ -83,6 +84,15 @@ def test_mixed_precision_everywhere(mixed_precision, eager):
     task = tiny_task(Seq2SeqLM, FAMILY)
     assert task.output.dtype == task.predict([("the film", "a")], verbose=0).dtype == "float32"
     assert len(task.translate(["the film", "a"])) == 2
+
+
+def test_a_search_is_compiled_once(monkeypatch):
+    """Also that of a new task, whose first call compiles the task as well."""
+    task, traced, generate = tiny_task(Seq2SeqLM, FAMILY, max_new_tokens=3), [], TokenGenerator.generate_in_graph
+    counting = lambda self, *a, **k: traced.append(1) or generate(self, *a, **k)  # noqa: E731
+    monkeypatch.setattr(TokenGenerator, "generate_in_graph", counting)
+    assert task.translate(["the film", "a"]) == task.translate(["the film", "a"])
+    assert len(traced) == 1
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])

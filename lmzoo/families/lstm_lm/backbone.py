@@ -14,6 +14,7 @@ from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dropout, RecurrentLayer
 from lmzoo.layers.position_cache import positions_from, with_positions
 from lmzoo.layers.recurrent import CELLS
+from lmzoo.layers.rows import at_positions
 from lmzoo.tensor_types import Features, Tensor, Tensors
 
 
@@ -139,10 +140,10 @@ class LstmLmBackbone(LeftToRightBackbone):
         embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
         steps = _states(self.recurrent, self.dropouts, embedded, state, training)
         lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
-        last = ops.expand_dims(ops.maximum(lengths - 1, 0), 2)  # (B, 1, 1)
+        last = ops.maximum(lengths - 1, 0)  # (B, 1)
 
         def last_of(x: Tensor) -> Tensor:  # not by a layer, which would round the memories
-            return ops.take_along_axis(x, last, axis=1)[:, 0]  # (B, H)
+            return at_positions(x, last)[:, 0]  # (B, H)
 
         after = tuple(
             tuple(

@@ -16,6 +16,7 @@ from lmzoo.families.input_checks import check_like
 from lmzoo.families.plain_embeddings import plain_embeddings
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding
+from lmzoo.layers.rows import at_positions
 from lmzoo.tensor_types import Features, Tensor
 
 # Which positions of the memory hold a token, bool (B, P), and what each block read there: float (B, P, H).
@@ -226,7 +227,7 @@ class XlnetBackbone(TransformerBackbone):
 
         def remembered(before: Tensor, new: Tensor) -> Tensor:
             both = ops.concatenate([ops.cast(before, new.dtype), new], axis=1)  # (B, K, H)
-            return ops.stop_gradient(ops.take_along_axis(both, places[..., None], axis=1))  # (B, P, H)
+            return ops.stop_gradient(at_positions(both, places))  # (B, P, H)
 
         mask = ops.take_along_axis(ops.concatenate([old_mask, padding_mask], axis=1), places, axis=1)  # (B, P)
         held = tuple(remembered(*pair) for pair in zip(old, hidden_states[:-1], strict=True))
