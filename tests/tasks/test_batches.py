@@ -88,6 +88,22 @@ def test_predictions_in_the_order_given(tiny, count):
         np.testing.assert_allclose(together[i], task.predict([texts[i]], verbose=0)[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.tf_only
+def test_one_batch_needs_no_generator(tiny, monkeypatch):
+    """A dataset of a generator takes longer to make than a small model takes to predict."""
+    import tensorflow as tf
+
+    def fail(*args, **kwargs):
+        raise AssertionError("made a generator")
+
+    task = tiny.classifier()
+    expected = task.predict(tiny.texts(17), batch_size=16, verbose=0)[:3]
+    monkeypatch.setattr(tf.data.Dataset, "from_generator", fail)
+    np.testing.assert_allclose(task.predict(tiny.texts(17)[:3], verbose=0), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(AssertionError, match="made a generator"):
+        task.predict(tiny.texts(17), batch_size=16, verbose=0)
+
+
 @pytest.mark.compiled
 def test_repeated_calls_compile_a_bounded_number_of_times(tiny):
     task = tiny.classifier()

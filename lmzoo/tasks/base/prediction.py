@@ -66,7 +66,7 @@ def predict_encoded(
         if task.per_token if per_token is None else per_token:
             return _predict_tokens(task, keras_predict, encoded, batch_size, buckets, **kwargs)
         batches = _prediction_batches(task, encoded, batch_size, buckets)
-        outputs = keras_predict(keras_input(batches), **kwargs)
+        outputs = keras_predict(_keras_input(batches), **kwargs)
     order = batches.example_order
 
     def in_order(output: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ def _predict_tokens(
         progress.on_predict_batch_end = lambda batch, logs=None: advance(1)
         for width, indices in groups.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
-            outputs = keras_predict(keras_input(batches), verbose=0, callbacks=[*(callbacks or []), progress], **kwargs)
+            outputs = keras_predict(_keras_input(batches), verbose=0, callbacks=[*(callbacks or []), progress], **kwargs)
             results.append((indices[batches.example_order], outputs))
     result = np.zeros((len(encoded), max(groups), *outputs.shape[2:]), outputs.dtype)
     for indices, outputs in results:
@@ -107,6 +107,16 @@ def _predict_tokens(
 def _prediction_batches(task: EncodingTask, encoded: Encoded, batch_size: int, buckets: list[int]) -> LengthBatches:
     make_batch = _make_features(task, encoded)
     return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
+
+
+def _keras_input(batches: LengthBatches) -> Any:
+    """What Keras predicts from fastest: see `keras_input`."""
+    if keras.backend.backend() == "tensorflow" and len(batches) == 1:
+        import tensorflow as tf
+
+        # A dataset of a generator takes longer to make than a small model takes to predict.
+        return tf.data.Dataset.from_tensors(next(batches.batches()))
+    return keras_input(batches)
 
 
 def _make_features(task: EncodingTask, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:
