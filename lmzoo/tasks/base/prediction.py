@@ -96,7 +96,8 @@ def _predict_tokens(
         progress.on_predict_batch_end = lambda batch, logs=None: advance(1)
         for width, indices in groups.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
-            outputs = keras_predict(_keras_input(batches), verbose=0, callbacks=[*(callbacks or []), progress], **kwargs)
+            shown = [*(callbacks or []), progress]
+            outputs = keras_predict(_keras_input(batches), verbose=0, callbacks=shown, **kwargs)
             results.append((indices[batches.example_order], outputs))
     result = np.zeros((len(encoded), max(groups), *outputs.shape[2:]), outputs.dtype)
     for indices, outputs in results:
