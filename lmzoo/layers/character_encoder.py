@@ -165,7 +165,8 @@ class CharacterEncoder(ConfiguredLayer):
         for (width, count), kernel, bias in zip(self.filters, self.kernels, self.biases, strict=True):
             # One product with all windows is faster than a convolution under XLA, and as fast elsewhere.
             windows = ops.shape(characters)[1] - width + 1
-            seen = ops.concatenate([characters[:, i : i + windows] for i in range(width)], axis=2)
+            shape = (ops.shape(characters)[0], windows, self.embedding_dim)
+            seen = ops.concatenate([ops.slice(characters, (0, i, 0), shape) for i in range(width)], axis=2)
             seen = ops.reshape(seen, (-1, width * self.embedding_dim))  # (N * windows, width * E)
             scores = ops.matmul(seen, ops.reshape(kernel, (-1, count)))
             scores = ops.reshape(scores, (-1, windows, count))

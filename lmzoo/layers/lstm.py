@@ -78,9 +78,10 @@ class BidirectionalLSTM(ConfiguredLayer):
             inputs, output = (ops.cast(x, self.compute_dtype) for x in (inputs, output))
             # What does not depend on the previous step is computed for all steps at once.
             bias = bias + ops.cast(forget, bias.dtype)  # (4D,)
-            gates = ops.matmul(as_rows(inputs), kernel[: self.output_dim]) + bias  # (T * B, 4D)
+            of_inputs, of_outputs = ops.split(kernel, 2)  # whose gradient is one copy, unlike that of slices
+            gates = ops.matmul(as_rows(inputs), of_inputs) + bias  # (T * B, 4D)
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
-            arguments += [gates, kernel[self.output_dim :], memory, output, *projection]
+            arguments += [gates, of_outputs, memory, output, *projection]
         results = tuple(lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip)(*arguments))
         return results[:2], results[2:]
 

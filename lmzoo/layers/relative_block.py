@@ -60,8 +60,11 @@ class RelativeBlock(TransformerBlock):
             return self.add_feed_forward(stream, found, training)
 
         x = recomputed(self, apply, *streams) if self.remat and training else apply(*streams)  # (B, T + M, H)
+        if queries is None:
+            return x
         length = ops.shape(inputs)[1]
-        return x if queries is None else (x[:, :length], x[:, length:])
+        # Not `x[:, :length]`, whose gradient takes eight times as long on TensorFlow.
+        return ops.slice(x, (0, 0, 0), ops.shape(inputs)), ops.slice(x, (0, length, 0), ops.shape(queries))
 
     def attention_scores(  # type: ignore[override]
         self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor
