@@ -18,7 +18,7 @@ from keras import ops
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.layers.position_cache import EXPORTING, with_positions
+from lmzoo.layers.position_cache import with_positions
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor
 
@@ -348,9 +348,8 @@ def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]
                     tf.Variable(np.concatenate(parts, axis=-1), trainable=False, dtype=layer.compute_dtype)
                     for parts in zip(*weights, strict=True)
                 ]
-    token, exporting = _JOINED.set(joined), EXPORTING.set(True)
+    token = _JOINED.set(joined)
     try:
         yield [variable for weights in joined.values() for variable in weights]
     finally:
         _JOINED.reset(token)
-        EXPORTING.reset(exporting)

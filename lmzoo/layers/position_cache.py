@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+import math
 
+import keras
 from keras import ops
 
 from lmzoo.tensor_types import Tensor
-
-EXPORTING = ContextVar("exporting", default=False)  # whether code is traced for a model to serve
 
 
 def positions_from(cache: Tensor, index: int | Tensor, count: int | Tensor) -> Tensor:
@@ -18,9 +17,13 @@ def positions_from(cache: Tensor, index: int | Tensor, count: int | Tensor) -> T
 
 def with_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int = 1) -> Tensor:
     """A cache that holds `new` from position `index` of an axis on: (B, T, H), or of more axes."""
-    new, before = ops.cast(new, cache.dtype), (slice(None),) * axis
-    if not EXPORTING.get():
+    new = ops.cast(new, cache.dtype)
+    if keras.backend.backend() != "tensorflow":
         return ops.slice_update(cache, [0] * axis + [index] + [0] * (len(cache.shape) - axis - 1), new)
-    # Without the op of XLA, which servers do not have.
-    after = index + ops.shape(new)[axis]
-    return ops.concatenate([cache[*before, :index], new, cache[*before, after:]], axis=axis)
+    # There, `slice_update` is an op of XLA, which compiles it for each shape, and which servers do not have.
+    shape, count = ops.shape(cache), ops.shape(new)[axis]
+    rest = shape[axis + 1 :]
+    first = ops.arange(math.prod(shape[:axis]), dtype="int32") * shape[axis] + index  # (n,), of the rows to replace
+    rows = ops.reshape(ops.expand_dims(first, 1) + ops.arange(count, dtype="int32"), (-1, 1))  # (n·S, 1)
+    held = ops.scatter_update(ops.reshape(cache, (-1, *rest)), rows, ops.reshape(new, (-1, *rest)))  # (n·T, ...)
+    return ops.reshape(held, shape)

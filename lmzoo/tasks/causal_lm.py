@@ -266,12 +266,11 @@ class CausalLM(NextTokensTask):
         stop_ids = [*end, *tokens_holding(tokenizer, stops)]
         order = np.argsort([len(of_prompt) for of_prompt in ids], kind="stable").tolist()
         for batch in groups_of(order, batch_size):
-            rows = min(batch_size, 1 << (len(batch) - 1).bit_length())
             prompts = [ids[i] for i in batch]
             texts = {i: TextPieces(tokenizer, ids[i], stops) for i in batch}
             limits = np.array([new[i] for i in batch])
             room = max(new)  # of all batches, so that they share compiled code
-            for found in generator.generate(prompts, limits, chosen, stop_ids, temperature, stream, rows, room):
+            for found in generator.generate(prompts, limits, chosen, stop_ids, temperature, stream, batch_size, room):
                 pieces = [""] * len(ids)
                 for i, tokens in zip(batch, found, strict=True):
                     pieces[i] = texts[i].add([token for token in tokens if token not in end])

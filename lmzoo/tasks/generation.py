@@ -23,6 +23,8 @@ from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from lmzoo.tasks.base.task import Task
 
 # A sampler of `keras_hub.samplers`, or anything that is called like one.
@@ -114,6 +116,18 @@ def prompt_width(length: int, limit: int) -> int:
     return next(width for share in _SHARES if (width := max(1, round(limit * share))) >= length)
 
 
+def _filled(x: np.ndarray, rows: int) -> np.ndarray:
+    """`x`, (n, ...), with its first row repeated after the others: (rows, ...)."""
+    return np.concatenate([x, np.repeat(x[:1], rows - len(x), axis=0)])
+
+
+def _open(x: tf.Tensor) -> tf.TensorSpec:
+    """Tensors of any shape with as many axes."""
+    import tensorflow as tf
+
+    return tf.TensorSpec([None] * x.ndim, x.dtype)
+
+
 class TokenGenerator:
     """Generates tokens with a causal model; keeps the compiled loops of its samplers for later calls.
 
@@ -129,6 +143,11 @@ class TokenGenerator:
         self.task, self.vocabulary_size = task, vocabulary_size
         self._named: dict[str, Sampler] = {}
         self._compiled: dict[tuple[int, str], tuple[Sampler, Callable[..., np.ndarray]]] = {}
+
+    @property
+    def compiles_shapes(self) -> bool:
+        """Whether each shape is compiled, so that few are better than small ones."""
+        return keras.backend.backend() != "tensorflow" or bool(self.task.jit_compile)
 
     def sampler(self, sampler: str | Sampler, seed: int | None) -> Sampler:
         """The sampler to use, its random numbers determined by a seed; None for others in each call."""
@@ -151,7 +170,7 @@ class TokenGenerator:
         stop_ids: Sequence[int],
         temperature: float,
         stream: bool,
-        rows: int,
+        batch_size: int,
         room: int | None = None,
         source: dict[str, np.ndarray] | None = None,
     ) -> Iterator[list[list[int]]]:
@@ -164,15 +183,17 @@ class TokenGenerator:
             stop_ids: tokens that end a text.
             temperature: what logits are divided by.
             stream: whether to return tokens a few at a time; otherwise all at once.
-            rows: sequences of the compiled loop, at least n.
+            batch_size: int, at least n.
             room: new tokens that the compiled loop has room for; by default as many as are wanted.
-            source: what a decoder writes from, `token_ids` and `padding_mask`, int32 (rows, T).
+            source: what a decoder writes from, `token_ids` and `padding_mask`, int32 (n, T).
         """
         given, added = [len(prompt) for prompt in prompts], np.broadcast_to(new, len(prompts)).tolist()
         limits = [count + more for count, more in zip(given, added, strict=True)]
         start, last, most = min(given), max(limits), self.task.backbone.config.max_sequence_length
+        rows, read = len(given), max(given)
+        if self.compiles_shapes:
+            rows, read = min(batch_size, 1 << (rows - 1).bit_length()), prompt_width(read, most)
         length = np.array([*given, *[start] * (rows - len(given))], "int32")  # (B,)
-        read = prompt_width(max(given), most)
         width = min(read + (room or max(added)), most)
         ids = np.zeros((rows, width), "int32")
         for row, prompt in zip(ids, prompts, strict=False):
@@ -192,7 +213,7 @@ class TokenGenerator:
                 end=np.int32(end),
                 stops=stops,
                 temperature=np.float32(temperature),
-                **({} if source is None else {"source": source}),
+                **({} if source is None else {"source": {name: _filled(x, rows) for name, x in source.items()}}),
             )
             found: list[list[int]] = []
             for k, count in enumerate(given):
@@ -232,8 +253,13 @@ class TokenGenerator:
             )
 
             def run(**data: Any) -> np.ndarray:
-                with expected_retracing():
-                    return compiled(keras.tree.map_structure(tf.constant, data)).numpy()
+                tensors = keras.tree.map_structure(tf.constant, data)
+                if self.compiles_shapes:
+                    with expected_retracing():
+                        return compiled(tensors).numpy()
+                # The number of tokens that end a text determines how many candidates a beam has.
+                specs = {**keras.tree.map_structure(_open, tensors), "stops": tensors["stops"]}
+                return compiled.get_concrete_function(specs)(tensors).numpy()
 
             return run
         if backend == "jax":

@@ -316,10 +316,10 @@ class Seq2SeqLM(Task):
         chosen, (end,) = generator.sampler(sampler, seed), preprocessor.special_ids()[2]
         result, lengths = [""] * len(encoded), encoded.lengths
         for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
-            rows = min(batch_size, 1 << (len(batch) - 1).bit_length())
-            width = next(bucket for bucket in ladder_buckets(most) if bucket >= lengths[batch].max())
-            indices = np.array([*batch, *batch[:1] * (rows - len(batch))])
-            source = preprocessor.features(encoded, indices, width)  # (B, T)
+            width = int(lengths[batch].max())
+            if generator.compiles_shapes:
+                width = next(bucket for bucket in ladder_buckets(most) if bucket >= width)
+            source = preprocessor.features(encoded, np.array(batch), width)  # (n, T)
             limits = np.asarray(self.most_new_tokens(lengths[batch], new))
             (made,) = generator.generate(
                 [[tokenizer.pad_id]] * len(batch),
@@ -328,7 +328,7 @@ class Seq2SeqLM(Task):
                 [end],
                 temperature,
                 stream=False,
-                rows=rows,
+                batch_size=batch_size,
                 room=int(np.asarray(self.most_new_tokens(np.array([width]), new))[0]),
                 source=source,
             )

@@ -176,7 +176,7 @@ def test_a_stop_string(model):
 
 
 def test_few_shapes_are_compiled(model, monkeypatch):
-    """Of any mix of lengths: four widths of prompts, and batches filled up to powers of two."""
+    """For any mix of lengths: one, open shape on TensorFlow; elsewhere four widths, and powers of two as batches."""
     assert {prompt_width(length, 1024) for length in range(1, 1025)} == {16, 64, 256, 1024}
     traced, generate = [], TokenGenerator.generate_in_graph
     counting = lambda self, *a, **k: traced.append(1) or generate(self, *a, **k)  # noqa: E731
@@ -186,7 +186,7 @@ def test_few_shapes_are_compiled(model, monkeypatch):
     for _ in range(12):
         prompts = [rng.integers(0, 300, count).tolist() for count in rng.integers(1, 60, rng.integers(3, 5))]
         list(generator.generate(prompts, NEW, sampler, [], 1.0, False, 4))
-    assert 1 < len(traced) <= 4
+    assert len(traced) == 1 if keras.backend.backend() == "tensorflow" else 1 < len(traced) <= 4
 
 
 @pytest.mark.parametrize(
