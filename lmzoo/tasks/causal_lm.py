@@ -201,8 +201,8 @@ class CausalLM(NextTokensTask):
         """Continues texts.
 
         Prompts of different lengths share batches. With "greedy", "beam" and "contrastive" the result for a prompt does
-        not depend on the others. Code is compiled for at most four widths of prompts, for each number of new tokens
-        and of prompts.
+        not depend on the others. On TensorFlow code is compiled once for each sampler; on JAX, or with
+        `jit_compile=True`, for at most four widths of prompts, for each number of new tokens and of prompts.
 
         Args:
             prompts: strings. The empty one stands for the beginning of a text, if the family has a start token.
