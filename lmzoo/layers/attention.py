@@ -202,14 +202,17 @@ class SelfAttention(ConfiguredLayer):
             dense.build(input_shape)
         self.built = True
 
-    def _heads(self, x: Tensor, *layers: keras.layers.Dense) -> list[Tensor]:
-        """The outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D)."""
+    def _heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
+        """The outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
+
+        Without `join`, kernels are not copied to be joined: a token at a time takes less time than the copy.
+        """
         rows = as_rows(x)  # (B·T, H)
         heads = self.num_heads, self.hidden_dim // self.num_heads
         if beforehand := (_JOINED.get() or {}).get(layers):
             kernel, bias = beforehand  # (H, layers·H), (layers·H,)
             projected = ops.matmul(rows, kernel) + bias  # (B·T, layers·H)
-        elif self.hidden_dim > _WIDEST_JOINED or not all(map(_is_plain, layers)):
+        elif not join or self.hidden_dim > _WIDEST_JOINED or not all(map(_is_plain, layers)):
             shape = (*ops.shape(x)[:2], *heads)
             return [_transpose(ops.reshape(layer(rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
@@ -251,7 +254,8 @@ class SelfAttention(ConfiguredLayer):
                 positions = positions + index  # (S,)
         if queries is None:
             queries = inputs
-            query, key, value = self._heads(inputs, self.query, self.key, self.value)  # (B, N, T, D)
+            projections = self.query, self.key, self.value
+            query, key, value = self._heads(inputs, *projections, join=cache is None)  # (B, N, T, D)
         else:
             (query,) = self._heads(queries, self.query)  # (B, N, S, D)
             key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
