@@ -113,7 +113,7 @@ def test_every_picture_is_drawn_by_code(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT / "examples")
     code = runpy.run_path(str(ROOT / "examples/pictures.py"))
     gallery = (ROOT / "docs/gallery.md").read_text("utf-8")
-    others = {"data_flow", "translate"}  # written by hand, and drawn by `benchmarks.multi30k`
+    others = {"data_flow", "translate", "language_models"}  # written by hand, and drawn by benchmarks
     assert {path.stem for path in (ROOT / "docs/assets").glob("*.svg")} == {*code["PICTURES"], *others}
     assert {name for name in code["PICTURES"] if f"](assets/{name}.svg)" not in gallery} == set()
     code["main"](["--only", "road", "permutation", "--output", str(tmp_path)])
