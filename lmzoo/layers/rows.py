@@ -1,4 +1,4 @@
-"""Rows: tensors as matrices of them, and some of them chosen."""
+"""Tensors as matrices of rows, and entries at chosen positions."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ class TokenGenerator:
         self._compiled: dict[tuple[int, str], tuple[Sampler, Callable[..., np.ndarray]]] = {}
 
     @property
-    def compiles_shapes(self) -> bool:
-        """Whether each shape is compiled, so that few are better than small ones."""
+    def static_shapes(self) -> bool:
+        """Whether code is compiled for each shape, so that few shapes are better than small ones."""
         return keras.backend.backend() != "tensorflow" or bool(self.task.jit_compile)
 
     def sampler(self, sampler: str | Sampler, seed: int | None) -> Sampler:
@@ -191,7 +191,7 @@ class TokenGenerator:
         limits = [count + more for count, more in zip(given, added, strict=True)]
         start, last, most = min(given), max(limits), self.task.backbone.config.max_sequence_length
         rows, read = len(given), max(given)
-        if self.compiles_shapes:
+        if self.static_shapes:
             rows, read = min(batch_size, 1 << (rows - 1).bit_length()), prompt_width(read, most)
         length = np.array([*given, *[start] * (rows - len(given))], "int32")  # (B,)
         width = min(read + (room or max(added)), most)
@@ -254,7 +254,7 @@ class TokenGenerator:
 
             def run(**data: Any) -> np.ndarray:
                 tensors = keras.tree.map_structure(tf.constant, data)
-                if self.compiles_shapes:
+                if self.static_shapes:
                     with expected_retracing():
                         return compiled(tensors).numpy()
                 # The number of tokens that end a text determines how many candidates a beam has.

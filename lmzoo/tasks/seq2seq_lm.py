@@ -317,7 +317,7 @@ class Seq2SeqLM(Task):
         result, lengths = [""] * len(encoded), encoded.lengths
         for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
             width = int(lengths[batch].max())
-            if generator.compiles_shapes:
+            if generator.static_shapes:
                 width = next(bucket for bucket in ladder_buckets(most) if bucket >= width)
             source = preprocessor.features(encoded, np.array(batch), width)  # (n, T)
             limits = np.asarray(self.most_new_tokens(lengths[batch], new))

@@ -1,4 +1,4 @@
-"""Rows: some of them chosen, and the last axis of tensors."""
+"""Entries at chosen positions, and the width of the last axis."""
 
 from __future__ import annotations
 

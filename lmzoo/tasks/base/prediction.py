@@ -66,7 +66,7 @@ def predict_encoded(
         if task.per_token if per_token is None else per_token:
             return _predict_tokens(task, keras_predict, encoded, batch_size, buckets, **kwargs)
         batches = _prediction_batches(task, encoded, batch_size, buckets)
-        outputs = keras_predict(_keras_input(batches), **kwargs)
+        outputs = keras_predict(_prediction_input(batches), **kwargs)
     order = batches.example_order
 
     def in_order(output: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def _predict_tokens(
         for width, indices in groups.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
             shown = [*(callbacks or []), progress]
-            outputs = keras_predict(_keras_input(batches), verbose=0, callbacks=shown, **kwargs)
+            outputs = keras_predict(_prediction_input(batches), verbose=0, callbacks=shown, **kwargs)
             results.append((indices[batches.example_order], outputs))
     result = np.zeros((len(encoded), max(groups), *outputs.shape[2:]), outputs.dtype)
     for indices, outputs in results:
@@ -110,7 +110,7 @@ def _prediction_batches(task: EncodingTask, encoded: Encoded, batch_size: int, b
     return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
 
 
-def _keras_input(batches: LengthBatches) -> Any:
+def _prediction_input(batches: LengthBatches) -> Any:
     """What Keras predicts from fastest: see `keras_input`."""
     if keras.backend.backend() == "tensorflow" and len(batches) == 1:
         import tensorflow as tf
