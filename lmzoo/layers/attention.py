@@ -205,7 +205,7 @@ class SelfAttention(ConfiguredLayer):
     def _heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
         """The outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
 
-        Without `join`, kernels are not copied to be joined: a token at a time takes less time than the copy.
+        `join` copies the kernels into one. For one token at a time that takes longer than the products.
         """
         rows = as_rows(x)  # (B·T, H)
         heads = self.num_heads, self.hidden_dim // self.num_heads

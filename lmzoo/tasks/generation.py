@@ -236,7 +236,8 @@ class TokenGenerator:
     def _loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         """The compiled loop of a sampler."""
         settings = sampler.get_config() if hasattr(sampler, "get_config") else None
-        key = id(sampler), repr(settings)  # which may be changed after a call
+        # Beam search is its settings, which may be changed after a call; other samplers have random numbers, too.
+        key = 0 if type(sampler) is BeamSampler else id(sampler), repr(settings)
         if key not in self._compiled:
             self._compiled[key] = sampler, self._compile(sampler)
             for oldest in [*self._compiled][:-_KEPT]:

@@ -252,11 +252,8 @@ class Seq2SeqLM(Task):
         """
         beams = self.num_beams if num_beams is None else num_beams
         penalty = self.length_penalty if length_penalty is None else length_penalty
-        self.compile_by_default()  # which forgets what was made before
-        key = f"beams {beams} {penalty}"
-        if key not in self._made:
-            self._made[key] = BeamSampler(beams, penalty)
-        return self.generate(texts, max_new_tokens, self._made[key], language=language, batch_size=batch_size)
+        sampler = BeamSampler(beams, penalty)
+        return self.generate(texts, max_new_tokens, sampler, language=language, batch_size=batch_size)
 
     def generate(
         self,

@@ -10,6 +10,7 @@ from lmzoo.data.corpora import train_joint_tokenizer
 from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.marian import FAMILY
 from lmzoo.models import MarianBackbone, Seq2SeqLM
+from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import TokenGenerator
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import MarianTokenizer, Preprocessor, TextWarning
@@ -91,7 +92,9 @@ def test_a_search_is_compiled_once(monkeypatch):
     task, traced, generate = tiny_task(Seq2SeqLM, FAMILY, max_new_tokens=3), [], TokenGenerator.generate_in_graph
     counting = lambda self, *a, **k: traced.append(1) or generate(self, *a, **k)  # noqa: E731
     monkeypatch.setattr(TokenGenerator, "generate_in_graph", counting)
-    assert task.translate(["the film", "a"]) == task.translate(["the film", "a"])
+    found = task.translate(["the film", "a"])
+    assert task.translate(["the film", "a"]) == found
+    assert task.generate(["the film", "a"], sampler=BeamSampler()) == found
     assert len(traced) == 1
 
 
