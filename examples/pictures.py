@@ -17,6 +17,7 @@ from typing import Any
 import keras
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import next_tokens
 import numpy as np
 import permutation
 import quickstart
@@ -349,6 +350,8 @@ def word_sense_gaps(data: Path, path: Path) -> None:
 FROM_PRESETS = {
     "road": lambda data, path: road.draw(path),
     "permutation": lambda data, path: permutation.draw(path),
+    "samplers": lambda data, path: next_tokens.draw_samplers(path),
+    "orders": lambda data, path: next_tokens.draw_orders(path),
     "fill": fill,
     "answer": answer,
     "choose": choose,

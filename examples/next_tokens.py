@@ -1,0 +1,76 @@
+"""Draws how left-to-right models choose and learn the next token: samplers, and n-grams of different lengths.
+
+`examples/pictures.py` calls `draw_samplers` and `draw_orders`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+
+import lmzoo
+
+PROMPT = "She opened the door and"
+SHOWN = 14  # tokens
+TOP_K = 5  # the default of `generate`
+COLOURS = {"drawn by top_k": "#7aa6d8", "drawn by random only": "#d5d5d5"}
+ORDERS = range(1, 6)
+PARTS = (1, 4, 16)  # all of the text, a quarter, a sixteenth
+
+
+def draw_samplers(path: Path) -> None:
+    """Writes the figure of the most probable next tokens at three temperatures."""
+    model = lmzoo.models.CausalLM.from_preset("gpt2_nano_en")
+    tokenizer = model.preprocessor.tokenizer
+    logits = keras.ops.convert_to_numpy(model(model.preprocessor([PROMPT])))[0]  # (T, V)
+    logits = logits[len(tokenizer.tokenize([PROMPT])[0]) - 1]  # (V,), of the token after the prompt
+    best = np.argsort(-logits)[:SHOWN]
+    tokens = [tokenizer.detokenize([int(token)]) for token in best]
+    figure, panels = plt.subplots(1, 3, figsize=(8.6, 3.2), sharey=True, layout="constrained")
+    for axes, temperature in zip(panels, (0.5, 1.0, 2.0), strict=True):
+        scaled = np.exp((logits - logits.max()) / temperature)
+        probabilities = (scaled / scaled.sum())[best]
+        colours = [COLOURS["drawn by top_k" if rank < TOP_K else "drawn by random only"] for rank in range(SHOWN)]
+        axes.barh(range(SHOWN), probabilities, color=colours)
+        axes.set(title=f"temperature {temperature:g}", xlabel="probability", yticks=range(SHOWN), yticklabels=tokens)
+        axes.text(0.97, 0.05, f"all others {1 - probabilities.sum():.0%}", transform=axes.transAxes, ha="right")
+    panels[0].invert_yaxis()
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in COLOURS.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    figure.suptitle(f"{PROMPT} …")
+    _keep(figure, path)
+
+
+def draw_orders(path: Path) -> None:
+    """Writes the figure of the perplexity of n-gram models by their order and the size of the text."""
+    # English text that every installation has.
+    documents = [str(thing.__doc__).split("\n\n") for name, thing in sorted(vars(np).items()) if thing.__doc__]
+    documents = [documents[i] for i in np.random.default_rng(0).permutation(len(documents))]
+    held_out, train = documents[:60], documents[60:]
+    words = lmzoo.data.corpora.train_words(train, vocabulary_size=2000)
+    figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
+    for part, marker in zip(PARTS, "os^", strict=True):
+        texts = train[: len(train) // part]
+        perplexities = []
+        for order in ORDERS:
+            model = lmzoo.models.NgramLM(order=order, tokenizer=words)
+            with warnings.catch_warnings(action="ignore"):  # a sixteenth of the text is small, as it should be
+                model.fit(texts)
+            perplexities.append(model.perplexity(held_out))
+        count = sum(len(paragraph.split()) for text in texts for paragraph in text)
+        axes.plot(ORDERS, perplexities, f"{marker}-", label=f"{round(count, -3):,} words")
+    axes.set(xlabel="order n", ylabel="perplexity of held-out text", xticks=ORDERS, yscale="log")
+    axes.set_yticks([10, 20, 50, 100, 200], [10, 20, 50, 100, 200])
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(title="training text")
+    _keep(figure, path)
+
+
+def _keep(figure: plt.Figure, path: Path) -> None:
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    print(f"written to {path}")
