@@ -10,6 +10,9 @@ from keras import ops
 
 from lmzoo.tensor_types import Features, Tensor, Tensors
 
+# Name of the variables of evaluations and predictions, each of which starts from zeros.
+OUTSIDE_TRAINING = "memory_outside_training"
+
 
 class CarriesState(keras.layers.Layer):
     """Base of layers that continue each sequence where it stopped in the previous batch.
@@ -46,7 +49,8 @@ class CarriesState(keras.layers.Layer):
         if count <= memory.count:
             return False
         memory.count = count
-        memory.state = keras.tree.map_structure(_zeros_like, self.state_spec(count))
+        name = "memory" if training else OUTSIDE_TRAINING
+        memory.state = keras.tree.map_structure(lambda spec: _zeros_like(spec, name), self.state_spec(count))
         return True
 
     def state_before(self, goes_on: Tensor, training: bool) -> Tensors:
@@ -118,5 +122,5 @@ class _Memory:
         return [] if self.state is None else keras.tree.flatten(self.state)
 
 
-def _zeros_like(spec: keras.KerasTensor) -> keras.Variable:
-    return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name="memory")
+def _zeros_like(spec: keras.KerasTensor, name: str) -> keras.Variable:
+    return keras.Variable("zeros", shape=spec.shape, dtype=spec.dtype, trainable=False, autocast=False, name=name)

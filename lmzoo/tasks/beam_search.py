@@ -117,25 +117,24 @@ class BeamSampler:
             candidates_per_row = min(beams * (1 + stops.shape[0]), beams * size)
             totals, found = ops.top_k(ops.reshape(log_probabilities, (-1, beams * size)), candidates_per_row)  # (B, C)
             origin, token = found // size, ops.cast(found % size, prompt.dtype)  # (B, C)
-            candidates = at_positions(running, origin)  # (B, C, L)
-            candidates = with_positions(candidates, ops.expand_dims(token, 2), index, axis=2)
             full = index + 1 >= limits  # (B,)
             stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(full, 1)  # (B, C)
 
             # The beams of the next step are the best candidates that go on.
             going = totals + ops.where(stopping, _NEVER, 0.0)  # (B, C)
             next_scores, best = ops.top_k(going, beams)  # (B, K)
-            next_running = at_positions(candidates, best)  # (B, K, L)
             next_origin = at_positions(origin, best)  # (B, K)
+            next_running = _continued(running, next_origin, at_positions(token, best), index)  # (B, K, L)
 
             # Texts have ended that are among the best K candidates, as long as a better one could still be found.
             made = ops.cast(ops.maximum(index + 1 - length, 1), "float32")  # (B,), tokens of the candidates
             count = ops.expand_dims(made**self.length_penalty, 1)  # (B, 1)
-            enter = stopping & (ops.arange(candidates_per_row) < beams) & ops.expand_dims(open_rows, 1)  # (B, C)
-            entering = totals / count + ops.where(enter, 0.0, _NEVER)  # (B, C)
-            all_scores = ops.concatenate([ended_scores, entering], axis=1)  # (B, K + C)
+            enter = stopping[:, :beams] & ops.expand_dims(open_rows, 1)  # (B, K)
+            entering = totals[:, :beams] / count + ops.where(enter, 0.0, _NEVER)  # (B, K)
+            all_scores = ops.concatenate([ended_scores, entering], axis=1)  # (B, 2·K)
             next_ended_scores, kept = ops.top_k(all_scores, beams)  # (B, K)
-            next_ended = at_positions(ops.concatenate([ended, candidates], axis=1), kept)  # (B, K, L)
+            best_texts = _continued(running, origin[:, :beams], token[:, :beams], index)  # (B, K, L)
+            next_ended = at_positions(ops.concatenate([ended, best_texts], axis=1), kept)  # (B, K, L)
             next_has_ended = at_positions(ops.concatenate([has_ended, enter], axis=1), kept)  # (B, K)
             worst = ops.where(next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
             improvable = ops.any(next_scores[:, :1] / count > worst, axis=1)  # (B,)
@@ -158,6 +157,11 @@ class BeamSampler:
         )
         _, running, scores, _, ended, _, has_ended, _ = state
         return ops.where(has_ended[:, :1], ended[:, 0], running[:, 0])
+
+
+def _continued(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:
+    """Texts (B, K, L) that go on from beams, int (B, K), with a token, int (B, K), at a position."""
+    return with_positions(at_positions(running, origin), ops.expand_dims(token, 2), index, axis=2)
 
 
 def _of_beams(x: Tensor, origin: Tensor) -> Tensor:

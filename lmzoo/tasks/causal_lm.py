@@ -16,7 +16,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.next_tokens_task import BATCH_SIZE, NextTokensTask
-from lmzoo.tasks.generation import Sampler, TokenGenerator, check_room, check_sampling, prompt_ids
+from lmzoo.tasks.generation import Sampler, TokenGenerator, check_room, check_sampling, prompt_ids, undisturbed
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import Preprocessor
@@ -214,8 +214,7 @@ class CausalLM(NextTokensTask):
             temperature: float, what logits are divided by: below 1 the likely tokens become more likely.
             stop: a string, or several. A text ends before the first of them, and at the family's end token. None to
                 ignore that, too: then every text gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for different ones in each call. A
-                stream has other samples.
+            seed: int, which makes samples repeatable; None for different ones in each call. A stream has other samples.
             stream: whether to return an iterator over lists of new parts, one for each prompt, as they are generated.
                 Beam search knows its text only at the end.
             batch_size: int.
@@ -265,22 +264,29 @@ class CausalLM(NextTokensTask):
         end = {tokenizer.token_to_id(tokenizer.end_token)} if ends and tokenizer.end_token else set()
         stop_ids = [*end, *tokens_holding(tokenizer, stops)]
         order = np.argsort([len(of_prompt) for of_prompt in ids], kind="stable").tolist()
-        for batch in groups_of(order, batch_size):
-            prompts = [ids[i] for i in batch]
-            texts = {i: TextPieces(tokenizer, ids[i], stops) for i in batch}
-            limits = np.array([new[i] for i in batch])
-            room = max(new)  # of all batches, so that they share compiled code
-            for found in generator.generate(prompts, limits, chosen, stop_ids, temperature, stream, batch_size, room):
+
+        def generated_pieces() -> Iterator[list[str]]:
+            for batch in groups_of(order, batch_size):
+                prompts = [ids[i] for i in batch]
+                texts = {i: TextPieces(tokenizer, ids[i], stops) for i in batch}
+                limits = np.array([new[i] for i in batch])
+                room = max(new)  # of all batches, so that they share compiled code
+                made = generator.generate(prompts, limits, chosen, stop_ids, temperature, stream, batch_size, room)
+                for found in made:
+                    pieces = [""] * len(ids)
+                    for i, tokens in zip(batch, found, strict=True):
+                        pieces[i] = texts[i].add([token for token in tokens if token not in end])
+                    yield pieces
+                    if all(text.ended for text in texts.values()):
+                        break
                 pieces = [""] * len(ids)
-                for i, tokens in zip(batch, found, strict=True):
-                    pieces[i] = texts[i].add([token for token in tokens if token not in end])
+                for i, text in texts.items():
+                    pieces[i] = text.rest()
                 yield pieces
-                if all(text.ended for text in texts.values()):
-                    break
-            pieces = [""] * len(ids)
-            for i, text in texts.items():
-                pieces[i] = text.rest()
-            yield pieces
+
+        # A sampler of the user's without a seed goes on with its own random numbers, whoever used it.
+        own = seed is None and not isinstance(sampler, str)
+        yield from generated_pieces() if own else undisturbed(chosen, generated_pieces())
 
     # === Export ===
 

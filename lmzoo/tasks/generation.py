@@ -6,9 +6,8 @@ Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import keras
 import numpy as np
@@ -32,6 +31,7 @@ Sampler: TypeAlias = Any
 
 SAMPLERS = ("beam", "contrastive", "greedy", "random", "top_k", "top_p")
 _SHARES = (1 / 64, 1 / 16, 1 / 4, 1)  # of a model's positions: the widths to which prompts are padded
+_Piece = TypeVar("_Piece")
 _CHUNK = 8  # tokens generated at once while streaming
 _KEPT = 8  # compiled loops
 NEVER = -1e9  # the logit of a token that must not come
@@ -71,9 +71,19 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
     """
     check_arguments(batch_size=batch_size)
     require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
-    valid = is_number(temperature, 0) and 0 < temperature < math.inf
-    require(valid, "temperature", "a positive number", temperature, 'The limit of 0 is `sampler="greedy"`.')
+    valid = is_number(temperature) and 1e-30 <= temperature <= 1e30  # in float32, with room for logits
+    require(valid, "temperature", "a number from 1e-30 to 1e30", temperature, 'The limit of 0 is `sampler="greedy"`.')
     sampler_called(sampler)
+
+
+def undisturbed(sampler: Sampler, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    """Iterates over what a sampler makes. Whoever uses the sampler in between does not change the random numbers."""
+    variables = list(getattr(sampler, "variables", ()))
+    for piece in pieces:
+        values = [ops.convert_to_numpy(variable.value) for variable in variables]
+        yield piece
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
 
 
 def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
@@ -158,7 +168,7 @@ class TokenGenerator:
         elif seed is None:
             return sampler  # with its own random numbers
         for number, variable in enumerate(getattr(sampler, "variables", ())):
-            state = keras.random.SeedGenerator(None if seed is None else seed + number).state
+            state = keras.random.SeedGenerator(None if seed is None else (seed + number) % 2**32).state
             variable.assign(ops.convert_to_numpy(state.value))
         return sampler
 
@@ -236,9 +246,11 @@ class TokenGenerator:
     def _loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         """The compiled loop of a sampler."""
         settings = sampler.get_config() if hasattr(sampler, "get_config") else None
-        # Beam search is its settings, which may be changed after a call; other samplers have random numbers, too.
+        # Beam search is its settings; other samplers have random numbers, too.
         key = 0 if type(sampler) is BeamSampler else id(sampler), repr(settings)
         if key not in self._compiled:
+            if type(sampler) is BeamSampler:  # a copy: the settings of the caller's may be changed
+                sampler = BeamSampler(**sampler.get_config())
             self._compiled[key] = sampler, self._compile(sampler)
             for oldest in [*self._compiled][:-_KEPT]:
                 del self._compiled[oldest]

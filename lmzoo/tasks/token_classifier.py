@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import keras
 import numpy as np
 
+from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead, TransitionScores
 from lmzoo.layers.crf import decode
@@ -31,7 +32,7 @@ from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_DECODED = 256  # texts of a step of decoding
+_TAGGED = 512  # texts whose scores are kept at once
 
 
 class SpanAnswer(TypedDict):
@@ -191,7 +192,7 @@ class TokenClassifier(Task):
         if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
             raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
         words = encoded.words[i]
-        if isinstance(labels[0], Mapping) if len(labels) else string:
+        if isinstance(labels[0], Mapping) if len(labels) else string and marks_spans(self.labels):
             found, changed = labels_of_spans(f"`y[{i}]`", labels, encoded.texts[i], words, self.labels)
             widened += [i] * changed
             return found
@@ -292,17 +293,19 @@ class TokenClassifier(Task):
         self, columns: Sequence[np.ndarray], encoded: EncodedTexts, batch_size: int, constrained: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The labels of chosen tokens of each text, int (U,), and their probabilities, float (U,)."""
-        outputs = self.predict(encoded, batch_size, verbose=0)  # (n, T, C), or (n, T, C + 1, C + 1)
-        if self.crf:
-            yield from _decoded(outputs, columns)
-            return
-        for row, places in zip(outputs, columns, strict=True):
-            scores = log_softmax(row[places])  # (U, C)
-            if constrained:
-                chosen = best_path(scores, *allowed_transitions(self.labels or ()))
-            else:
-                chosen = scores.argmax(axis=1)
-            yield chosen, np.exp(scores[np.arange(len(chosen)), chosen])
+        for indices in groups_of(range(len(encoded)), _TAGGED):
+            outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
+            of_part = [columns[i] for i in indices]
+            if self.crf:
+                yield from _decoded(outputs, of_part)  # from (n, T, C + 1, C + 1)
+                continue
+            for row, places in zip(outputs, of_part, strict=True):  # from (n, T, C)
+                scores = log_softmax(row[places])  # (U, C)
+                if constrained:
+                    chosen = best_path(scores, *allowed_transitions(self.labels or ()))
+                else:
+                    chosen = scores.argmax(axis=1)
+                yield chosen, np.exp(scores[np.arange(len(chosen)), chosen])
 
     def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
         """The characters and the columns of each text's words or tokens, without those that were truncated."""
@@ -372,13 +375,11 @@ def _by_sequence(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
 
 def _decoded(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The most probable labels of words, and their probabilities, from scores float (n, T, C + 1, C + 1)."""
-    for first in range(0, len(scores), _DECODED):
-        part, of_part = scores[first : first + _DECODED], columns[first : first + _DECODED]
-        counts = np.array([[len(places)] for places in of_part])  # (m, 1)
-        words = np.arange(max(1, counts.max())) < counts  # (m, W)
-        index = np.zeros(words.shape, "int64")
-        index[words] = np.concatenate(of_part)
-        of_words = np.take_along_axis(part, index[:, :, None, None], axis=1)  # (m, W, C + 1, C + 1)
-        best, probabilities = map(keras.ops.convert_to_numpy, decode(of_words, words))  # (m, W)
-        for i, of_text in enumerate(words):
-            yield best[i, of_text], probabilities[i, of_text]
+    counts = np.array([[len(places)] for places in columns])  # (n, 1)
+    words = np.arange(max(1, counts.max())) < counts  # (n, W)
+    index = np.zeros(words.shape, "int64")
+    index[words] = np.concatenate(columns)
+    of_words = np.take_along_axis(scores, index[:, :, None, None], axis=1)  # (n, W, C + 1, C + 1)
+    best, probabilities = map(keras.ops.convert_to_numpy, decode(of_words, words))  # (n, W)
+    for i, of_text in enumerate(words):
+        yield best[i, of_text], probabilities[i, of_text]

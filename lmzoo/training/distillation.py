@@ -151,7 +151,7 @@ def distill(
     Args:
         student: `lmzoo.models.MaskedLM`, which is trained; see `smaller`.
         teacher: `lmzoo.models.MaskedLM` with the same vocabulary.
-        texts: what `fit` of the student takes.
+        texts: texts in a list, or what else `fit` of the student takes, except tables and datasets.
         epochs: int.
         batch_size: int.
         temperature: float, above 0.
@@ -209,7 +209,7 @@ def distill(
         )
         optimizer.build(model.trainable_variables)
         if hasattr(optimizer, "start_schedule"):
-            steps = epochs * batches.num_batches
+            steps = epochs * batches.num_batches // (optimizer.gradient_accumulation_steps or 1)
             optimizer.start_schedule(round(steps * _WARMUP), steps)
         callbacks = [StopOnDivergence(), told, *callbacks]
         history = model.fit(keras_input(batches), epochs=epochs, callbacks=callbacks, verbose=verbose, shuffle=False)

@@ -93,7 +93,8 @@ class AdamW(keras.optimizers.Optimizer):
     ) -> None:
         if schedule not in _SHAPES:
             raise ValueError(f"`schedule` must be one of {', '.join(_SHAPES)}, got {schedule!r}.")
-        _check_constants(kwargs, weight_decay=weight_decay, epsilon=epsilon)
+        _check_constants(kwargs, weight_decay=weight_decay)
+        require(is_number(epsilon, 0) and 0 < epsilon < math.inf, "epsilon", "a positive number", epsilon)
         require_share("beta_1", beta_1)
         require_share("beta_2", beta_2)
         listed = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)
@@ -337,6 +338,10 @@ class Adagrad(keras.optimizers.Adagrad):
         # bilm-tf adds no epsilon.
         kwargs = {"epsilon": 0.0, **kwargs, "global_clipnorm": global_clipnorm}
         _check_constants(kwargs, initial_accumulator_value=initial_accumulator_value, epsilon=kwargs["epsilon"])
+        if initial_accumulator_value == kwargs["epsilon"] == 0:
+            raise ValueError(
+                "`initial_accumulator_value` and `epsilon` are both 0: weights without a gradient become NaN."
+            )
         super().__init__(rate, initial_accumulator_value, **kwargs)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:

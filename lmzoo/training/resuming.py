@@ -21,6 +21,7 @@ from lmzoo.arguments import is_integer, is_number, require
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import check_path
 from lmzoo.files.urls import is_url
+from lmzoo.layers.carried_state import OUTSIDE_TRAINING
 from lmzoo.layers.finite import not_finite
 from lmzoo.processes import check_same, gathered, process_index
 from lmzoo.text.batching import Batches
@@ -239,8 +240,9 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
 
 def _variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
-    """All variables except those of metrics, named by their order, since their names differ between processes."""
-    for part, variables in (("model", model.variables), ("optimizer", model.optimizer.variables)):
+    """All variables of the training, named by their order, since their names differ between processes."""
+    of_model = [variable for variable in model.variables if variable.name != OUTSIDE_TRAINING]
+    for part, variables in (("model", of_model), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):
             yield f"{part}.{index}", variable
 

@@ -119,6 +119,15 @@ def test_an_interrupted_run_goes_on(model, tmp_path):
     assert_same(rest.states, whole.states)
 
 
+def test_an_evaluation_between_two_runs_does_not_matter(model, tmp_path):
+    """It has a state of its own, which the saved one lacks."""
+    model.compile(keras.optimizers.SGD(0.5))
+    model.fit(TEXTS, batch_size=ROWS, verbose=0, callbacks=[ResumableCheckpoint(tmp_path, every=1)])
+    model.evaluate(TEXTS, batch_size=ROWS, verbose=0)
+    history = model.fit(TEXTS, batch_size=ROWS, epochs=2, verbose=0, callbacks=[ResumableCheckpoint(tmp_path, every=1)])
+    assert history.epoch == [1]
+
+
 def test_others_have_no_state():
     with pytest.raises(ValueError, match="Gpt2Backbone has no state to carry"):
         CausalLM(tiny_backbone(GPT2), tiny_preprocessor(GPT2), carries_state=True)

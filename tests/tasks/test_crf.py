@@ -62,6 +62,21 @@ def test_neighbours_and_padding_change_nothing(task, tiny):
         np.testing.assert_allclose([s["score"] for s in some], [s["score"] for s in others], atol=1e-5)
 
 
+def test_many_texts_are_tagged_a_part_at_a_time(task, tiny, monkeypatch):
+    texts = tiny.texts(7, longest=25)
+    whole = task.tag(texts, aggregation="none")
+    monkeypatch.setattr("lmzoo.tasks.token_classifier._TAGGED", 3)
+    predict, counts = task.predict, []
+    monkeypatch.setattr(
+        task, "predict", lambda x, *args, **kwargs: counts.append(len(x)) or predict(x, *args, **kwargs)
+    )
+    parts = task.tag(texts, aggregation="none")
+    assert counts == [3, 3, 1]
+    for found, expected in zip(parts, whole, strict=True):
+        assert [word["label"] for word in found] == [word["label"] for word in expected]
+        assert [word["score"] for word in found] == pytest.approx([word["score"] for word in expected], abs=1e-5)
+
+
 def test_files(task, tmp_path):
     randomize(task)
     task.save(tmp_path / "task.keras")

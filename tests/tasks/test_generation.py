@@ -136,6 +136,35 @@ def test_a_stream_is_the_text_in_pieces(model, tokens, sampler):
     assert model.generate(PROMPTS, 20, sampler, stop=None) == whole
 
 
+def test_streams_of_one_sampler_do_not_disturb_each_other(model, tokens):
+    def streams():
+        arguments = {"max_new_tokens": 20, "sampler": "top_k", "temperature": 3.0, "stop": None, "stream": True}
+        return [model.generate([prompt], seed=seed, **arguments) for seed, prompt in enumerate(PROMPTS[:2])]
+
+    one, other = map(list, streams())  # one after the other
+    in_turns = list(zip(*streams(), strict=True))
+    assert in_turns == list(zip(one, other, strict=True))
+    assert len(in_turns) > 3
+
+
+def test_settings_that_are_changed_later_are_those_of_one_sampler(model):
+    """The compiled search is shared by equal samplers, and is traced again for other shapes."""
+    sampler = BeamSampler(num_beams=3)
+    one, other = (TokenGenerator(model, model.preprocessor.tokenizer.vocabulary_size) for _ in range(2))
+    one._loop(sampler)  # compiled when it is called
+    sampler.num_beams = 1
+    found, expected, single = (
+        next(generator.generate([[5, 7]], NEW, chosen, [3], 1.0, False, 1))
+        for generator, chosen in ((one, BeamSampler(3)), (other, BeamSampler(3)), (other, sampler))
+    )
+    assert found == expected != single
+
+
+def test_seeds_of_any_size(model, tokens):
+    arguments = {"max_new_tokens": 3, "sampler": "top_k", "stop": None}
+    assert model.generate(["a"], seed=2**32 + 5, **arguments) == model.generate(["a"], seed=5, **arguments)
+
+
 def test_stops(model, tokens, monkeypatch):
     (text,) = model.generate(["the film"], NEW, stop=None)
     ids = [int(i) for i in text.split()]
@@ -199,7 +228,12 @@ def test_few_shapes_are_compiled(model, monkeypatch):
         ({"max_new_tokens": 0}, ValueError, "`max_new_tokens` must be a positive integer, got 0"),
         ({"sampler": "top-k"}, ValueError, "no sampler 'top-k'. Did you mean 'top_k'?"),
         ({"sampler": 3}, TypeError, "`sampler` must be a name or a sampler of `keras_hub.samplers`, got 3"),
-        ({"temperature": 0.0}, ValueError, '`temperature` must be a positive number, got 0.0. .*sampler="greedy"'),
+        (
+            {"temperature": 0.0},
+            ValueError,
+            '`temperature` must be a number from 1e-30 to 1e30, got 0.0. .*sampler="greedy"',
+        ),
+        ({"temperature": 1e-46}, ValueError, "`temperature` must be a number from 1e-30 to 1e30, got 1e-46"),
         ({"seed": -1}, ValueError, "`seed` must be an integer of at least 0, or None, got -1"),
         ({"stop": [""]}, ValueError, "`stop` must be a string, a list of strings or None, got ''"),
         ({"stop": 5}, ValueError, "`stop` must be a string, a list of strings or None, got 5"),

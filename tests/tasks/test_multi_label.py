@@ -157,7 +157,9 @@ def test_rows_of_zeros_and_ones_of_two_classes(tiny):
     task = TextClassifier(tiny.backbone(), tiny.preprocessor(), num_classes=2, multi_label=True)
     with pytest.raises(ValueError, match=r"All 2 examples have both classes, 0 and 1\. Rows of 0s and 1s"):
         task.fit(TEXTS[:2], [[1, 0], [0, 1]], verbose=0)
-    for y in ([[1, 0], [0]], [[0], []], np.ones((2, 2))):
+    with pytest.raises(ValueError, match="All 100 examples have both classes"):
+        task.fit(TEXTS[:2] * 50, [[0, 1]] * 100, verbose=0)
+    for y in ([[1, 0], [0]], [[0], []], [[0, 1], [0, 1]], np.ones((2, 2))):
         assert np.isfinite(task.evaluate(TEXTS[:2], y, verbose=0)[0])
 
 

@@ -168,6 +168,9 @@ def test_labels_that_mark_no_spans_stay_on_words(tiny):
     assert [metric.name for metric in task.default_metrics()] == ["accuracy"]
     with pytest.raises(ValueError, match="mark any"):
         task.fit(["films"], [[{"start": 0, "end": 5, "label": "X"}]], verbose=0)
+    with pytest.raises(ValueError, match=r"`y\[1\]` holds 0 labels for 1 words"):
+        task.fit(["", "films"], [[], []], verbose=0)
+    assert np.isfinite(task.evaluate(["", "films"], [[], ["NOUN"]], verbose=0)[0])
     numbered = TokenClassifier(tiny.backbone(), tiny.preprocessor(), num_classes=3)
     assert {row["label"] for row in numbered.tag(["films was the plot"])[0]} <= {"0", "1", "2"}
 

@@ -10,7 +10,7 @@ from lmzoo.family import families
 from lmzoo.models import MaskedLM, TextClassifier
 from lmzoo.testing import randomize, tiny_task, tiny_texts
 from lmzoo.text.probabilities import log_softmax
-from lmzoo.training import DistillationLoss, distill, smaller
+from lmzoo.training import AdamW, DistillationLoss, distill, smaller
 
 to_numpy = keras.ops.convert_to_numpy
 
@@ -105,6 +105,13 @@ def test_float16_scales_the_loss(teacher, eager):
     distill(student, teacher, tiny_texts(3), callbacks=[callback], verbose=0)
     assert isinstance(callback.model.optimizer, keras.optimizers.LossScaleOptimizer)
     assert np.isfinite([float(np.abs(to_numpy(weight)).max()) for weight in student.weights]).all()
+
+
+def test_the_schedule_counts_updates(teacher, eager):
+    optimizer = AdamW(0.1, gradient_accumulation_steps=4)
+    distill(smaller(teacher, 1), teacher, tiny_texts(7), epochs=4, batch_size=1, optimizer=optimizer, verbose=0)
+    assert to_numpy(optimizer.iterations) == 7
+    assert to_numpy(optimizer._schedule).tolist()[1:] == [0, 7]  # warm-up and all updates
 
 
 def divergence(student, teacher, texts):

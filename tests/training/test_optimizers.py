@@ -252,6 +252,15 @@ def test_adagrad_adds_up_what_a_row_gets(norm):
     assert clone.get_config() == model.optimizer.get_config()
 
 
+def test_what_would_divide_by_zero():
+    """Weights that never had a gradient, such as the vectors of words that have not occurred."""
+    with pytest.raises(ValueError, match=r"`epsilon` must be a positive number, got 0\.0"):
+        AdamW(1e-3, epsilon=0.0)
+    with pytest.raises(ValueError, match="`initial_accumulator_value` and `epsilon` are both 0"):
+        Adagrad(initial_accumulator_value=0)
+    Adagrad(initial_accumulator_value=0, epsilon=1e-7)
+
+
 @pytest.mark.parametrize("optimizer", [AdamW, LAMB, Adagrad])
 @pytest.mark.parametrize("rate", [-1e-3, float("nan"), float("inf")])
 def test_rates_that_cannot_be(optimizer, rate):

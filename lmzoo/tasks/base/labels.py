@@ -11,6 +11,8 @@ import numpy as np
 from lmzoo.arguments import is_integer
 from lmzoo.tasks.base.examples import Labels
 
+_MANY = 100  # examples
+
 
 def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tuple[int, list[str] | None]:
     """The number of classes and their names, from either; without `labels` they have no names.
@@ -150,7 +152,9 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
     indicators = "Rows of 0s and 1s, one for each class, are passed as an array."
     if twice := np.argwhere(counts > 1).tolist():
         raise ValueError(f"The labels at position {twice[0][0]} hold class {twice[0][1]} twice. ({indicators})")
-    if num_classes == 2 and len(classes) and counts.all() and isinstance(classes[0], numbers.Integral):
+    # Two classes in one order and in the other would be strange; so would be both of them in each of many examples.
+    strange = len(set(classes[::2])) > 1 or len(y) >= _MANY
+    if num_classes == 2 and strange and counts.all() and isinstance(classes[0], numbers.Integral):
         raise ValueError(f"All {len(y)} examples have both classes, 0 and 1. {indicators}")
     return counts
 

@@ -197,7 +197,7 @@ def report_choices(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, *
 
 
 def report_masked(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-    """The perplexity: the exponential of the loss."""
+    """The perplexity: the exponential of the loss of `evaluate`, which is a mean over batches."""
     return Report({"perplexity": float(np.exp(measured["loss"]))})
 
 
