@@ -79,7 +79,7 @@ class CsvRows:
         for origin, answer in zip(origins, answers, strict=True):
             rows = [
                 {**origin, **{f"answer_{name}" if name in origin else name: value for name, value in fields.items()}}
-                for fields in map(_fields, _flat(answer))
+                for fields in (rounded(_fields(one)) for one in _flat(answer))
             ]
             if rows and self._names is None:
                 self._start(list(rows[0]))
@@ -102,7 +102,7 @@ class CsvRows:
 
     def _write(self, cells: list[Any]) -> None:
         line = io.StringIO()
-        cells = [json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for x in rounded(cells)]
+        cells = [json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for x in cells]
         csv.writer(line, lineterminator="\n").writerow(cells)
         self._file.write(line.getvalue().encode(errors="replace"))
 

@@ -146,16 +146,17 @@ def predict_files(
         FileExistsError: if the folder holds other files of these names.
     """
     pairs = _pairs(data, files, folder, prediction.to)
+    # What is wrong with the model or the options is told before anything is replaced.
+    found = find_model(prediction.model)
+    if pairs and found.kind:
+        with suppress(NoExamplesError):
+            prediction.read(found.kind, source_of(pairs[0].source))
     _check_folder(prediction, pairs, folder, overwrite)
     left = [pair for pair in pairs if not exists(pair.target) or _is_newer(pair)]
     if done := len(pairs) - len(left):
         say(f"{done} of {len(pairs)} files are done already")
     if changed := sum(exists(pair.target) for pair in left):
         say(f"{changed} of {len(pairs)} files have changed since they were answered: they are answered again")
-    found = find_model(prediction.model)
-    if left and found.kind:  # what is wrong with the options is told at once
-        with suppress(NoExamplesError):
-            prediction.read(found.kind, source_of(left[0].source))
     examples, began, rate = 0, time.monotonic(), ""
     work = announced(f"Starting {workers} workers") if workers else nullcontext(lambda: None)
     with work as seen, progress_bar("Predicting", len(left), "files") as advance:

@@ -274,13 +274,13 @@ class _Writer:
 _WRITERS = {
     "hf": _Writer(
         "hf",
-        lambda family: [CONFIG_FILE, "model.safetensors", *_TOKENIZER_FILES],
+        lambda family: ["model.safetensors", CONFIG_FILE, *_TOKENIZER_FILES],
         _write_hugging_face,
         _write_tokenizer,
     ),
     "tf1": _Writer("google", _files_of_google, _write_google, _write_tokenizer),
     "keras_hub": _Writer(
-        "keras_hub", lambda family: [CONFIG_FILE, *PRESET_ENTRIES], _write_keras_hub, _write_keras_hub_tokenizer
+        "keras_hub", lambda family: [MODEL_WEIGHTS_FILE, *PRESET_ENTRIES], _write_keras_hub, _write_keras_hub_tokenizer
     ),
     "bilm": _Writer("bilm", lambda family: ["options.json", "weights.hdf5"], _write_bilm),
 }

@@ -140,10 +140,11 @@ def compare_label_sets(
 
     encoder = preprocessing.MultiLabelBinarizer(classes=names)
     flags = [encoder.fit_transform(labels) for labels in (actual, predicted)]  # each int (n, C)
-    by_class = metrics.precision_recall_fscore_support(*flags, zero_division=0)
+    chosen = [1] if len(names) == 1 else None  # scikit-learn takes one column for classes 0 and 1
+    by_class = metrics.precision_recall_fscore_support(*flags, labels=chosen, zero_division=0)
     used = np.logical_or(*flags).any(axis=0)  # (C,)
     scores = {
-        "micro_f1": float(metrics.f1_score(*flags, average="micro", zero_division=0)),
+        "micro_f1": float(metrics.f1_score(*flags, labels=chosen, average="micro", zero_division=0)),
         "macro_f1": float(by_class[2][used].mean()) if used.any() else 0.0,
         "exact": float(metrics.accuracy_score(*flags)),
     }

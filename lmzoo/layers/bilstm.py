@@ -14,6 +14,7 @@ from lmzoo.layers.rows import width_of
 from lmzoo.tensor_types import Shape, Tensor
 
 _MULTIPLIER = 0x01000193  # of the FNV hash
+_LONGEST_WORD = 1024  # characters, where a graph does not know the number
 _PAD_WORD = 261  # ELMo's character after a word's end: it must not affect the hash, since such columns may be missing
 
 
@@ -39,8 +40,8 @@ class HashedWordEmbedding(ConfiguredLayer):
     def call(self, ids: Tensor) -> Tensor:
         """Looks up the words."""
         if len(ids.shape) == 3:
-            # Powers of the multiplier in 32 bits, one for each column of ELMo's words; products wrap around as in C.
-            powers = [pow(_MULTIPLIER, i, 1 << 32) for i in range(1, 51)]
+            # Powers of the multiplier in 32 bits, one for each column of a word; products wrap around as in C.
+            powers = [pow(_MULTIPLIER, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _LONGEST_WORD))]
             powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
             ids = ops.sum((ids - _PAD_WORD) * powers, axis=2) & 0x7FFFFFFF  # (B, T)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), ids % self.buckets, axis=0)

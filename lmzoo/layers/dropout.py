@@ -67,7 +67,7 @@ class Dropout(keras.layers.Layer):
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         """Drops elements of `inputs`, a float tensor of any shape, when `training`."""
-        threshold = round(self.rate * _LEVELS)
+        threshold = min(round(self.rate * _LEVELS), _LEVELS - 1)
         if not training or threshold == 0:
             return inputs
         seed = self.seed_generator.next()

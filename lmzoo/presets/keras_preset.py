@@ -90,10 +90,13 @@ class KerasPreset:
         import h5py
 
         path = self.directory / MODEL_WEIGHTS_FILE
+        check_is_weights(path)
         shapes: list[tuple[int, ...]] = []
         with damage_named(f"{path} cannot be read"), h5py.File(path, "r") as file:
             file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
-        check_axes(self.backbone_class.config_class, self.config["config"], shapes, path)
+        with naming(self.directory / CONFIG_FILE):
+            stored = {**self.config["config"]}
+        check_axes(self.backbone_class.config_class, stored, shapes, path)
 
     def load(self, model: keras.Model) -> None:
         """See `Source.load`."""

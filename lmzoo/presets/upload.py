@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import read_manifest, verify_manifest
-from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, TASK_FILE, read_json
+from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, PRESET_ENTRIES, TASK_FILE, read_json
 from lmzoo.presets.hubs import KAGGLE, while_reachable
 
 _CARD = "README.md"
@@ -82,7 +82,10 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
 def _upload_hf(name: str, folder: str, private: bool) -> None:
     client = huggingface_hub.HfApi()
     repository = client.create_repo(name, private=private, exist_ok=True).repo_id  # with the user's name if it has none
-    client.upload_folder(repo_id=repository, folder_path=folder, commit_message="Upload a preset of lmzoo")
+    # Files of an earlier preset would not be listed in the manifest of this one, which refuses to be loaded then.
+    earlier = [pattern for entry in PRESET_ENTRIES for pattern in (entry, f"{entry}/*")]
+    message = "Upload a preset of lmzoo"
+    client.upload_folder(repo_id=repository, folder_path=folder, commit_message=message, delete_patterns=earlier)
 
 
 def _upload_kaggle(name: str, folder: str, private: bool) -> None:

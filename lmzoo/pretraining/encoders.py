@@ -77,6 +77,10 @@ def train_encoder(
         count = round(total * part.rate / rate)
         texts = f"{len(part.batches.lengths):,} sequences of up to {part.length} tokens"
         run.say(f"{texts}: {count:,} batches of {part.size}")
+    tested = [
+        [_held_out(model, text, documents, part.length, run) for part in parts]
+        for text, documents in zip(held, held_out, strict=True)
+    ]
     # Interleaved: positions seen only at the end, when the learning rate is low, would not be learned.
     interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
     interleaved.seed = (recipe.seed, 0)
@@ -84,19 +88,18 @@ def train_encoder(
     shown = Throughput(recipe.accumulate / rate, steps, run.verbose, run.say)
     run.fit(model, interleaved, total, shown, decay_begin(recipe, total))
     seconds, found = time.perf_counter() - begun, []
-    for text, documents in zip(held, held_out, strict=True):
+    for text, of_text in zip(held, tested, strict=True):
         scores: dict[str, float] = {}
-        for part in parts:  # short sequences lack the later positions
-            tested = _sequences(model, documents, part.length, 1, run)
+        for part, sequences in zip(parts, of_text, strict=True):  # short sequences lack the later positions
             size, count = part.size, max(1, _TESTED * short // part.length)
             if compiles_shapes():  # full batches only, small ones for a text that has few sequences
-                size = min(size, 64, 1 << (min(count, len(tested)).bit_length() - 1))
-                count = min(count, len(tested)) // size * size
-            tested = sample_sequences(tested, count)
-            of_text = f" of {text.name}" if text.name else ""
-            run.say(f"evaluating on {len(tested):,} sequences{of_text} of up to {part.length} tokens")
-            options = BatchOptions(size, buckets=_buckets(model, tested.lengths))
-            measured = model.evaluate(model.batches(tested, None, None, options)[0], verbose=0, return_dict=True)
+                size = min(size, 64, 1 << (min(count, len(sequences)).bit_length() - 1))
+                count = min(count, len(sequences)) // size * size
+            chosen = sample_sequences(sequences, count)
+            name = f" of {text.name}" if text.name else ""
+            run.say(f"evaluating on {len(chosen):,} sequences{name} of up to {part.length} tokens")
+            options = BatchOptions(size, buckets=_buckets(model, chosen.lengths))
+            measured = model.evaluate(model.batches(chosen, None, None, options)[0], verbose=0, return_dict=True)
             measured |= {"perplexity": math.exp(measured["loss"])} if causal else {}
             of_length = "" if part.length == short else f"_at_{part.length}"
             scores |= {f"{name}{of_length}": float(value) for name, value in measured.items()}
@@ -305,6 +308,14 @@ def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
     rate = 10_000.0 ** (-2 * np.arange(width // 2) / width)
     angle = np.arange(positions)[:, None] * rate  # (T, H / 2)
     return np.sqrt(2) * deviation * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
+def _held_out(model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run) -> EncodedTexts:
+    """The sequences of a held-out text, made before the training, which would otherwise be in vain."""
+    try:
+        return _sequences(model, documents, length, 1, run)
+    except ValueError as error:
+        raise ValueError(f"The held-out text{f' of {text.name}' if text.name else ''}: {error}") from None
 
 
 def _sequences(model: Task, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:

@@ -153,8 +153,8 @@ def _names(paths: Sequence[str | Path]) -> list[str]:
         parts = [re.split(r"[*?\[.]", part)[0] for part in str(path).split("/")]
         words = [found for part in parts if (found := re.sub(r"\W+", "_", part).strip("_"))]
         name = words[-1] if words else "text"
-        number = sum(re.fullmatch(rf"{name}(_\d+)?", other) is not None for other in names)
-        names.append(f"{name}_{number + 1}" if number else name)
+        candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        names.append(next(candidate for candidate in candidates if candidate not in names))
     return names
 
 

@@ -198,7 +198,8 @@ class MaskedLM(MaskedTokensTask):
         positions = tf.ragged.boolean_mask(columns, masked).to_tensor()  # (B, M)
         there = tf.sequence_mask(tf.math.count_nonzero(masked, axis=1), tf.shape(positions)[1])[..., None]  # (B, M, 1)
         logits = self({**features, "mask_positions": positions}, training=False)  # (B, M, V)
-        score, best = tf.math.top_k(tf.nn.softmax(logits), min(5, tokenizer.vocabulary_size))  # (B, M, 5)
+        size = tokenizer.vocabulary_size  # the model may have more
+        score, best = tf.math.top_k(tf.nn.softmax(logits)[..., :size], min(5, size))  # (B, M, 5)
         token = tf.gather(tf.constant(tokenizer.vocabulary), best)
         return {"token": tf.where(there, token, ""), "score": tf.where(there, score, 0.0)}
 

@@ -364,6 +364,36 @@ def test_a_failed_write_leaves_what_was_there(backbone_of, tmp_path, monkeypatch
     assert json.loads((tmp_path / "it/config.json").read_text())["num_hidden_layers"] == 2
 
 
+@pytest.mark.parametrize("to", ["hf", "keras_hub"])
+def test_a_directory_of_another_kind_is_kept(to, backbone_of, tmp_path):
+    backbone, other = backbone_of("bert"), {"hf": "keras", "keras_hub": "hf"}[to]
+    save_checkpoint(backbone, tmp_path / "there", to=other)
+    before = {path: path.read_bytes() for path in (tmp_path / "there").rglob("*") if path.is_file()}
+    with pytest.raises(FileExistsError):
+        save_checkpoint(backbone, tmp_path / "there", to=to)
+    assert {path: path.read_bytes() for path in (tmp_path / "there").rglob("*") if path.is_file()} == before
+    save_checkpoint(backbone, tmp_path / "there", to=other)
+
+
+def test_damaged_presets_without_a_manifest(backbone_of, tmp_path):
+    backbone_of("bert").save_to_preset(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    path, config = tmp_path / "model.weights.h5", tmp_path / "config.json"
+    whole, stored = path.read_bytes(), json.loads(config.read_text())
+    for content, message in (
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS pointer"),
+        (b"<!DOCTYPE html>", "is a web page"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(PresetError, match=f"{path}.*{message}"):
+            Backbone.from_preset(tmp_path)
+    path.write_bytes(whole)
+    for inner in ({}, {"config": 5}):
+        config.write_text(json.dumps({"registered_name": stored["registered_name"], **inner}))
+        with pytest.raises(PresetError, match=f"{config} is malformed"):
+            Backbone.from_preset(tmp_path)
+
+
 def test_a_file_that_is_no_directory(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(

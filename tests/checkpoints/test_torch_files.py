@@ -180,10 +180,11 @@ def test_fairseq(tmp_path, container):
 
 
 def test_newer_fairseq(tmp_path):
-    save({"args": None, "cfg": {"model": {"arch": "roberta"}}, "model": state_dict()}, tmp_path / "model.pt", "zip")
-    tensors = TorchFile(tmp_path)
-    assert list(tensors.names()) == list(state_dict())
-    assert tensors.extra == {"args": None, "cfg": {"model": {"arch": "roberta"}}}
+    for model in ({"arch": "roberta"}, argparse.Namespace(arch="roberta")):
+        save({"args": None, "cfg": {"model": model}, "model": state_dict()}, tmp_path / "model.pt", "zip")
+        tensors = TorchFile(tmp_path)
+        assert list(tensors.names()) == list(state_dict())
+        assert tensors.extra == {"args": None, "cfg": {"model": {"arch": "roberta"}}}
 
 
 @pytest.mark.parametrize("shape", [(40, 11), ()])

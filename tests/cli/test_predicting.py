@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from lmzoo import models
 from lmzoo.cli import predicting
+from lmzoo.cli.answers import CsvRows
 from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.files.urls import open_to_read, whole_file
@@ -124,6 +126,12 @@ def test_parquet(model, data, tmp_path):
     )
 
 
+def test_what_comes_from_the_examples_is_not_rounded():
+    file = io.BytesIO()
+    CsvRows(file).write([{"id": 12345678.0, "actual": 0.123456789}], [{"score": 0.123456789}])
+    assert file.getvalue().decode() == "id,actual,score\n12345678.0,0.123456789,0.123457\n"
+
+
 def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
     out = tmp_path / "out"
     common = ["predict", model, data, "--output", out]
@@ -194,9 +202,13 @@ def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatc
     (data / "a.csv").write_text("text\ngood\n")
     assert "would be called a.jsonl" in run("predict", model, data, "--output", out, code=1).stderr
     (data / "a.csv").unlink()
+    assert not out.exists()
+    out.mkdir()
     (out / "a.jsonl").write_text("of somebody else")
-    (out / "_predict.json").unlink()
     assert "a.jsonl exists: pass --overwrite" in run("predict", model, data, "--output", out, code=1).stderr
+    for wrong in (["no_such_model", data], [model, data, "--text", "txt"]):  # replaces nothing
+        run("predict", *wrong, "--output", out, "--overwrite", code=1)
+        assert contents(out) == {"a.jsonl": b"of somebody else"}
     monkeypatch.setitem(sys.modules, "ray", None)
     message = run("predict", model, data, "--output", tmp_path / "new", "--workers", 2, code=1).stderr
     assert "Workers need Ray: pip install 'lmzoo[scale]'" in message

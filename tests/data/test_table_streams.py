@@ -86,6 +86,19 @@ def test_parts(files):
     assert [text for part in parts for text in part["text"]] == [row["text"] for row in ROWS[:14]]
 
 
+def test_cells_that_the_first_row_lacks(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "b", "label": 1}\n')
+    assert list(TableStream(tmp_path / "a.jsonl").iter(2)) == [{"text": ["a", "b"], "label": [None, 1]}]
+
+
+def test_columns_that_a_parquet_file_lacks(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ["a"], "label": ["x"]}), tmp_path / "a.parquet")
+    for name, message in (("lable", "Did you mean 'label'"), ("stars", "There are: 'text', 'label'")):
+        with pytest.raises(ValueError, match=rf"a\.parquet has no column '{name}'.*{message}"):
+            list(TableStream(tmp_path / "a.parquet").select_columns(["text", name]))
+
+
 @pytest.mark.parametrize("name", ["quotes.csv", "plain.tsv", "none.tsv", "lines.txt", "trec.labelled"])
 def test_what_lists_hold(tmp_path, name):
     """The same cells as `read_table` reads."""

@@ -262,6 +262,14 @@ def test_another_tokenizer(corpus):
     pack_documents(corpus, packer(corpus.tokenizer))
 
 
+def test_a_tokenizer_with_tokens_of_its_own(tmp_path):
+    tokenizer = WordPieceTokenizer.of_words(["a", "b"], 17, other_tokens=["[E]"])
+    corpus = write_corpus([["a b", "b"], ["a"]], tokenizer, tmp_path / "it")
+    assert corpus.tokenizer.other_tokens == ("[E]",)
+    assert len(pack_sentences(corpus, packer(tokenizer)))
+    assert write_corpus([["a b", "b"], ["a"]], tokenizer, tmp_path / "it").num_tokens == corpus.num_tokens
+
+
 def test_a_file_cut_in_half(corpus):
     path = corpus.folder / "shard-00002.bin"
     whole = path.read_bytes()

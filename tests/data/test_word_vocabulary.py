@@ -31,6 +31,15 @@ def test_most_frequent_first():
         train_words("a text", 9)
 
 
+def test_words_of_several_lines_are_left_out(tmp_path):
+    """The file of the vocabulary has one word a line."""
+    tokenizer = train_words([[["New\nYork", "New\nYork", "a", "b"]]], 5)
+    tokenizer.save_assets(tmp_path)
+    again = type(tokenizer)()
+    again.load_assets(tmp_path)
+    assert again.vocabulary == tokenizer.vocabulary == ["<S>", "</S>", "<UNK>", "a", "b"]
+
+
 def test_progress(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr(progress, "_DELAY", -1)

@@ -56,6 +56,12 @@ def test_label_sets_are_compared_as_scikit_learn_does():
     np.testing.assert_allclose([row[1:] for row in rows], np.transpose(expected), rtol=1e-12)
 
 
+def test_sets_of_one_class():
+    report = compare_label_sets([["x"], []], [["x"], ["x"]], ["x"])
+    assert report.scores == {"micro_f1": pytest.approx(2 / 3), "macro_f1": pytest.approx(2 / 3), "exact": 0.5}
+    assert report.tables["classes"][1] == [["x", 0.5, 1.0, pytest.approx(2 / 3), 1]]
+
+
 def test_no_labels_at_all():
     report = compare_label_sets([[], []], [[], []], ["a", "b"])
     assert report.scores == {"micro_f1": 0.0, "macro_f1": 0.0, "exact": 1.0}

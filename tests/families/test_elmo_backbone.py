@@ -217,6 +217,14 @@ def test_freezing_leaves_the_mix():
     assert ElmoBackbone(**TINY, trainable=False).trainable_weights == []
 
 
+def test_what_is_no_longer_frozen_stays_so(tmp_path):
+    backbone = tiny_elmo(freeze_bilm=True)
+    backbone.bilm.trainable = True
+    backbone.save(tmp_path / "elmo.keras")
+    for copy in (type(backbone).from_config(backbone.get_config()), keras.saving.load_model(tmp_path / "elmo.keras")):
+        assert len(copy.trainable_weights) == len(backbone.trainable_weights) == len(backbone.weights)
+
+
 @pytest.mark.parametrize(
     "variant", [{"freeze_bilm": True, "layer_norm": "allennlp"}, {"cell_clip": None, "name": "mine"}, TOKENS]
 )

@@ -127,6 +127,11 @@ def test_rates_out_of_range_are_refused(rate):
         Dropout(rate)
 
 
+def test_a_rate_next_to_one():
+    values = np.unique(Dropout(1 - 1e-6)(np.ones((97, 1009), "float32"), training=True))
+    assert values.tolist() in ([0.0], [0.0, 65536.0])
+
+
 def test_config_round_trip():
     layer = Dropout(0.25, seed=7, name="d")
     copy = Dropout.from_config(layer.get_config())

@@ -17,6 +17,8 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.models import TextClassifier
 from lmzoo.testing import tiny_task
 
+# What an earlier upload, of a preset with other files, has left.
+EARLIER = ["config.json", "old_model.txt", "assets/tokenizer/old.model", "tokenizer.json"]
 HANDLE = "kaggle://me/reviews/keras/tiny"
 
 
@@ -28,22 +30,26 @@ def saved(tmp_path_factory):
     return folder
 
 
+def send(request, answer) -> None:
+    text = json.dumps(answer).encode()
+    request.send_response(200)
+    request.send_header("Content-Type", "application/json")
+    request.send_header("Content-Length", str(len(text)))
+    request.end_headers()
+    request.wfile.write(text)
+
+
 @pytest.fixture
 def accepting(hub, monkeypatch):
     """A hub that accepts uploads; the requests that it gets, and the files of its commit."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-    requests, files = [], {}
+    requests, files, deleted = [], {}, []
 
     def answer(reply):
         def of_request(request):
             body = request.rfile.read(int(request.headers["Content-Length"]))
             requests.append((request.path.partition("?")[0], body))
-            text = json.dumps(reply(body)).encode()
-            request.send_response(200)
-            request.send_header("Content-Type", "application/json")
-            request.send_header("Content-Length", str(len(text)))
-            request.end_headers()
-            request.wfile.write(text)
+            send(request, reply(body))
 
         return of_request
 
@@ -56,13 +62,17 @@ def accepting(hub, monkeypatch):
         for line in map(json.loads, body.splitlines()):
             if line["key"] == "file":
                 files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            if line["key"] == "deletedFile":
+                deleted.append(line["value"]["path"])
         return {"commitUrl": f"{hub.url}/me/reviews/commit/1", "commitOid": "1", "success": True}
 
     hub.serve("/api/repos/create", answer(lambda body: {"url": f"{hub.url}/me/reviews", "name": "me/reviews"}))
     hub.serve("/api/validate-yaml", answer(lambda body: {"errors": [], "warnings": []}))
     hub.serve("/api/models/me/reviews/preupload/main", answer(modes))
     hub.serve("/api/models/me/reviews/commit/main", answer(commit))
-    return requests, files
+    listed = [{"type": "file", "path": name, "size": 3, "oid": "0" * 40} for name in EARLIER]
+    hub.serve("/api/models/me/reviews/tree/main", lambda request: send(request, listed))
+    return requests, files, deleted
 
 
 def is_private(requests) -> bool:
@@ -72,9 +82,10 @@ def is_private(requests) -> bool:
 
 
 def test_hugging_face_gets_the_preset_and_a_card(saved, accepting, tmp_path):
-    requests, files = accepting
+    requests, files, deleted = accepting
     lmzoo.upload_preset("hf://me/reviews", saved)
     assert is_private(requests)
+    assert deleted == ["assets/tokenizer/old.model"]
     for name, content in files.items():
         target = tmp_path / "downloaded" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +107,7 @@ def test_public_repositories_and_own_cards(saved, accepting, tmp_path):
         lmzoo.upload_preset("hf://me/reviews", copy, private=False)
     finally:
         (saved / "README.md").unlink()
-    requests, files = accepting
+    requests, files, _ = accepting
     assert not is_private(requests)
     assert files["README.md"] == b"# My own card"
 

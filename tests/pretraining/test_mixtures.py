@@ -15,7 +15,14 @@ from lmzoo.cli.main import app
 from lmzoo.cli.pretrain_command import _texts
 from lmzoo.pretraining import Recipe, pretrain
 from lmzoo.pretraining.interleaved import MixedBatches, join_sequences, turns_of_each
-from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, identity_of, read_texts, split_held_out
+from lmzoo.pretraining.training_texts import (
+    MixedDocuments,
+    TrainingDocuments,
+    _names,
+    identity_of,
+    read_texts,
+    split_held_out,
+)
 from lmzoo.text import EncodedTexts, LengthBatches
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
@@ -163,10 +170,20 @@ def test_names_and_identity(tmp_path, text):
     texts = read_texts({str(tmp_path / path) + "/" * path.endswith("/"): 1 for path in paths})
     assert [found.name for found in texts] == ["a", "a_train", "a_train_2", "d", "e"]
     assert read_texts({text: 7})[0].name == ""
+    assert _names(["a/books_2.txt", "books/", "b/books.txt"]) == ["books_2", "books", "books_3"]
+    assert _names(["books/", "b/books.txt", "c/books_2/"]) == ["books", "books_2", "books_2_2"]
     identity = identity_of(texts)
     assert json.loads(json.dumps(identity)) == identity
     assert identity["a"]["share"] == 0.2
     assert identity_of(read_texts({text: 7})) == identity_of(read_texts(text))
+
+
+def test_held_out_text_without_pairs_is_told_before_the_training(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("lmzoo.pretraining.run.Run.fit", None)
+    (tmp_path / "other.txt").write_text("THE END.\n\nNo more.", "utf-8")
+    recipe = Recipe(**{**TINY, "objective": "nsp"})
+    with pytest.raises(ValueError, match="The held-out text: None of the documents has two sentences"):
+        pretrain(text, tmp_path / "model", recipe, validation=tmp_path / "other.txt", verbose=False)
 
 
 def test_errors(text, tmp_path):

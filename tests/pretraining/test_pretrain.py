@@ -200,6 +200,7 @@ def test_stored_documents(tmp_path, monkeypatch):
     found = StoredDocuments.store(iter(documents), tmp_path / "them", verbose=False)
     assert list(found) == [[["A", "b", "."], ["c", "d"]], [["\ud800", "é"]], [], [["e"]]]
     assert found[-1] == [["e"]]
+    assert found[1:] == list(found)[1:]
     assert len(StoredDocuments.store(None, tmp_path / "them")) == 4  # nothing is read again
     with pytest.raises(ValueError, match="holds no documents"):
         StoredDocuments.store([], tmp_path / "nothing", verbose=False)

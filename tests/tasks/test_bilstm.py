@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.family import families
 from lmzoo.layers import BiLSTMEncoder
+from lmzoo.layers.bilstm import HashedWordEmbedding
 from lmzoo.models import TextClassifier
 from lmzoo.testing import tiny_task, tiny_texts
 from lmzoo.text import batch_to_ids
@@ -53,6 +54,14 @@ def test_words_have_vectors_of_their_own_whatever_their_columns():
     np.testing.assert_array_equal(vectors[0, 0], vectors[0, 2])
     assert np.abs(vectors[0, 1] - vectors[1, 0]).max() > 0.01
     np.testing.assert_array_equal(layer.word_embedding(ids[:, :, :9])[:, :1], vectors[:, :1])
+
+
+def test_words_may_be_longer_than_those_of_the_published_models():
+    layer, ids = HashedWordEmbedding(101, 3), np.full((1, 2, 67), 261, "int32")  # 261 is padding
+    ids[:, 1, :60] = 97
+    vectors = keras.ops.convert_to_numpy(layer(ids))
+    np.testing.assert_array_equal(vectors[:, :1], layer(ids[:, :1, :50]))
+    assert np.abs(vectors[0, 1] - keras.ops.convert_to_numpy(layer(ids[:, 1:, :50]))[0, 0]).max() > 0.01
 
 
 def test_words_are_encoded_once_where_xla_does_not_compile():

@@ -81,6 +81,17 @@ def test_the_loss_is_that_of_what_counts(model):
     assert model.report(TEXTS, verbose=0).scores["perplexity"] == pytest.approx(np.exp(measured["loss"]), rel=1e-4)
 
 
+def test_the_weight_of_a_sequence_counts_for_its_tokens(model):
+    ids = np.arange(4 * 4).reshape(4, 4) % 7 + 3  # as many sequences as positions
+    features, y = {"token_ids": ids.astype("int32"), "padding_mask": np.ones((4, 4), "int32")}, np.roll(ids, -1, 1)
+    weights = np.array([2, 0, 1, 0.5], "float32")
+    expected = model.evaluate(features, y, sample_weight=np.repeat(weights[:, None], 4, axis=1), verbose=0)
+    assert model.evaluate(features, y, sample_weight=weights, verbose=0) == pytest.approx(expected, rel=1e-5)
+    assert model.evaluate(features, y, sample_weight=np.ones(4), verbose=0) == pytest.approx(
+        model.evaluate(features, y, verbose=0), rel=1e-5
+    )
+
+
 def test_it_learns():
     model = tiny_task(CausalLM, FAMILY)
     model.compile(keras.optimizers.Adam(0.01))

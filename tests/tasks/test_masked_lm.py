@@ -274,3 +274,15 @@ def test_tables_may_be_longer_than_vocabularies(tiny):
     found, again = (task.fill(["a [MASK]"], top_k=k)[0] for k in (20, 29))
     assert len(found) == task.preprocessor.tokenizer.vocabulary_size == 20
     assert again == found
+
+
+@pytest.mark.tf_only
+def test_entries_without_a_token_are_not_served(tiny):
+    backbone = BertBackbone(vocabulary_size=29, num_layers=1, num_heads=1, hidden_dim=7, intermediate_dim=5)
+    task = MaskedLM(backbone, tiny.preprocessor())
+    task.head.output_bias.assign(9.0 * (np.arange(29) >= 20))
+    features = {name: keras.ops.convert_to_tensor(x) for name, x in task.preprocessor(["a [MASK]"]).items()}
+    served = {name: x.numpy()[0, 0].tolist() for name, x in task.serve(features).items()}
+    expected = task.fill(["a [MASK]"], top_k=5)[0]
+    assert [token.decode() for token in served["token"]] == [one["token"] for one in expected]
+    assert served["score"] == pytest.approx([one["score"] for one in expected], rel=1e-4)

@@ -115,6 +115,21 @@ def test_many_tokens_in_a_graph(cls, count):
     assert graph_tokenizer(tokenizer)([text]).to_list() == tokenizer.tokenize([text])
 
 
+@pytest.mark.tf_only
+@pytest.mark.parametrize("cls", [BytePairTokenizer, SentencePieceTokenizer, WordPieceTokenizer])
+def test_the_longest_of_several_that_begin_alike(cls):
+    from lmzoo.text.graphs import graph_tokenizer
+
+    others = ["@user", "@user12", "@user1"]
+    tokenizer = cls.of_words(["good", "film"], 300, other_tokens=others)
+    texts = ["good @user1 film", "@user12@user @user13", "@user112"]
+    ids = tokenizer.tokenize(texts)
+    found = [[tokenizer.id_to_token(i) for i in of_text] for of_text in ids]
+    expected = [["@user1"], ["@user12", "@user", "@user1"], ["@user1"]]
+    assert [[token for token in tokens if token in others] for tokens in found] == expected
+    assert graph_tokenizer(tokenizer)(texts).to_list() == ids
+
+
 @classes
 def test_no_mask(cls):
     with pytest.raises(ValueError, match=f"This {cls.__name__} has no mask token"):

@@ -8,7 +8,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -136,9 +136,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
     extra: dict[str, object] = {}
     if isinstance(loaded.get("model"), dict) and ("args" in loaded or "cfg" in loaded):
-        extra = {
-            key: vars(v) if isinstance(v, argparse.Namespace) else v for key, v in loaded.items() if key != "model"
-        }
+        extra = {key: _without_namespaces(value) for key, value in loaded.items() if key != "model"}
         loaded = loaded["model"]
     size = file.stat().st_size
     for name, tensor in loaded.items():
@@ -155,6 +153,12 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
                 raise PresetError(f"{file} holds {part!r} twice: by itself and in a tensor with others.")
             state[part] = third
     return state, {key: value for key, value in extra.items() if _is_plain(value)}, is_zip
+
+
+def _without_namespaces(value: Any) -> Any:
+    """The arguments of fairseq, a namespace or, in newer files, a dict of namespaces, as dicts."""
+    value = vars(value) if isinstance(value, argparse.Namespace) else value
+    return {key: _without_namespaces(v) for key, v in value.items()} if isinstance(value, dict) else value
 
 
 def _check_calls(file: Path) -> bool:

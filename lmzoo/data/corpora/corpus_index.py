@@ -174,4 +174,5 @@ def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
         for name in sorted(os.listdir(folder)):
             digest.update(name.encode() + b"\n" + Path(folder, name).read_bytes())
     name = keras.saving.get_registered_name(type(tokenizer))
-    return {"name": name, "config": tokenizer.get_config(), "sha256": digest.hexdigest()}
+    config = json.loads(json.dumps(tokenizer.get_config()))  # with lists for tuples, as it is read again
+    return {"name": name, "config": config, "sha256": digest.hexdigest()}

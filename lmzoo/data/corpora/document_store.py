@@ -55,7 +55,9 @@ class StoredDocuments(Sequence[list[list[str]]]):
         return len(self._ends)
 
     def __getitem__(self, index: Any) -> Any:
-        """The document at `index`."""
+        """The document at `index`, or those of a slice."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
         index = range(len(self))[index]
         start = self._ends[index - 1] + 1 if index else 0
         return json.loads(self._bytes[start : self._ends[index]].tobytes())

@@ -16,7 +16,7 @@ def train_joint_tokenizer(
     """Trains one SentencePiece model on sources and targets together (Sennrich et al., 2016, joint BPE).
 
     Args:
-        sources: texts.
+        sources: texts. The trainer leaves out those longer than 65,536 bytes.
         targets: texts in the other language.
         vocabulary_size: int, number of tokens, special tokens included: `</s>` is 0, `<unk>` 1, and `<pad>` the last.
         model_type: "bpe", or "unigram" as in the published models.
@@ -52,6 +52,7 @@ def train_joint_tokenizer(
             pad_id=-1,
             num_threads=1,  # the same result in every run
             minloglevel=2,
+            max_sentence_length=1 << 16,
         )
     except RuntimeError as error:
         raise ValueError(f"`vocabulary_size={vocabulary_size}` does not fit the texts: {error}") from None

@@ -69,7 +69,8 @@ def learn_words(
     with progress_over(documents, "Counting words", "documents", verbose) as read:
         for sentence in sentences_of(read):
             counts.update(sentence)
-    words = [w for w, n in counts.items() if n >= min_frequency and w not in special and w == w.strip() != ""]
+    frequent = (w for w, n in counts.items() if n >= min_frequency and w not in special)
+    words = [w for w in frequent if w == w.strip() != "" and "\n" not in w]  # a line of the vocabulary's file each
     words.sort(key=lambda word: (-counts[word], word))
     return kind([*special, *words[: vocabulary_size - len(special)]])
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmzoo.data.readers.text_files import Source, name_of
+from lmzoo.data.readers.text_files import Source, name_of, near_names
 from lmzoo.files.urls import open_to_read
 
 _READ = 1024  # rows that are converted at once
@@ -42,6 +42,10 @@ def numbered_parquet_rows(
         ValueError: naming a file that is damaged or in another format.
     """
     with _opened(source) as file:
+        names = file.schema_arrow.names
+        for name in columns or ():
+            if name not in names:
+                raise ValueError(f"{name_of(source)} has no column {name!r}.{near_names(str(name), names)}")
         number = 1
         for group in range(file.num_row_groups):
             count = file.metadata.row_group(group).num_rows

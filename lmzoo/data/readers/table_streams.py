@@ -133,7 +133,7 @@ class TableStream:
         """
         rows = iter(self)
         while some := list(itertools.islice(rows, batch_size)):
-            yield {name: [row.get(name) for row in some] for name in some[0]}
+            yield {name: [row.get(name) for row in some] for name in dict.fromkeys(itertools.chain.from_iterable(some))}
 
     def skip(self, n: int) -> Self:
         """The same table without its first rows; files before them are not read again, once they have been counted.

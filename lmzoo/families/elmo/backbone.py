@@ -86,6 +86,11 @@ class ElmoBackbone(Backbone):
         if self.config.freeze_bilm:
             self.bilm.trainable = False
 
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments; `freeze_bilm` is true as long as the language model is frozen."""
+        config = super().get_config()
+        return {**config, "freeze_bilm": self.config.freeze_bilm and not (self.trainable and self.bilm.trainable)}
+
     @classmethod
     def assemble(cls, config: ElmoConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
         """Builds the graph."""

@@ -144,7 +144,8 @@ def _weights_of(task: EncodingTask, sample_weight: Weights | None, y: Any) -> Te
     if isinstance(sample_weight, dict):  # of several outputs
         return keras.tree.map_structure(as_weights, sample_weight)
     weights = as_weights(sample_weight)
-    if weights is None or y is None or not task.labels_words:
+    of_tokens = task.labels_words or (task.pretrains and getattr(y, "ndim", 0) == 2)
+    if weights is None or y is None or not of_tokens:
         return weights
     if weights.shape not in (y.shape, y.shape[:1]):
         raise ValueError(

@@ -42,13 +42,15 @@ def ends_in_bytes(codes: tf.Tensor) -> tf.Tensor:
 
 
 class SpecialTokenGraph(tf.Module):
-    """Finds special tokens in code points.
+    """Finds special tokens in code points; the longest where one begins with another.
 
-    None of them repeats its own first character or that of another, so they cannot overlap.
+    Inside of them there is no first character of a token, so they do not overlap otherwise.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:
         super().__init__()
+        self._numbers = np.array(sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))) + 1  # (k,), longest first
+        tokens = [tokens[number - 1] for number in self._numbers]
         self._openings = np.array(sorted({ord(token[0]) for token in tokens}))  # (o,)
         self._lengths = np.array([len(token) for token in tokens])  # (k,)
         self._patterns = np.array([[*map(ord, t), *[-1] * (self._lengths.max() - len(t))] for t in tokens])  # (k, l)
@@ -67,9 +69,9 @@ class SpecialTokenGraph(tf.Module):
         longest = self._patterns.shape[1]
         window = tf.gather(tf.pad(codes, [[0, longest]]), places + tf.range(longest, dtype=tf.int64))  # (p, l)
         equal = tf.reduce_all((window[:, None] == self._patterns) | (self._patterns < 0), axis=-1)  # (p, k)
-        hit = tf.where(equal)  # (h, 2)
-        begin, token = tf.gather(places[:, 0], hit[:, 0]), hit[:, 1]  # (h,)
+        hit = tf.where(tf.reduce_any(equal, axis=1))[:, 0]  # (h,)
+        begin, token = tf.gather(places[:, 0], hit), tf.argmax(tf.cast(tf.gather(equal, hit), tf.int32), axis=1)  # (h,)
         length = tf.shape(codes, tf.int64)  # (1,)
         covered = tf.ragged.range(begin, begin + tf.gather(self._lengths, token)).values[:, None]  # (v, 1)
         inside = tf.scatter_nd(covered, tf.ones_like(covered[:, 0]), length) > 0  # (c,)
-        return tf.scatter_nd(begin[:, None], token + 1, length), inside
+        return tf.scatter_nd(begin[:, None], tf.gather(self._numbers, token), length), inside

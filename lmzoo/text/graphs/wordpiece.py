@@ -55,8 +55,9 @@ class CleanWordsGraph(tf.Module):
         signs = "".join(self._signs.values())
         dropped = chr(FIRST_SIGN + len(signs))  # by the map
         texts = tf.strings.regex_replace(texts, f"[{signs}]", dropped)
-        for token, sign in self._signs.items():  # keeps the length
-            texts = tf.strings.regex_replace(texts, re.escape(token), sign + dropped * (len(token) - 1))
+        for token in sorted(self._signs, key=len, reverse=True):  # one may begin with another
+            sign = self._signs[token]
+            texts = tf.strings.regex_replace(texts, re.escape(token), sign + dropped * (len(token) - 1))  # as long
         # The space separates texts where neighbours matter.
         codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
         sign = codes.values - FIRST_SIGN + 1  # (c,)

@@ -86,7 +86,8 @@ class SentencePieceTokenizer(Tokenizer):
         except ValueError as error:
             raise ValueError(f"{name} belongs to another family's tokenizer. {error}") from None
         self._model, self._backend = model, backend
-        self._special = re.compile("(" + "|".join(map(re.escape, self.special_tokens)) + ")")
+        longest_first = sorted(self.special_tokens, key=len, reverse=True)  # one may begin with another
+        self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
         self._characters = character_map(self.lowercase, self.keep_accents)
         self._parts = {i: self._split_comma(token) for i, token in enumerate(self._tokens) if _ends_in_comma(token)}
         unknown = self._ids[self.unk_token]

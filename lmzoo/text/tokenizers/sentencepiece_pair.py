@@ -79,7 +79,8 @@ class MarianTokenizer(Tokenizer):
             _backend(content, "`source`" if content is self._models[0] else "`target`") for content in self._models
         )
         self._side = 0
-        self._special = re.compile("(" + "|".join(map(re.escape, self.special_tokens)) + ")")
+        longest_first = sorted(self.special_tokens, key=len, reverse=True)  # one may begin with another
+        self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
         self.languages = tuple(token for token in vocabulary if LANGUAGE.fullmatch(token))
 
     def _require_vocabulary(self) -> None:

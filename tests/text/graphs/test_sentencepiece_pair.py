@@ -43,6 +43,22 @@ def test_code_points(tokenizer: MarianTokenizer, codes: list[str]) -> None:
     assert graph_tokenizer(tokenizer)(tf.constant(texts)).to_list() == tokenizer.tokenize(texts)
 
 
+def test_the_longest_of_several_that_begin_alike() -> None:
+    model = train_joint_tokenizer(["a film", "the film"] * 9, ["ein Film"] * 9, 31)
+    others = ("@user", "@user1")
+    model = MarianTokenizer(model.model, None, [*model.vocabulary, *others], other_tokens=others)
+    texts = ["the @user1 film", "@user @user1@user"]
+    ids = model.tokenize(texts)
+    assert [[i for i in found if i >= 31] for found in ids] == [[32], [31, 32, 31]]
+    assert graph_tokenizer(model)(tf.constant(texts)).to_list() == ids
+
+
+def test_long_texts_are_learned_from() -> None:
+    texts = ["a film", "the film", "zebra quokka " * 400]
+    model = train_joint_tokenizer(texts, ["ein Film"] * 9, 41)
+    assert model.token_to_id(model.unk_token) not in model.tokenize(["zebra quokka"])[0]
+
+
 def test_without_languages() -> None:
     model = train_joint_tokenizer(["a film", "the film"] * 9, ["ein Film"] * 9, 31)
     texts = [">>deu<<a film", "the film</s>"]
