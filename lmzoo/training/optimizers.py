@@ -93,8 +93,8 @@ class AdamW(keras.optimizers.Optimizer):
     ) -> None:
         if schedule not in _SHAPES:
             raise ValueError(f"`schedule` must be one of {', '.join(_SHAPES)}, got {schedule!r}.")
-        _check_constants(kwargs, weight_decay=weight_decay)
-        require(is_number(epsilon, 0) and 0 < epsilon < math.inf, "epsilon", "a positive number", epsilon)
+        _check_constants(kwargs, weight_decay=weight_decay, epsilon=epsilon)
+        require(epsilon > 0, "epsilon", "a positive number", epsilon)
         require_share("beta_1", beta_1)
         require_share("beta_2", beta_2)
         listed = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)

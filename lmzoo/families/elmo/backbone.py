@@ -83,13 +83,11 @@ class ElmoBackbone(Backbone):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if self.config.freeze_bilm:
-            self.bilm.trainable = False
+        self.bilm.trainable = self.bilm.trainable and not self.config.freeze_bilm
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments; `freeze_bilm` is true as long as the language model is frozen."""
-        config = super().get_config()
-        return {**config, "freeze_bilm": self.config.freeze_bilm and not (self.trainable and self.bilm.trainable)}
+        return super().get_config() | {"freeze_bilm": self.config.freeze_bilm and not self.bilm.trainable}
 
     @classmethod
     def assemble(cls, config: ElmoConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
@@ -178,8 +176,7 @@ class ElmoBackbone(Backbone):
         if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
             allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
             raise ValueError(f"`character_ids` must have {allowed} characters per word, got {columns}.")
-        values = known_values(ids)
-        if values is None:
+        if (values := known_values(ids)) is None:
             return
         real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
         holes = np.argwhere(~real[:, :-1] & real[:, 1:])
