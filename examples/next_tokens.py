@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import keras
 import matplotlib.pyplot as plt
@@ -22,8 +21,8 @@ ORDERS = range(1, 6)
 PARTS = (1, 4, 16)  # all of the text, a quarter, a sixteenth
 
 
-def draw_samplers(path: Path) -> None:
-    """Writes the figure of the most probable next tokens at three temperatures."""
+def draw_samplers() -> plt.Figure:
+    """The figure of the most probable next tokens at three temperatures."""
     model = lmzoo.models.CausalLM.from_preset("gpt2_nano_en")
     tokenizer = model.preprocessor.tokenizer
     logits = keras.ops.convert_to_numpy(model(model.preprocessor([PROMPT])))[0]  # (T, V)
@@ -42,11 +41,11 @@ def draw_samplers(path: Path) -> None:
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in COLOURS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     figure.suptitle(f"{PROMPT} …")
-    _keep(figure, path)
+    return figure
 
 
-def draw_orders(path: Path) -> None:
-    """Writes the figure of the perplexity of n-gram models by their order and the size of the text."""
+def draw_orders() -> plt.Figure:
+    """The figure of the perplexity of n-gram models by their order and the size of the text."""
     # English text that every installation has.
     documents = [str(thing.__doc__).split("\n\n") for name, thing in sorted(vars(np).items()) if thing.__doc__]
     documents = [documents[i] for i in np.random.default_rng(0).permutation(len(documents))]
@@ -58,7 +57,7 @@ def draw_orders(path: Path) -> None:
         perplexities = []
         for order in ORDERS:
             model = lmzoo.models.NgramLM(order=order, tokenizer=words)
-            with warnings.catch_warnings(action="ignore"):  # a sixteenth of the text is small, as it should be
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # the text is small, as it should be
                 model.fit(texts)
             perplexities.append(model.perplexity(held_out))
         count = sum(len(paragraph.split()) for text in texts for paragraph in text)
@@ -67,10 +66,4 @@ def draw_orders(path: Path) -> None:
     axes.set_yticks([10, 20, 50, 100, 200], [10, 20, 50, 100, 200])
     axes.grid(alpha=0.3, which="both")
     axes.legend(title="training text")
-    _keep(figure, path)
-
-
-def _keep(figure: plt.Figure, path: Path) -> None:
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    print(f"written to {path}")
+    return figure

@@ -350,8 +350,8 @@ def word_sense_gaps(data: Path, path: Path) -> None:
 FROM_PRESETS = {
     "road": lambda data, path: road.draw(path),
     "permutation": lambda data, path: permutation.draw(path),
-    "samplers": lambda data, path: next_tokens.draw_samplers(path),
-    "orders": lambda data, path: next_tokens.draw_orders(path),
+    "samplers": lambda data, path: keep(next_tokens.draw_samplers(), path),
+    "orders": lambda data, path: keep(next_tokens.draw_orders(), path),
     "fill": fill,
     "answer": answer,
     "choose": choose,

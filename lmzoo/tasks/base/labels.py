@@ -152,9 +152,9 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
     indicators = "Rows of 0s and 1s, one for each class, are passed as an array."
     if twice := np.argwhere(counts > 1).tolist():
         raise ValueError(f"The labels at position {twice[0][0]} hold class {twice[0][1]} twice. ({indicators})")
-    # Two classes in one order and in the other would be strange; so would be both of them in each of many examples.
-    strange = len(set(classes[::2])) > 1 or len(y) >= _MANY
-    if num_classes == 2 and strange and counts.all() and isinstance(classes[0], numbers.Integral):
+    # Lists of 0 and 1 were meant as indicators if they come in both orders, or if each of many examples is such a list.
+    indicated = len(set(classes[::2])) > 1 or len(y) >= _MANY
+    if num_classes == 2 and indicated and counts.all() and isinstance(classes[0], numbers.Integral):
         raise ValueError(f"All {len(y)} examples have both classes, 0 and 1. {indicators}")
     return counts
 

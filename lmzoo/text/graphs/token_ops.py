@@ -44,7 +44,7 @@ def ends_in_bytes(codes: tf.Tensor) -> tf.Tensor:
 class SpecialTokenGraph(tf.Module):
     """Finds special tokens in code points; the longest where one begins with another.
 
-    Inside of them there is no first character of a token, so they do not overlap otherwise.
+    Tokens of which one begins inside of another, such as "<a" and "a>", are not told apart.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.sentencepiece_text import Aligned, align, character_map, clean, every_character
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan, making_spans
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan, making_spans, special_pattern
 from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ class SentencePieceTokenizer(Tokenizer):
         except ValueError as error:
             raise ValueError(f"{name} belongs to another family's tokenizer. {error}") from None
         self._model, self._backend = model, backend
-        longest_first = sorted(self.special_tokens, key=len, reverse=True)  # one may begin with another
-        self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        self._special = special_pattern(self.special_tokens)
         self._characters = character_map(self.lowercase, self.keep_accents)
         self._parts = {i: self._split_comma(token) for i, token in enumerate(self._tokens) if _ends_in_comma(token)}
         unknown = self._ids[self.unk_token]

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan, special_pattern
 from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class MarianTokenizer(Tokenizer):
             _backend(content, "`source`" if content is self._models[0] else "`target`") for content in self._models
         )
         self._side = 0
-        longest_first = sorted(self.special_tokens, key=len, reverse=True)  # one may begin with another
-        self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        self._special = special_pattern(self.special_tokens)
         self.languages = tuple(token for token in vocabulary if LANGUAGE.fullmatch(token))
 
     def _require_vocabulary(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -322,6 +323,11 @@ def _listed(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
     """All special tokens, each once."""
     tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens)
     return tuple(dict.fromkeys(token for token in tokens if token is not None))
+
+
+def special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Matches special tokens in text; the longest where one begins with another."""
+    return re.compile("(" + "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) + ")")
 
 
 class RustTokenizer(Tokenizer):
