@@ -46,5 +46,6 @@ def stop_strings(stop: Any) -> list[str]:
     several = isinstance(stop, Iterable) and not isinstance(stop, str)
     stops = [*stop] if several else [] if stop is None else [stop]
     for text in stops:
-        require(isinstance(text, str) and text, "stop", "a string, a list of strings or None", text)
+        what = "a string that is not empty, a list of such strings, or None"
+        require(isinstance(text, str) and text, "stop", what, text)
     return stops

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -50,14 +51,31 @@ class _Notes(logging.Handler):
         self.show(f"Note: {record.getMessage()}")
 
 
-# How messages name arguments in Python, and the options of the command line instead.
+# What messages say of arguments in Python, and on the command line instead, if `_with_options` cannot find out.
 _OPTIONS = {
-    "`overwrite=True`": "`--overwrite`",
     "(`header`)": "(`--no-header`)",
     "(`encoding`)": "(`--encoding`)",
     "as `format`": "as `--format`",
     "another `work`": "another `--work`",
+    "In `validation_data`": "In `--validation`",
 }
+
+
+def _with_options(message: str) -> str:
+    """The message with options of the command line instead of arguments in Python."""
+    commands = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
+    options = {p.name: p.opts[0] for command in commands for p in command.params if p.opts[0].startswith("--")}
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        plain_word = value is None and "_" not in name and match.start() > 0  # may be any word within a sentence
+        if name not in options or plain_word:
+            return match.group()
+        return f"`{options[name]}`" if value in (None, "True") else f"`{options[name]} {value.strip(chr(34))}`"
+
+    for argument, other in _OPTIONS.items():
+        message = message.replace(argument, other)
+    return re.sub(r"`(\w+)(?:=([^`]+))?`", option, message)
 
 
 @contextmanager
@@ -78,9 +96,7 @@ def messages() -> Iterator[None]:
             warnings.showwarning = lambda message, *_: show(f"Warning: {message}")
             yield
     except (ImportError, ValueError, OSError) as error:
-        message = str(error)
-        for argument, option in _OPTIONS.items():
-            message = message.replace(argument, option)
+        message = _with_options(str(error))
         if isinstance(error, FileNotFoundError) and error.filename:
             message = f"There is no {error.filename}."
         console.print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)

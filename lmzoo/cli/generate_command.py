@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,6 +12,14 @@ from lmzoo.cli.app import app, messages
 from lmzoo.cli.options import MODEL
 from lmzoo.cli.output import announced
 from lmzoo.cli.stored_models import find_model, load_task
+
+Sampler = Literal["greedy", "random", "top_k", "top_p", "beam", "contrastive"]
+
+
+def _above_zero(temperature: float) -> float:
+    if temperature <= 0:
+        raise typer.BadParameter("it must be above 0; its limit of 0 is --sampler greedy")
+    return temperature
 
 
 @app.command(rich_help_panel="Models")
@@ -25,11 +33,14 @@ def generate(
         int | None,
         typer.Option("--max-new-tokens", min=1, help="Largest number of tokens to add to a prompt. Default: 64."),
     ] = None,
-    sampler: Annotated[
-        str, typer.Option("--sampler", help="greedy, random, top_k, top_p, beam or contrastive.")
-    ] = "greedy",
+    sampler: Annotated[Sampler, typer.Option("--sampler", help="How tokens are chosen.")] = "greedy",
     temperature: Annotated[
-        float, typer.Option("--temperature", help="Divides the logits: below 1, likely tokens become more likely.")
+        float,
+        typer.Option(
+            "--temperature",
+            help="Divides the logits: below 1, likely tokens become more likely.",
+            callback=_above_zero,
+        ),
     ] = 1.0,
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="String before which a text ends; may be given several times.")
@@ -44,8 +55,8 @@ def generate(
         found = prompts or [line.rstrip("\r\n") for line in sys.stdin]
         kind, task = load_task(find_model(model))
         if kind.name != "causal-lm":
-            name = type(task).__name__
-            raise ValueError(f"{model} holds a {name}, which does not generate text: use `lmzoo predict`.")
+            name, other = type(task).__name__, "translate" if kind.name == "translation" else "predict"
+            raise ValueError(f"{model} holds a {name}, which does not continue texts: use `lmzoo {other}`.")
         settings = {"sampler": sampler, "temperature": temperature, "stop": stop or (), "seed": seed}
         if as_json:
             with announced("Compiling and generating"):

@@ -241,7 +241,7 @@ class Recipe:
             raise ValueError(f"`size` must be one of {named}{other}, got {self.size!r}.")
         layers, width = map(int, found.groups())
         fits = width % _HEAD == 0 or self.init is not None
-        require(fits, "size", f"layers and a width that is a multiple of {_HEAD}, as 6x256", self.size)
+        require(fits, "size", f"layers and a width that is a multiple of {_HEAD}, such as 6x256", self.size)
         return layers, width
 
     @property

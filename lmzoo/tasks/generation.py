@@ -117,7 +117,7 @@ def check_room(ids: list[list[int]], new: int, most: int) -> None:
             advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
             raise ValueError(
                 f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new}` is more than the {most} "
-                f"positions of the model. {advice}."
+                f"tokens that the model takes. {advice}."
             )
 
 

@@ -83,7 +83,7 @@ class Seq2SeqLM(Task):
 
     head_kind = "seq2seq_lm"
     verb = "translate"
-    learns_from = "pairs of texts alone, (source, target)"
+    learns_from = "pairs alone, `fit((sources, targets))`"
     per_token = True
     uses_pooler = False
     compare = report_translations

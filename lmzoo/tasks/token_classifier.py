@@ -117,6 +117,14 @@ class TokenClassifier(Task):
         self.head, self.num_classes = head, num_classes
         self.dropout, self.encoder, self.encoder_dim, self.crf = dropout, encoder, encoder_dim, crf
 
+    def compile(self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any) -> None:
+        """See `Task.compile`. Raises ValueError for another loss than `CrfLoss` with `crf`."""
+        if self.crf and not (isinstance(loss, CrfLoss) or (isinstance(loss, str) and loss == "auto")):
+            raise ValueError(
+                f"With `crf` the outputs are scores of pairs of labels: leave `loss` out, got {loss!r:.60}."
+            )
+        super().compile(optimizer, loss, *args, **kwargs)
+
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy of the logits, with `crf` the negative log-likelihood of whole texts; its mean over words."""
         if self.crf:

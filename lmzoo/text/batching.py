@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _ENDLESS = -1  # `tf.data.INFINITE_CARDINALITY`
 _MULTIPLE = 8  # of which padded widths are multiples, except for the largest
 _WIDTHS = {False: 7, True: 4}  # by whether each is compiled; 4 widths need about an eighth more padding than 7
+_BATCHES_TO_COMPILE = 3  # compiling takes 10 to 20 steps' time on a CPU, and `fit` passes over the data a few times
 _SAMPLED = 1024  # examples whose content identifies a data set
 _AHEAD = 2  # batches that are made before they are needed
 _WINDOW = 50  # batches whose examples are sorted by length together, after shuffling
@@ -35,7 +36,17 @@ def compiles_shapes() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def fitted_buckets(lengths: np.ndarray, limit: int, most: int | None = None, multiple: int = _MULTIPLE) -> list[int]:
+def least_saving(lengths: np.ndarray, batch_size: int) -> float:
+    """Tokens of padding that a width has to save where it is compiled: those of a few batches.
+
+    With fewer, compiling it takes longer than the padding would. `lengths` is an int array (n,) of at least one.
+    """
+    return _BATCHES_TO_COMPILE * batch_size * float(np.mean(lengths))
+
+
+def fitted_buckets(
+    lengths: np.ndarray, limit: int, most: int | None = None, multiple: int = _MULTIPLE, saving: float = 0
+) -> list[int]:
     """At most `most` padded widths that need the least padding for sequences of these lengths.
 
     Every sequence is padded to the smallest width that holds it. Dynamic programming finds the best multiples of
@@ -46,6 +57,7 @@ def fitted_buckets(lengths: np.ndarray, limit: int, most: int | None = None, mul
         limit: int, the largest width, such as the number of positions of a model; a longer sequence raises it.
         most: int, maximum number of widths; by default 7, or 4 where each shape is compiled for an accelerator.
         multiple: int, widths are multiples of it, except for one that is cut to the limit.
+        saving: tokens of padding that each further width must save, see `least_saving`.
 
     Returns:
         Widths in rising order; the last one holds the longest sequence.
@@ -79,7 +91,7 @@ def fitted_buckets(lengths: np.ndarray, limit: int, most: int | None = None, mul
         step = cost[-1] + added  # (U, U)
         choice.append(step.argmin(axis=1))
         cost.append(step.min(axis=1))
-    best = int(np.argmin([c[top] for c in cost]))
+    best = int(np.argmin([c[top] + k * saving / multiple for k, c in enumerate(cost)]))
     widths = [top]
     for k in range(best - 1, -1, -1):
         widths.append(int(choice[k][widths[-1]]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import keras
@@ -244,8 +245,9 @@ def _checked(student: Any, teacher: Any, temperature: float, weights: Sequence[f
             raise TypeError(f"`{name}` must be a `lmzoo.models.MaskedLM`, got {type(task).__name__}.")
     vocabularies = [task.text_preprocessor.tokenizer.vocabulary for task in (student, teacher)]
     if list(vocabularies[0]) != list(vocabularies[1]):
-        sizes = " and ".join(f"{len(vocabulary):,}" for vocabulary in vocabularies)
-        raise ValueError(f"Student and teacher must have the same vocabulary; they have {sizes} tokens.")
+        first = next(i for i, pair in enumerate(zip_longest(*vocabularies)) if pair[0] != pair[1])
+        found = " and ".join(repr(v[first]) if first < len(v) else "nothing" for v in vocabularies)
+        raise ValueError(f"Student and teacher must have the same vocabulary; at id {first} they have {found}.")
     require(is_number(temperature, 0) and temperature > 0, "temperature", "a number above 0", temperature)
     valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
     require(valid, "weights", "three numbers of at least 0, not all 0", weights)

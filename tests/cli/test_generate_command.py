@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import get_args
 
 import keras
 import pytest
 from typer.testing import CliRunner
 
+from lmzoo.cli.generate_command import Sampler
 from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, MaskedLM
+from lmzoo.tasks.generation import SAMPLERS
 from lmzoo.testing import randomize, tiny_task
 
 PROMPTS = ["the film", "a plot"]
@@ -30,6 +34,11 @@ def run(*arguments, **options):
     return CliRunner().invoke(app, ["generate", *map(str, arguments)], **options)
 
 
+def plain(result):
+    """The output without the frame and line breaks of messages about options."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
+
+
 def test_text_and_json(model):
     settings = ["--max-new-tokens", 5, "--sampler", "beam"]
     result = run(model, *settings, "--json", input="\n".join(PROMPTS))
@@ -43,7 +52,14 @@ def test_text_and_json(model):
 
 
 def test_errors(model, tmp_path):
-    assert "Error: There is no sampler 'gredy'. Did you mean 'greedy'?" in run(model, "a", "--sampler", "gredy").output
+    assert get_args(Sampler) == tuple(sorted(SAMPLERS, key=get_args(Sampler).index))
+    for option, value, message in (
+        ("--sampler", "gredy", "'gredy' is not one of 'greedy', 'random',"),
+        ("--temperature", 0, "it must be above 0; its limit of 0 is --sampler greedy"),
+    ):  # before the model is looked for
+        assert message in plain(run("nowhere", "a", option, value))
+    message = "Error: `prompts[0]` has 702 tokens, which with `--max-new-tokens 4` is more than the"
+    assert message in plain(run(model, "a " * 701, "--max-new-tokens", 4))
     tiny_task(MaskedLM, BERT).save(tmp_path / "masked.keras")
-    message = "holds a MaskedLM, which does not generate text: use `lmzoo predict`."
+    message = "holds a MaskedLM, which does not continue texts: use `lmzoo predict`."
     assert message in run(tmp_path / "masked.keras", "a").output.replace("\n", " ")

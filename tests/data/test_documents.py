@@ -205,5 +205,5 @@ def test_what_is_no_document():
         split_documents("a text")
     with pytest.raises(TypeError, match=r"`documents\[1\]\[1\]` must be a string, got 7"):
         list(split_documents([["a"], ["b", 7]]))
-    with pytest.raises(TypeError, match=r"`documents\[1\]` must be a list of strings, got 7"):
+    with pytest.raises(TypeError, match=r"`documents\[1\]` must be a string or a list of strings, got 7"):
         list(split_documents(["a", 7]))

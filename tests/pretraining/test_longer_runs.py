@@ -86,7 +86,7 @@ def test_sizes():
     assert (config.num_layers, config.hidden_dim, config.num_heads, config.intermediate_dim) == (2, 192, 3, 768)
     assert Recipe(size="6x512").learning_rate == Recipe(size="small").learning_rate
     for family, size, message in (
-        ("bert", "6x100", "multiple of 64, as 6x256, got '6x100'"),
+        ("bert", "6x100", "multiple of 64, such as 6x256, got '6x100'"),
         ("bert", "6", 'base, or layers and width such as "6x256", got'),
         ("bert", "0x64", "must be one of nano"),
         ("elmo", "6x256", "must be one of nano, mini, small, medium, base, got '6x256'"),

@@ -70,12 +70,20 @@ def test_steps_per_epoch_goes_through_all_rows(tiny, watched):
 def test_few_shapes_that_fit(tiny):
     shapes = set()
     texts, labels = tiny.data(61, longest=35)
-    batches, *_ = tiny.classifier().batches(texts, labels, None, BatchOptions(4, "shuffle"))
+    batches, *_ = tiny.classifier(jit_compile=False).batches(texts, labels, None, BatchOptions(4, "shuffle"))
     for epoch in range(5):
         batches.begin_epoch(epoch)
         shapes |= {features["token_ids"].shape for features, _ in batches.batches()}
     assert 3 <= len(shapes) <= 8
     assert max(width for _, width in shapes) <= tiny.length
+
+
+@pytest.mark.parametrize(("count", "fewest", "most"), [(23, 1, 2), (223, 3, 5)])
+def test_a_shape_is_only_compiled_where_it_saves_padding(tiny, count, fewest, most):
+    texts, labels = tiny.data(count, longest=35)
+    batches, *_ = tiny.classifier(jit_compile=True).batches(texts, labels, None, BatchOptions(4, "sorted"))
+    widths = {features["token_ids"].shape[1] for features, _ in batches.batches()}
+    assert fewest <= len(widths) <= most
 
 
 @pytest.mark.parametrize("count", [1, 7, 33])

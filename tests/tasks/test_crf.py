@@ -123,6 +123,13 @@ def test_impossible_labels(tiny, labels, tags, message):
         task.fit([["films", "was", "bad"], ["dull"]], tags, verbose=0)
 
 
+def test_another_loss(tiny):
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS, crf=True)
+    with pytest.raises(ValueError, match="With `crf` the outputs are scores of pairs of labels: leave `loss` out"):
+        task.compile(loss="mse")
+    task.compile(loss=CrfLoss(), jit_compile=False)
+
+
 def test_labels_that_mark_no_spans(tiny):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=["NOUN", "VERB"], crf=True)
     task.fit([["films", "was"]], [["VERB", "NOUN"]], verbose=0)

@@ -223,8 +223,16 @@ def test_few_shapes_are_compiled(model, monkeypatch):
     [
         ({"prompts": ["a", None]}, TypeError, r"`prompts\[1\]` must be a string, got None"),
         ({"prompts": "a"}, TypeError, "`prompts` must be a list of strings, got one string"),
-        ({"prompts": ["a", "the film " * 50]}, ValueError, r"`prompts\[1\]` has \d+ tokens.* 73 positions.* Shorten"),
-        ({"max_new_tokens": 73}, ValueError, r"`max_new_tokens=73` is more than the 73 positions.* at most 72"),
+        (
+            {"prompts": ["a", "the film " * 50]},
+            ValueError,
+            r"`prompts\[1\]` has \d+ tokens.* 73 tokens that the model takes.* Shorten",
+        ),
+        (
+            {"max_new_tokens": 73},
+            ValueError,
+            r"`max_new_tokens=73` is more than the 73 tokens that the model takes.* at most 72",
+        ),
         ({"max_new_tokens": 0}, ValueError, "`max_new_tokens` must be a positive integer, got 0"),
         ({"sampler": "top-k"}, ValueError, "no sampler 'top-k'. Did you mean 'top_k'?"),
         ({"sampler": 3}, TypeError, "`sampler` must be a name or a sampler of `keras_hub.samplers`, got 3"),
@@ -235,8 +243,8 @@ def test_few_shapes_are_compiled(model, monkeypatch):
         ),
         ({"temperature": 1e-46}, ValueError, "`temperature` must be a number from 1e-30 to 1e30, got 1e-46"),
         ({"seed": -1}, ValueError, "`seed` must be an integer of at least 0, or None, got -1"),
-        ({"stop": [""]}, ValueError, "`stop` must be a string, a list of strings or None, got ''"),
-        ({"stop": 5}, ValueError, "`stop` must be a string, a list of strings or None, got 5"),
+        ({"stop": [""]}, ValueError, "`stop` must be a string that is not empty, .* or None, got ''"),
+        ({"stop": 5}, ValueError, "`stop` must be a string that is not empty, .* or None, got 5"),
         ({"batch_size": 0}, ValueError, "`batch_size` must be an integer of at least 1, got 0"),
     ],
 )

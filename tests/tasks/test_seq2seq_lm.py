@@ -123,7 +123,7 @@ LONG = " ".join(["film"] * 73)
 ERRORS = {
     "unequal": (lambda t: t.fit((["a", "b"], ["a"])), "got 2 sources, 1 targets"),
     "no targets": (lambda t: t.fit(["a", "b"]), "Sources alone are for `translate`"),
-    "labels": (lambda t: t.fit(["a"], ["b"]), "learns from pairs of texts alone"),
+    "labels": (lambda t: t.fit(["a"], ["b"]), "learns from pairs alone"),
     "long": (lambda t: t.translate(["a", LONG]), "source at position 1 has 74 tokens, more than the 73 positions"),
     "long in fit": (lambda t: t.fit([("a", "b"), (LONG, "b")]), "source at position 1 has 74 tokens"),
     "language": (lambda t: t.translate(["a"], language="fra"), "does not write >>fra<<: it writes one language"),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import LengthBatches, batching
-from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, made_ahead
+from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, least_saving, made_ahead
 
 
 def padded_size(lengths: np.ndarray, widths: list[int]) -> int:
@@ -58,6 +58,19 @@ def test_fewer_widths_where_each_is_compiled(monkeypatch: pytest.MonkeyPatch) ->
     widths = fitted_buckets(lengths, limit=128)
     assert len(widths) == 4
     assert padded_size(lengths, widths) < 1.15 * padded_size(lengths, fitted_buckets(lengths, 128, most=7))
+
+
+def test_a_width_that_is_compiled_must_save_padding() -> None:
+    lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 128)
+    for count, most in ((97, 2), (997, 5), (9973, 7)):
+        some = lengths[:count]
+        saving = least_saving(some, 32)
+        widths = fitted_buckets(some, limit=128, saving=saving)
+        assert len(widths) <= most
+        sizes = [padded_size(some, fitted_buckets(some, 128, most=k)) for k in range(1, 8)]
+        costs = [size + k * saving for k, size in enumerate(sizes)]
+        assert padded_size(some, widths) + (len(widths) - 1) * saving == pytest.approx(min(costs), rel=1e-9)
+    assert len(widths) == 7  # many examples: every width is worth it
 
 
 @pytest.mark.parametrize(

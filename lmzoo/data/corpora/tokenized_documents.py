@@ -96,6 +96,9 @@ class DocumentReader:
         for position, document in enumerate(self.documents):
             self.count += 1
             sentences = sentences_of(no_record(document, position))
+            if not is_column(sentences):
+                got = f"got {document!r:.60} ({type(document).__name__})"
+                raise TypeError(f"`documents[{position}]` must be a string or a list of strings, {got}.")
             with collect_warnings() as messages:
                 cleaned = clean_columns({f"documents[{position}]": sentences})[0]
             self._invalid += messages

@@ -31,7 +31,7 @@ from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.tables import columns_of
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import LengthBatches
-from lmzoo.text.batching import Batches, fitted_buckets, ladder_buckets, stream
+from lmzoo.text.batching import Batches, fitted_buckets, ladder_buckets, least_saving, stream
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.validate_text import FirstWarning, collect_warnings
 
@@ -66,13 +66,14 @@ def make_batches(
         y = task.encode_labels(y)
         return _with_checked_weights(x), y, _weights_of(task, sample_weight, y)
     examples = task.encode_examples(x, y, sample_weight)
-    lengths = examples.encoded.lengths
+    lengths, batch_size = examples.encoded.lengths, options.batch_size or BATCH_SIZE
+    saving = least_saving(lengths, batch_size) if len(lengths) and task.jit_compile else 0
     return (
         LengthBatches(
             lengths,
             partial(task.make_batch, examples),
-            options.batch_size or BATCH_SIZE,
-            options.buckets or fitted_buckets(lengths, task.text_preprocessor.sequence_length),
+            batch_size,
+            options.buckets or fitted_buckets(lengths, task.text_preprocessor.sequence_length, saving=saving),
             options.order,
             options.seed,
         ),
