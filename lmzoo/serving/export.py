@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from lmzoo.arguments import require
 from lmzoo.checkpoints.formats.tensorflow import system_errors
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
@@ -63,15 +64,20 @@ def file_format(path: str | Path) -> str | None:
     return FILES.get(suffix)
 
 
-def export_task(task: ServedModel, path: str | Path, verbose: bool = True) -> None:
+def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype: str | None = None) -> None:
     """Writes `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`."""
     check_path(path)
+    if dtype is not None:
+        require(dtype == "int8", "dtype", '"int8" or None', dtype)
+        _check_int8(task, path)
     on_tensorflow = keras.backend.backend() == "tensorflow"
     if problem := first_not_finite(task.weights):
         raise NotFiniteError(f"This {type(task).__name__} cannot be exported: {problem}. Train it again.")
     if file_format(path):
         with atomic_file(path) as file:
             (_write_file if on_tensorflow else _write_with_tensorflow)(task, Path(file))
+            if dtype is not None:
+                _to_int8(Path(file))
         if verbose:
             taken = ", ".join(task.backbone.input)
             print(f"Exported {type(task).__name__} to {path}: {taken} in, {task.output_name} out.")
@@ -115,7 +121,7 @@ def _write_file(task: ServedModel, file: Path) -> None:
         raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
     if task.backbone.compute_dtype != "float32":
         raise ValueError(f"Only models in float32 can be written as {file.suffix}, this one computes in another dtype.")
-    if format == "litert" and any(v.dtype == "int8" for v in task.backbone.variables):
+    if format == "litert" and is_int8(task):
         raise ValueError("Keras cannot write quantised weights as .tflite: export the model as it was before.")
     named = keras.Model(task.input, {task.output_name: task.output})
     named(task.input)  # Keras exports what has been called before
@@ -128,6 +134,33 @@ def _write_file(task: ServedModel, file: Path) -> None:
             f"A {type(task).__name__} on {task.family.name} cannot be written as {file.suffix}: the format has nothing "
             f"for {', '.join(unknown)}. Export a SavedModel."
         )
+
+
+def _check_int8(task: ServedModel, path: str | Path) -> None:
+    if file_format(path) != "onnx":
+        raise ValueError('`dtype="int8"` is for .onnx files. For a SavedModel, `quantize("int8")` the task before.')
+    if is_int8(task):
+        raise ValueError("The weights of this model are int8 already: leave out `dtype`.")
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise ImportError("int8 in ONNX files needs onnxruntime: pip install 'lmzoo[onnx]'.")
+
+
+def _to_int8(file: Path) -> None:
+    """Makes products of matrices in an ONNX file products of integers, with activations rounded as they come."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = Path(folder, "prepared.onnx")
+        quant_pre_process(file, prepared, skip_symbolic_shape=True)
+        # Weights of seven bits: with eight, pairs of products overflow on processors without VNNI.
+        finer = {"per_channel": True, "reduce_range": True, "extra_options": {"EnableSubgraph": True}}
+        quantize_dynamic(prepared, file, weight_type=QuantType.QInt8, **finer)
+
+
+def is_int8(task: ServedModel) -> bool:
+    """Whether weights of the backbone have been quantised by Keras."""
+    return any(variable.dtype == "int8" for variable in task.backbone.variables)
 
 
 def _unknown_ops(file: Path) -> list[str]:

@@ -20,10 +20,14 @@ def call(tmp_path, monkeypatch):
     task = tiny_task(models.TextClassifier, FAMILY)
     task.save(tmp_path / "model.keras")
     exported = []
-    monkeypatch.setattr(models.Task, "export", lambda self, path, verbose: exported.append((self, path)))
 
-    def call(*options, model="model.keras"):
-        result = CliRunner().invoke(app, ["export", str(tmp_path / model), str(tmp_path / "served"), *options])
+    def export(self, path, verbose, dtype=None):
+        exported.append((self, path if dtype is None else (path, dtype)))
+
+    monkeypatch.setattr(models.Task, "export", export)
+
+    def call(*options, model="model.keras", target="served"):
+        result = CliRunner().invoke(app, ["export", str(tmp_path / model), str(tmp_path / target), *options])
         return task, *(exported.pop() if exported else (None, None)), result
 
     return call
@@ -49,6 +53,13 @@ def test_int8(call, tmp_path):
     _, found, _, result = call("--dtype", "bfloat16", model="quantised.keras")
     assert (found, result.exit_code) == (None, 1)
     assert "int8 already: leave out --dtype" in result.stderr
+
+
+def test_int8_in_a_file(call, tmp_path):
+    _, found, written, result = call("--dtype", "int8", target="model.onnx")
+    assert result.exit_code == 0, result.output
+    assert written == (tmp_path / "model.onnx", "int8")
+    assert "int8" not in {variable.dtype for variable in found.backbone.variables}  # the runtime's own are written
 
 
 def test_the_dtype_stays_as_it_is(call):

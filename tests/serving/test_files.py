@@ -50,6 +50,34 @@ def test_onnx(task_class: type, family: str, arguments: dict[str, Any], tmp_path
         np.testing.assert_allclose(found, task.predict(features, verbose=0), atol=1e-5)
 
 
+def test_onnx_in_int8(tmp_path: Path) -> None:
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    task = shallow_task(*CASES[0])
+    task.export(tmp_path / "model.onnx", verbose=False, dtype="int8")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    ops = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert ops.count("MatMulInteger") == 7  # query, key and value, the other three of the block, pooler, head
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    for features in features_of(task.preprocessor, "bert"):
+        (found,) = session.run(None, features)
+        exact = task.predict(features, verbose=0)
+        assert 0 < np.abs(found - exact).max() < 0.06 * np.abs(exact).max()
+
+
+def test_int8_that_cannot_be_written(tmp_path: Path) -> None:
+    task = shallow_task(*CASES[0])
+    for name in ("1", "model.tflite"):
+        with pytest.raises(ValueError, match=r'`dtype="int8"` is for \.onnx files'):
+            task.export(tmp_path / name, dtype="int8")
+    with pytest.raises(ValueError, match="`dtype` must be \"int8\" or None, got 'int4'"):
+        task.export(tmp_path / "model.onnx", dtype="int4")
+    task.quantize("int8")
+    with pytest.raises(ValueError, match="are int8 already: leave out `dtype`"):
+        task.export(tmp_path / "model.onnx", dtype="int8")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize(("task_class", "family", "arguments"), SECOND)
 def test_litert(task_class: type, family: str, arguments: dict[str, Any], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import keras
 
@@ -99,7 +99,7 @@ class SavedTask(ReportsNotFinite):
             raise ValueError(f"{os.fspath(filepath)} holds a {type(model).__name__}, not a {cls.__name__}.")
         return model
 
-    def export(self, path: str | Path, verbose: bool = True) -> None:
+    def export(self, path: str | Path, verbose: bool = True, dtype: Literal["int8"] | None = None) -> None:
         """Writes a TensorFlow SavedModel that takes strings, for TensorFlow Serving.
 
         `serving_default` takes `text`, a string tensor (n,); the signature `pair` takes `text` and `text_pair`;
@@ -109,7 +109,8 @@ class SavedTask(ReportsNotFinite):
 
         A path that ends in `.onnx` or `.tflite` gets one file for ONNX Runtime or LiteRT: token features in, the
         outputs of `predict` out under the name `logits` (`TextEmbedder`: `embedding`), without tokenizer and labels.
-        ONNX needs `pip install 'lmzoo[onnx]'`, both need float32.
+        ONNX needs `pip install 'lmzoo[onnx]'`, both need float32. With `dtype="int8"` an .onnx file takes a quarter of
+        the space, and ONNX Runtime multiplies integers: the outputs change a little, so measure them.
 
         On other backends a child process exports, for which TensorFlow must be installed.
 
@@ -117,6 +118,8 @@ class SavedTask(ReportsNotFinite):
             path: directory of the model, for TensorFlow Serving `<name>/<integer version>`, or a file. An existing one
                 is replaced when the new one is complete, and stays as it was if writing fails.
             verbose: whether to print what was written.
+            dtype: "int8" for an .onnx file with weights of int8, and activations that are rounded to int8; None for
+                the dtype of the weights.
 
         Raises:
             ImportError: if a package that writes the format is not installed.
@@ -125,7 +128,7 @@ class SavedTask(ReportsNotFinite):
             ValueError: if the task has no preprocessor or serves nothing, if the path is a folder that holds versions
                 or has another suffix, or if the model uses ops that the format's runtime does not have.
         """
-        export_task(self, path, verbose)
+        export_task(self, path, verbose, dtype)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The exported model's answers to token features, in TensorFlow ops; `served_outputs` names them."""
