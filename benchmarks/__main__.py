@@ -26,6 +26,7 @@ QUICK = {
     "generation": "--size tiny --new 8 --rounds 2",
     "language_model_step": "--size tiny --batch-size 2 --length 16 --vocabulary-size 1100 --rounds 2",
     "translation": "--size tiny --batch-sizes 2 --length 7 --rounds 2",
+    "packing": "--size tiny --sentences 64 --rounds 2 --peers lmzoo-tf lmzoo-tf-packed lmzoo-jax lmzoo-jax-packed",
     "growth": "--axes batch --values 2 --rounds 1 --steps 1",
     "serving_latency": "--sizes tiny --dtypes float32 --rounds 2",
     "artifacts": "--epochs 1 --rounds 2",
