@@ -60,11 +60,13 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def _lmzoo(peer: str, options: Any, vocabulary: Any, texts: Any, labels: Any) -> tuple[Callable, Callable]:
+    # lmzoo comes before Keras, as on its pages: it chooses TensorFlow's kernels.
+    model = lmzoo_classifier(options["size"], len(vocabulary), vocabulary=vocabulary)
+
     import keras
 
     from lmzoo.training import AdamW
 
-    model = lmzoo_classifier(options["size"], len(vocabulary), vocabulary=vocabulary)
     model.compile(optimizer=AdamW(options["learning_rate"]), jit_compile=peer.endswith("jit") or "auto")
     constant = keras.callbacks.LearningRateScheduler(lambda epoch: options["learning_rate"])  # no warm-up and decay
     fit = lambda: model.fit(texts, labels, batch_size=options["batch_size"], callbacks=[constant], verbose=0)  # noqa: E731

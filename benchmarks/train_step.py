@@ -60,8 +60,6 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def _keras_steps(peer: str, options: dict[str, Any], features: Any, labels: Any) -> tuple[Callable, Callable]:
-    import keras
-
     dtype = "mixed_bfloat16" if options["precision"] == "bf16" else "float32"
     if peer.startswith("lmzoo"):
         from lmzoo.training import AdamW
@@ -70,6 +68,8 @@ def _keras_steps(peer: str, options: dict[str, Any], features: Any, labels: Any)
         # Without the default's gradient clipping, which the others do not have.
         model.compile(optimizer=AdamW(5e-5), **({"jit_compile": True} if peer.endswith("jit") else {}))
     else:
+        import keras
+
         features = {**features, "padding_mask": features["padding_mask"].astype(bool)}
         model = keras_hub_classifier(options["size"], VOCABULARY, dtype)
         model.compile(optimizer=keras.optimizers.AdamW(5e-5, weight_decay=0.01))
