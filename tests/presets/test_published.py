@@ -62,6 +62,11 @@ def marian(vocabulary):
     return vocabulary * 512 + 12 * block(512, 2048) + 6 * attention
 
 
+def xlnet(layers, width):
+    """Heads have five kernels, three biases and two kinds of segments; everything else is BERT's."""
+    return 32000 * width + layers * (block(width, 4 * width) + width**2 + (3 + 2 - 4) * width)
+
+
 def distilbert(vocabulary):
     return (vocabulary + 514) * 768 + 6 * block(768, 3072)
 
@@ -127,6 +132,8 @@ SIZES = {
     "gpt2_extra_large_en": gpt2(48, 1600),
     "distil_gpt2_en": gpt2(6, 768),
     "gpt_base_en_uncased": gpt(),
+    "xlnet_base_en": xlnet(12, 768),
+    "xlnet_large_en": xlnet(24, 1024),
     "marian_de_en": marian(58101),
     "marian_en_de": marian(58101),
     "elmo_small_en": elmo(1024, 128, 1),

@@ -503,4 +503,4 @@ def test_command_line(text, tmp_path, monkeypatch):
     task = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
     assert (task.objective, task.masking.dynamic) == (None, False)
     assert "exists already. Pass `--overwrite`" in call(*command, code=1).stderr
-    assert "`family` must be one of" in call(text, "-o", tmp_path / "new", "--family=t5", code=1).stderr
+    assert "`--family` must be one of" in call(text, "-o", tmp_path / "new", "--family=t5", code=1).stderr
