@@ -40,7 +40,7 @@ def rows_needed(lengths: np.ndarray) -> int:
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Builds the model; a round is one epoch."""
-    from lmzoo.text.batching import LengthBatches, fitted_buckets
+    from lmzoo.tasks.base.examples import BatchOptions
 
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     texts, labels = read("train", options["sentences"])
@@ -57,9 +57,8 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         sequences = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
         labels = ids[:, 0] % 2
     else:
-        shapes = lambda indices, width, _: len(indices) * width  # noqa: E731
-        grouped = LengthBatches(lengths, shapes, size, fitted_buckets(lengths, ROW))
-        computed = sum(grouped[i] for i in range(len(grouped)))
+        grouped, *_ = model.batches(sequences, labels, None, BatchOptions(size, "shuffle"))
+        computed = sum(features["token_ids"].size for features, *_ in grouped.batches())
     share = computed / len(texts)
     return lambda: {
         SECONDS: timed(lambda: model.fit(sequences, labels, batch_size=size, verbose=0)),

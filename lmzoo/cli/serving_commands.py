@@ -54,7 +54,7 @@ def export(
             raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
         found = find_model(model)
         announce_keras()
-        from lmzoo.serving.export import file_format
+        from lmzoo.serving.export import file_format, is_int8
         from lmzoo.serving.model_versions import versions_in
 
         is_file = file_format(target) is not None
@@ -65,6 +65,8 @@ def export(
             if not hasattr(task, "max_new_tokens"):
                 raise ValueError(f"A {type(task).__name__} generates no text: leave out --max-new-tokens.")
             task.max_new_tokens = max_new_tokens
+        if dtype is not None and is_int8(task):
+            raise ValueError("The weights of this model are int8 already: leave out --dtype.")
         with announced(f"Building the graphs and writing {target}"):
             if dtype is ExportDtype.int8 and file_format(target) == "onnx":
                 task.export(target, verbose=False, dtype="int8")
@@ -76,10 +78,6 @@ def export(
 
 
 def _converted(task: Task, dtype: ExportDtype) -> Task:
-    from lmzoo.serving.export import is_int8
-
-    if is_int8(task):
-        raise ValueError("The weights of this model are int8 already: leave out --dtype.")
     if dtype is ExportDtype.int8:
         task.quantize("int8")
         return task
