@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import cast
 
 import keras
+import numpy as np
 
 from lmzoo.tensor_types import Shape, Tensor
 
@@ -39,9 +41,15 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
 
 def _unset(shape: Shape, dtype: str | None) -> Tensor:
-    """A tensor of arbitrary values. On TensorFlow, unlike zeros, it takes no memory before it is written to."""
+    """A tensor of arbitrary values.
+
+    On TensorFlow, unlike zeros, it takes no memory before it is written to. Elsewhere it comes from NumPy, since JAX
+    would compile a program for each shape, unless several devices share it.
+    """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         return tf.raw_ops.Empty(shape=shape, dtype=keras.backend.standardize_dtype(dtype), init=False)
-    return keras.ops.zeros(shape, dtype)
+    if keras.distribution.distribution() is not None:
+        return keras.ops.zeros(shape, dtype)
+    return keras.ops.convert_to_tensor(np.zeros(cast("tuple[int, ...]", shape), "float32"), dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import as_rows
+from lmzoo.layers.rows import as_rows, product_with
 from lmzoo.layers.scan import scan
 from lmzoo.tensor_types import Shape, Tensor, Tensors
 
@@ -117,17 +117,19 @@ def lstm_recurrence(
     def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
         size = len(arguments) // count
         streams = tuple(arguments[k * size : (k + 1) * size] for k in range(count))
+        steps = arguments[0].shape[0]
+        products = [[product_with(kernel, steps) for kernel in (stream[1], *stream[4:])] for stream in streams]
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
             after, results = [], []
-            for (memory, output), z, (_, kernel, _, _, *projection) in zip(carry, gates, streams, strict=True):
-                z = ops.cast(z + ops.matmul(output, kernel), memory.dtype)  # (B, 4D)
+            for (memory, output), z, (to_gates, *projection) in zip(carry, gates, products, strict=True):
+                z = ops.cast(z + to_gates(output), memory.dtype)  # (B, 4D)
                 i, j, f, o = ops.split(z, 4, axis=1)
                 i, j, f, o = ops.sigmoid(i), ops.tanh(j), ops.sigmoid(f), ops.sigmoid(o)
                 memory = _clip(f * memory + i * j, cell_clip)  # (B, D)
                 output = ops.cast(o * ops.tanh(memory), output.dtype)
                 if projection:
-                    output = _clip(ops.matmul(output, projection[0]), projection_clip)  # (B, P)
+                    output = _clip(projection[0](output), projection_clip)  # (B, P)
                 after.append((memory, output))
                 results.append((output, memory, (i, j, f, o)))
             return tuple(after), tuple(results)
@@ -165,22 +167,22 @@ def _recurrence_gradient(
         slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of the memory by i, j and f, and of the output by o
         xs.append((outputs, memories, f, o * (1 - squashed * squashed), slopes, d_outputs))
     start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
-    transposed = [[ops.transpose(kernel) for kernel in (stream[1], *stream[4:])] for stream in streams]
+    products = [[product_with(ops.transpose(kernel)) for kernel in (stream[1], *stream[4:])] for stream in streams]
 
     def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:
         after, found = [], []
-        for (d_memory, d_output), x, (kernel, *projection) in zip(carry, xs, transposed, strict=True):
+        for (d_memory, d_output), x, (from_gates, *projection) in zip(carry, xs, products, strict=True):
             output, memory, f, slope, slopes, d_above = x
             d_output = d_output + d_above  # (B, P)
             d_hidden = d_output  # (B, D)
             if projection:
                 d_output = _unclip(d_output, output, projection_clip)
-                d_hidden = ops.matmul(d_output, projection[0])
+                d_hidden = projection[0](d_output)
             d_hidden = ops.cast(d_hidden, memory.dtype)
             d_memory = _unclip(d_memory + d_hidden * slope, memory, cell_clip)
             d_z = ops.concatenate([d_memory, d_memory, d_memory, d_hidden], axis=1) * slopes  # (B, 4D)
-            d_z = ops.cast(d_z, kernel.dtype)
-            after.append((d_memory * f, ops.matmul(d_z, kernel)))
+            d_z = ops.cast(d_z, output.dtype)
+            after.append((d_memory * f, from_gates(d_z)))
             found.append((d_z, d_output))
         return tuple(after), tuple(found)
 

@@ -94,7 +94,8 @@ def load_task(
             found = task_name(stored)
             warning = f"{str(preset)!r} holds the head of a {found}, not of a {name}, so a new one starts from scratch."
     # Without arguments of the caller, it is the files that are wrong.
-    with naming(source.directory) if has_head and not task_kwargs else contextlib.nullcontext():
+    named = naming(source.directory) if has_head and not task_kwargs else contextlib.nullcontext()
+    with named, skip_initial_values() if load_weights and has_head else contextlib.nullcontext():
         task = cls(backbone, preprocessor, **{**config, **task_kwargs})
     # After the constructor has accepted the arguments. A language model without weights of its own has nothing to learn
     # from scratch.

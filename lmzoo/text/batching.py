@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -114,6 +114,7 @@ class Batches(keras.utils.PyDataset):
     """Batches over which one can iterate repeatedly; each pass belongs to the epoch that was begun last."""
 
     epoch = 0
+    fixed_shapes = False  # whether batches differ only in their number of sequences
 
     def begin_epoch(self, epoch: int, logs: object = None) -> None:
         """Sets the epoch of the next pass; the signature is that of a Keras callback."""
@@ -274,20 +275,61 @@ class LengthBatches(Batches):
         return np.concatenate(self._plan(self.epoch))
 
 
+class ArrayBatches(LengthBatches):
+    """Batches of arrays that have a row for each sequence, such as token features.
+
+    Args:
+        arrays: `(x, y, sample_weight)`: dicts of arrays, arrays or None. One array of weights counts for each `y`.
+        batch_size: int.
+        order: `"shuffle"`, or anything else for the given one.
+        seed: ints.
+
+    Raises:
+        ValueError: if there are no rows, or not equally many.
+    """
+
+    fixed_shapes = True
+
+    def __init__(
+        self, arrays: tuple[Any, Any, Any], batch_size: int = 1, order: str = "given", seed: tuple[int, ...] = (0,)
+    ) -> None:
+        x, y, weights = map(_as_arrays, arrays)
+        if isinstance(y, dict) and weights is not None and not isinstance(weights, dict):
+            weights = dict.fromkeys(y, weights)
+        self.arrays = (x,) if y is None else (x, y) if weights is None else (x, y, weights)
+        counts = [len(array) for array in keras.tree.flatten(self.arrays)]
+        if len({*counts}) != 1:
+            shapes = keras.tree.map_structure(np.shape, self.arrays)
+            raise ValueError(f"Token features, labels and weights must have a row for each sequence, got {shapes}.")
+        if not counts[0]:
+            raise ValueError("There are no examples: the token features have no rows.")
+        super().__init__(np.ones(counts[0], "int32"), self._rows, batch_size, [1], order, seed)
+
+    def _rows(self, indices: np.ndarray, width: int, rng: np.random.Generator) -> Tensors:
+        return keras.tree.map_structure(lambda array: array[indices], self.arrays)
+
+
+def _as_arrays(values: Any) -> Any:
+    if isinstance(values, Mapping):
+        return {name: np.asarray(array) for name, array in values.items()}
+    return None if values is None else np.asarray(values)
+
+
 def keras_input(x: Any, start: int | None = None) -> Any:
     """Converts `Batches` to what Keras' trainers process fastest on the current backend.
 
-    On TensorFlow that is a `tf.data.Dataset` of open shapes (Keras would infer them from the first two batches);
+    On TensorFlow that is a `tf.data.Dataset`, see `stream` (Keras would infer shapes from the first two batches);
     elsewhere the `PyDataset` itself. Anything else is returned as it is. With `start`, the step of `Batches` at which
     to begin, the epochs follow one another without end.
     """
     if not isinstance(x, Batches):
         return x
     if keras.backend.backend() == "tensorflow":
+        fixed = x.fixed_shapes
         if start is not None:
-            return stream(partial(x.batches_from, start), _ENDLESS, x.batches)
+            return stream(partial(x.batches_from, start), _ENDLESS, x.batches, fixed=fixed)
         count = x.num_batches
-        return stream(x.batches, _ENDLESS if count is None else count)
+        return stream(x.batches, _ENDLESS if count is None else count, fixed=fixed)
     return x if start is None else made_ahead(x.batches_from(start))
 
 
@@ -301,17 +343,23 @@ def made_ahead(batches: Iterator[Tensors]) -> Iterator[Tensors]:
 
 
 def stream(
-    passes: Callable[[], Iterator[Tensors]], cardinality: int, like: Callable[[], Iterator[Tensors]] | None = None
+    passes: Callable[[], Iterator[Tensors]],
+    cardinality: int,
+    like: Callable[[], Iterator[Tensors]] | None = None,
+    fixed: bool = False,
 ) -> tf.data.Dataset:
-    """A `tf.data.Dataset` of open shapes over the batches that each call of `passes` yields.
+    """A `tf.data.Dataset` over the batches that each call of `passes` yields.
 
     Batches have equal structure and dtypes. `cardinality` is their number, or one of `tf.data`'s negative constants.
-    `like` begins a pass over similar batches that yields the first one sooner.
+    `like` begins a pass over similar batches that yields the first one sooner. Shapes are open, except with `fixed`,
+    where batches differ only in their number of sequences.
     """
     import tensorflow as tf
 
     first = next((like or passes)())
-    signature = keras.tree.map_structure(lambda a: tf.TensorSpec([None] * a.ndim, a.dtype), first)
+    signature = keras.tree.map_structure(
+        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), first
+    )
     # TensorFlow never releases a generator function. It gets a weak proxy, so that the examples and the model are
     # released with the dataset. The partial can be referred to weakly, unlike a bound method.
     generator = partial(passes)

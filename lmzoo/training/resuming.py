@@ -111,8 +111,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         """
         if not isinstance(data, Batches):
             raise ValueError(
-                "A run can be resumed on a list of texts, documents or encoded sequences, or a table that is read on "
-                "demand, whose order can be repeated."
+                "A run can be resumed on a list of texts, documents or encoded sequences, on token features, or on a "
+                "table that is read on demand, whose order can be repeated."
             )
         if model.steps_per_execution != 1:
             raise ValueError("A run can be resumed only if `steps_per_execution` is 1.")

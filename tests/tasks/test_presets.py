@@ -210,3 +210,10 @@ def test_the_global_dtype_policy_counts(preset):
     finally:
         keras.config.set_dtype_policy(before)
     assert Backbone.from_preset(preset).dtype_policy.name == "float32"
+
+
+def test_nothing_is_drawn_for_a_stored_head(preset, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(keras.initializers.TruncatedNormal, "__call__", lambda *_, **__: drawn.append(1))
+    assert TextClassifier.from_preset(preset).head.built
+    assert not drawn

@@ -247,8 +247,9 @@ def test_other_runs_are_refused(tiny, model, data, interrupted):
         run(model, data, interrupted, shuffle=False, seed=3)
     with pytest.raises(ValueError, match="saved from another model"):
         run(tiny.masked_lm(rate=0.1), data, interrupted)
+    features = {name: np.ones((2, 3), "int32") for name in model.input}
     with pytest.raises(ValueError, match="on a list of texts, documents or encoded sequences"):
-        run(model, {name: np.ones((2, 3), "int32") for name in model.input}, interrupted)
+        run(model, (batch for batch in [features]), interrupted, steps_per_epoch=1)
     with pytest.raises(ValueError, match="pass `sample_weight`"):
         run(model, data, interrupted, class_weight={0: 1.0})
     with pytest.raises(ValueError, match="`every` must be an integer of at least 1, got 0"):

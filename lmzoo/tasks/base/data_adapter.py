@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -25,13 +24,14 @@ from lmzoo.tasks.base.examples import (
     TrainingData,
     Weights,
     as_weights,
+    first_held_out,
 )
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.tables import columns_of
-from lmzoo.tensor_types import Tensors
+from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import LengthBatches
-from lmzoo.text.batching import Batches, fitted_buckets, ladder_buckets, least_saving, stream
+from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving, stream
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.validate_text import FirstWarning, collect_warnings
 
@@ -62,9 +62,11 @@ def make_batches(
     if is_text_stream(x):
         return _labelled_stream(task, x, options), y, sample_weight
     if not is_raw(x):
-        x = checked_features(task, x)
-        y = task.encode_labels(y)
-        return _with_checked_weights(x), y, _weights_of(task, sample_weight, y)
+        x, y, sample_weight = _checked_arrays(task, x, y, sample_weight)
+        if not isinstance(x, dict):
+            return _with_checked_weights(x), y, sample_weight
+        order = options.order if task.independent_rows else "given"
+        return ArrayBatches((x, y, sample_weight), options.batch_size or BATCH_SIZE, order, options.seed), None, None
     examples = task.encode_examples(x, y, sample_weight)
     lengths, batch_size = examples.encoded.lengths, options.batch_size or BATCH_SIZE
     saving = least_saving(lengths, batch_size) if len(lengths) and task.jit_compile else 0
@@ -134,6 +136,28 @@ def buffered_batches(
         None if task.splits_examples else count,
         lambda: {"shuffle buffer": options.buffer, **stream.identity()},
     )
+
+
+def _checked_arrays(task: EncodingTask, x: Any, y: Labels | None, sample_weight: Weights | None) -> TrainingData:
+    x, y = checked_features(task, x), task.encode_labels(y)
+    return x, y, _weights_of(task, sample_weight, y)
+
+
+def split_features(
+    task: EncodingTask, x: Features, y: Labels | None, sample_weight: Weights | None, share: float
+) -> tuple[TrainingData, TrainingData]:
+    """Token features with their labels and weights: the first ones for training, the last `share` for validation.
+
+    Raises:
+        ValueError: if one of the two would be empty; as `checked_features` and `ArrayBatches`.
+    """
+    batches = ArrayBatches(_checked_arrays(task, x, y, sample_weight))
+    cut = first_held_out(len(batches.lengths), share)
+    first, last = (
+        (*keras.tree.map_structure(lambda array, part=part: array[part], batches.arrays), None, None)[:3]
+        for part in (slice(cut), slice(cut, None))
+    )
+    return first, last
 
 
 def _weights_of(task: EncodingTask, sample_weight: Weights | None, y: Any) -> Tensors:
@@ -308,26 +332,12 @@ def is_batched(x: object) -> bool:
 
 def identity_of(x: Any) -> dict[str, Any]:
     """What tells the data of one process from that of another; nothing for datasets, which are read only once."""
-    if isinstance(x, Batches):
-        return x.identity()
-    arrays = x if isinstance(x, dict) else {}
-    return {name: hashlib.sha256(np.asarray(array).tobytes()).hexdigest() for name, array in arrays.items()}
+    return x.identity() if isinstance(x, Batches) else {}
 
 
-def steps_in(x: Any, batch_size: int, validation_split: float = 0.0) -> int | None:
-    """Batches of an epoch over `x`, if that is known.
-
-    Args:
-        x: what Keras is to be given.
-        batch_size: int, for arrays.
-        validation_split: share of the examples in arrays that is held out.
-    """
+def steps_in(x: Any) -> int | None:
+    """Batches of an epoch over what Keras is to be given, if that is known."""
     if hasattr(x, "cardinality"):
         count = int(x.cardinality())
         return count if count > 0 else None
-    if isinstance(x, keras.utils.PyDataset):
-        return x.num_batches
-    if isinstance(x, dict):
-        count = int(len(next(iter(x.values()))) * (1 - validation_split))
-        return math.ceil(count / batch_size)
-    return None
+    return x.num_batches if isinstance(x, keras.utils.PyDataset) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -61,16 +61,27 @@ class Examples(NamedTuple):
             ValueError: if one of the two would be empty.
         """
         encoded: Encoded = self.encoded
-        count = len(encoded)
-        cut = int(count * (1 - share))
-        cut = encoded.cut_before(cut) if 0 < cut < count else cut
-        if not 0 < cut < count:
-            raise ValueError(f"`validation_split={share}` leaves no examples for training or validation of {count}.")
+        cut = first_held_out(len(encoded), share, encoded.cut_before)
         first, last = (
             Examples(encoded[part], *(a if a is None else a[part] for a in self[1:]))
             for part in (slice(cut), slice(cut, None))
         )
         return first, last
+
+
+def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
+    """The first of `count` examples that is held out if the last `share` of them are, as Keras does.
+
+    `cut_before` moves it to where data can be cut.
+
+    Raises:
+        ValueError: if no example would be left for training or for validation.
+    """
+    cut = int(count * (1 - share))
+    cut = cut_before(cut) if 0 < cut < count else cut
+    if not 0 < cut < count:
+        raise ValueError(f"`validation_split={share}` leaves no examples for training or validation of {count}.")
+    return cut
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lmzoo.tasks.base.examples import Batch, Examples, Inputs, Texts
 from lmzoo.tasks.base.input_kinds import is_raw, is_text_stream
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import Encoded, LengthBatches
-from lmzoo.text.batching import keras_input, ladder_buckets
+from lmzoo.text.batching import ArrayBatches, keras_input, ladder_buckets
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -36,7 +36,10 @@ def predict(
         x = _texts_of_stream(task, x)
     if not is_raw(x):
         x = checked_features(task, x)
-        return keras_predict(x, batch_size=batch_size, **kwargs)
+        with expected_retracing():
+            return keras_predict(
+                _prediction_input(ArrayBatches((x, None, None), size)) if isinstance(x, dict) else x, **kwargs
+            )
     encoded = task.encode_inputs(x)
     if (steps := kwargs.pop("steps", None)) is not None:
         encoded = encoded[: steps * size]

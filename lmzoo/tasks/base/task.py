@@ -16,7 +16,7 @@ from lmzoo.head_kinds import HasHead
 from lmzoo.processes import check_same, several_processes
 from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
-from lmzoo.tasks.base.data_adapter import BATCH_SIZE, errors_in, identity_of, is_batched, make_batches, steps_in
+from lmzoo.tasks.base.data_adapter import errors_in, identity_of, make_batches, split_features, steps_in
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import BUFFER, BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
@@ -196,9 +196,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         if validation_data is not None:
             validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
         x, y, sample_weight = self.batches(x, y, sample_weight, options)
-        batch_size = batch_size or BATCH_SIZE
         callbacks = callback_list(callbacks)
-        steps = steps_per_epoch or steps_in(x, batch_size, validation_split)
+        steps = steps_per_epoch or steps_in(x)
         if several_processes():
             check_same(steps=steps, epochs=epochs, **identity_of(x))
         self.build_optimizer()
@@ -227,13 +226,12 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             return super().fit(
                 x=keras_input(x, start),
                 y=y,
-                batch_size=None if is_batched(x) else batch_size,
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=callbacks,
                 validation_split=validation_split,
                 validation_data=validation_data,
-                shuffle=shuffle and self.independent_rows and not is_batched(x),
+                shuffle=False,  # only arrays could be shuffled by Keras, and those are batches by now
                 class_weight=class_weight,
                 sample_weight=sample_weight,
                 initial_epoch=initial_epoch,
@@ -250,7 +248,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             raise ValueError(f"`validation_data` must be (x, y) or (x, y, sample_weight), got {len(data)} entries.")
         x, y, sample_weight = (data, None, None) if alone else (*data, None, None)[:3]
         order = "given" if kwargs.get("validation_steps") else "sorted"
-        options = BatchOptions(batch_size, order, verbose=verbose != 0)
+        options = BatchOptions(kwargs.get("validation_batch_size") or batch_size, order, verbose=verbose != 0)
         with errors_in("`validation_data`"):
             x, y, sample_weight = self.batches(x, y, sample_weight, options)
         return keras_input(x), y, sample_weight
@@ -273,9 +271,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         order = "given" if kwargs.get("steps") else "sorted"  # the first batches must not hold the shortest texts
         options = BatchOptions(batch_size, order, verbose=kwargs.get("verbose") != 0)
         x, y, sample_weight = self.batches(x, y, sample_weight, options)
-        batch_size = None if is_batched(x) else batch_size
         with expected_retracing():
-            return super().evaluate(keras_input(x), y, batch_size=batch_size, sample_weight=sample_weight, **kwargs)
+            return super().evaluate(keras_input(x), y, sample_weight=sample_weight, **kwargs)
 
     def report(
         self,
@@ -367,8 +364,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             ValueError: as `fit`.
         """
         found = self.batches(x, y, None, BatchOptions(batch_size, "shuffle", (seed,), training=True))[0]
-        if not isinstance(found, Batches):
-            raise TypeError(f"`x` must be texts, got {type(x).__name__}, whose batches `fit` does not make.")
+        if isinstance(x, dict) or not isinstance(found, Batches):
+            raise TypeError(f"`x` must be texts, got {type(x).__name__}.")
         return found
 
     # === Data, for subclasses to define ===
@@ -387,10 +384,12 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     ) -> tuple[TrainingData, tuple[Any, ...] | None]:
         """The examples to train on, `(x, y, sample_weight)`, and the last `share` of them to validate on.
 
-        None instead of the latter leaves it to Keras, which splits arrays of token features.
+        None instead of the latter leaves the rest to Keras, which refuses whatever else there is.
         """
         if isinstance(x, RowStream):
             raise ValueError("`validation_split` needs examples in memory: pass `validation_data` instead.")
+        if isinstance(x, dict):
+            return split_features(self, x, y, sample_weight, share)
         if not is_raw(x):
             return (x, y, sample_weight), None
         return self.encode_examples(x, y, sample_weight).split(share)

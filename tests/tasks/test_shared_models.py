@@ -1,0 +1,58 @@
+"""Models that several threads use, and that are used again after an error."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.compiled  # a compiled step takes over the memory of the weights
+
+
+class Interrupted(keras.callbacks.Callback):
+    """Ctrl-C after a batch."""
+
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+
+    def on_predict_batch_end(self, batch, logs=None):
+        if batch == self.batch:
+            raise KeyboardInterrupt
+
+    on_test_batch_end = on_predict_batch_end
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_model_goes_on_after_an_interruption(tiny, batch):
+    (texts, labels), task = tiny.data(7), tiny.classifier()
+    expected = task.predict(texts, verbose=0)
+    arguments = {"batch_size": 3, "verbose": 0, "callbacks": [Interrupted(batch)]}
+    for run in (lambda: task.predict(texts, **arguments), lambda: task.evaluate(texts, labels, **arguments)):
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
+
+
+def test_a_model_goes_on_after_an_error_in_its_step(tiny, monkeypatch):
+    (texts, _), task = tiny.data(7), tiny.classifier()
+
+    def fail(*_):
+        raise RuntimeError
+
+    with monkeypatch.context() as changed:
+        changed.setattr(task, "predict_step", fail)
+        with pytest.raises(RuntimeError):
+            task.predict(texts, verbose=0)
+    task.predict_function = None
+    assert np.isfinite(task.predict(texts, verbose=0)).all()
+
+
+def test_threads_share_a_model(tiny):
+    (texts, _), task = tiny.data(5), tiny.classifier()
+    expected = task.predict(texts, verbose=0)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: task.predict(texts, verbose=0), range(8)):
+            np.testing.assert_array_equal(found, expected)

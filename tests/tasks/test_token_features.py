@@ -1,0 +1,94 @@
+"""`fit`, `evaluate` and `predict` on token features, a dict of arrays."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.text.batching import ArrayBatches, keras_input
+from lmzoo.training import ResumableCheckpoint
+
+
+@pytest.fixture(scope="module")
+def words(tiny):
+    """Thirteen texts of three words, so that batches of them are the same for texts and for token features."""
+    texts = [
+        " ".join(text.split()[:2] + ["good"][i % 2 :] + ["film"][: i % 2]) for i, text in enumerate(tiny.texts(13))
+    ]
+    return texts, np.array(tiny.labels(texts))
+
+
+def test_the_seed_gives_the_order(tiny, words):
+    texts, labels = words
+    features = tiny.preprocessor()(texts)
+
+    def trained(x, seed):
+        return tiny.classifier(rate=0.05).fit(x, labels, batch_size=4, epochs=2, seed=seed, verbose=0).history["loss"]
+
+    expected = trained(features, 3)
+    np.testing.assert_allclose(trained(texts, 3), expected, rtol=1e-5)
+    assert abs(trained(features, 5)[0] - expected[0]) > 1e-4
+
+
+def test_a_run_is_resumed(tiny, words, tmp_path):
+    texts, labels = words
+    features = tiny.preprocessor()(texts)
+
+    def run(folder, epochs):
+        task = tiny.classifier(rate=0.05)
+        task.fit(features, labels, 4, epochs=epochs, verbose=0, callbacks=[ResumableCheckpoint(tmp_path / folder)])
+        return task.predict(features, verbose=0)
+
+    expected = run("whole", 2)
+    first = run("cut", 1)
+    np.testing.assert_allclose(run("cut", 2), expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(first - expected).max() > 1e-3
+    other = {**features, "token_ids": features["token_ids"][::-1]}
+    with pytest.raises(ValueError, match="another content of the batches"):
+        tiny.classifier(rate=0.05).fit(other, labels, 4, verbose=0, callbacks=[ResumableCheckpoint(tmp_path / "cut")])
+
+
+def test_weights_and_splits(tiny, words):
+    texts, labels = words
+    features, weights = tiny.preprocessor()(texts), np.linspace(0.5, 2, 13)
+    task = tiny.classifier(optimizer=keras.optimizers.SGD(0.0))
+    data = {"sample_weight": weights, "validation_split": 0.3, "validation_batch_size": 3, "batch_size": 5}
+    found = task.fit(features, labels, **data, verbose=0).history
+    expected = task.fit(texts, labels, **data, verbose=0).history
+    np.testing.assert_allclose([*found.values()], [*expected.values()], rtol=1e-5)
+    held_out = ({name: array[9:] for name, array in features.items()}, labels[9:])
+    loss = task.evaluate(*held_out, sample_weight=weights[9:], batch_size=3, verbose=0)[0]
+    assert found["val_loss"] == [pytest.approx(loss, rel=1e-5)]
+
+
+def test_predictions_keep_the_order(tiny, words):
+    task, features = tiny.classifier(), tiny.preprocessor()(words[0])
+    expected = task.predict(words[0], verbose=0)
+    for size in (4, 13, 64):
+        np.testing.assert_allclose(task.predict(features, batch_size=size, verbose=0), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_unequal_rows(tiny, words):
+    texts, labels = words
+    features = tiny.preprocessor()(texts)
+    for arguments in ((features, labels[:-1]), ({**features, "token_ids": features["token_ids"][:-1]}, labels)):
+        with pytest.raises(ValueError, match=r"must have a row for each sequence, got .*12"):
+            tiny.classifier().fit(*arguments, verbose=0)
+    with pytest.raises(ValueError, match="the token features have no rows"):
+        tiny.classifier().fit({name: array[:0] for name, array in features.items()}, labels[:0], verbose=0)
+    with pytest.raises(ValueError, match=r"`validation_split=0\.99` leaves no examples"):
+        tiny.classifier().fit(features, labels, validation_split=0.99, verbose=0)
+
+
+def test_one_array_of_weights_for_several_outputs():
+    x, y = {"a": np.zeros((5, 3))}, {"b": np.arange(5), "c": np.ones((5, 2))}
+    batch = next(ArrayBatches((x, y, np.arange(5.0)), 2).batches())
+    assert batch[2]["b"].tolist() == batch[2]["c"].tolist() == [0, 1]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="about TensorFlow's datasets")
+def test_tensorflow_knows_the_width_and_tunes_nothing():
+    dataset = keras_input(ArrayBatches(({"token_ids": np.zeros((5, 7), "int32")}, np.ones(5), None), 2))
+    assert dataset.element_spec[0]["token_ids"].shape.as_list() == [None, 7]
+    assert dataset.options().autotune.enabled is False  # its thread delays the end of a pass by seconds
