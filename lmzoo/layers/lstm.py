@@ -167,7 +167,10 @@ def _recurrence_gradient(
         slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of the memory by i, j and f, and of the output by o
         xs.append((outputs, memories, f, o * (1 - squashed * squashed), slopes, d_outputs))
     start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
-    products = [[product_with(ops.transpose(kernel)) for kernel in (stream[1], *stream[4:])] for stream in streams]
+    steps = streams[0][0].shape[0]
+    products = [
+        [product_with(ops.transpose(kernel), steps) for kernel in (stream[1], *stream[4:])] for stream in streams
+    ]
 
     def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:
         after, found = [], []

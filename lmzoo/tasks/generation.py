@@ -20,6 +20,7 @@ from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tensor_types import Tensor
 from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
+from lmzoo.training.weights_in_place import one_thread
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -294,10 +295,11 @@ class TokenGenerator:
             return tokens, [scope.get_current_value(variable) for variable in states]
 
         def run(**data: np.ndarray) -> np.ndarray:
-            tokens, after = compiled([v.value for v in weights], [v.value for v in states], data)
-            for variable, value in zip(states, after, strict=True):
-                variable.assign(value)
-            return np.asarray(tokens)
+            with one_thread():
+                tokens, after = compiled([v.value for v in weights], [v.value for v in states], data)
+                for variable, value in zip(states, after, strict=True):
+                    variable.assign(value)
+                return np.asarray(tokens)
 
         return run
 

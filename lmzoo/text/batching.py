@@ -264,9 +264,7 @@ class LengthBatches(Batches):
         digest, count = hashlib.sha256(), len(self.lengths)
         indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype("int64"))
         for some in np.array_split(indices, max(1, len(indices) // 32)):
-            batch = self.make_batch(some, self._width(self.lengths[some].max()), np.random.default_rng(0))
-            for array in map(np.asarray, keras.tree.flatten(batch)):
-                digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
+            _add(self.make_batch(some, self._width(self.lengths[some].max()), np.random.default_rng(0)), digest)
         return digest.hexdigest()
 
     @property
@@ -279,40 +277,58 @@ class ArrayBatches(LengthBatches):
     """Batches of arrays that have a row for each sequence, such as token features.
 
     Args:
-        arrays: `(x, y, sample_weight)`: dicts of arrays, arrays or None. One array of weights counts for each `y`.
+        arrays: `(x, y, sample_weight)`, each a dict of arrays, an array or None. Weights (n,) or (n, 1) count for each
+            of several `y`.
         batch_size: int.
         order: `"shuffle"`, or anything else for the given one.
         seed: ints.
 
     Raises:
-        ValueError: if there are no rows, or not equally many.
+        ValueError: if there are no rows, or not equally many; for weights of other outputs than `y` has.
     """
 
     fixed_shapes = True
 
     def __init__(
-        self, arrays: tuple[Any, Any, Any], batch_size: int = 1, order: str = "given", seed: tuple[int, ...] = (0,)
+        self, arrays: tuple[Any, Any, Any], batch_size: int, order: str = "given", seed: tuple[int, ...] = (0,)
     ) -> None:
-        x, y, weights = map(_as_arrays, arrays)
-        if isinstance(y, dict) and weights is not None and not isinstance(weights, dict):
+        x, y, weights = (None if part is None else _as_arrays(part) for part in arrays)
+        if isinstance(y, dict) and isinstance(weights, np.ndarray) and weights.size == len(weights):
             weights = dict.fromkeys(y, weights)
+        if weights is not None and y is not None and _outputs(weights) != _outputs(y):
+            raise ValueError(f"`sample_weight` must be {_outputs(y)}, as `y` is, got {_outputs(weights)}.")
         self.arrays = (x,) if y is None else (x, y) if weights is None else (x, y, weights)
-        counts = [len(array) for array in keras.tree.flatten(self.arrays)]
-        if len({*counts}) != 1:
+        counts = {len(array) if array.ndim else None for array in keras.tree.flatten(self.arrays)}
+        if len(counts) != 1:
             shapes = keras.tree.map_structure(np.shape, self.arrays)
             raise ValueError(f"Token features, labels and weights must have a row for each sequence, got {shapes}.")
-        if not counts[0]:
+        if not (count := counts.pop()):
             raise ValueError("There are no examples: the token features have no rows.")
-        super().__init__(np.ones(counts[0], "int32"), self._rows, batch_size, [1], order, seed)
+        super().__init__(np.ones(count, "int32"), lambda indices, *_: self.rows(indices), batch_size, [1], order, seed)
 
-    def _rows(self, indices: np.ndarray, width: int, rng: np.random.Generator) -> Tensors:
+    def rows(self, indices: Any) -> Any:
+        """Rows of all arrays."""
         return keras.tree.map_structure(lambda array: array[indices], self.arrays)
+
+    def _sample(self) -> str:
+        digest = hashlib.sha256()
+        _add(self.arrays, digest)
+        return digest.hexdigest()
+
+
+def _add(arrays: Tensors, digest: hashlib._Hash) -> None:
+    for array in map(np.asarray, keras.tree.flatten(arrays)):
+        digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
 
 
 def _as_arrays(values: Any) -> Any:
     if isinstance(values, Mapping):
         return {name: np.asarray(array) for name, array in values.items()}
-    return None if values is None else np.asarray(values)
+    return np.asarray(values)
+
+
+def _outputs(values: Any) -> str:
+    return f"a dict of {sorted(values)}" if isinstance(values, dict) else "an array"
 
 
 def keras_input(x: Any, start: int | None = None) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
@@ -14,9 +12,7 @@ import keras
 
 from lmzoo.processes import naming_lost_processes, process_index, several_processes
 from lmzoo.tensor_types import Tensor, Tensors
-
-_LOCKS: weakref.WeakKeyDictionary[keras.Model, threading.RLock] = weakref.WeakKeyDictionary()
-_LOCKS_LOCK = threading.Lock()
+from lmzoo.training.weights_in_place import kept_weights, one_thread
 
 _Layouts = Callable[[tuple[int, ...]], keras.distribution.TensorLayout]
 
@@ -75,43 +71,21 @@ class SeveralDevicesModel(keras.Model):
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """See `keras.Model.fit`."""
         self.check_strategy()
-        with whole_batches(), self._keeping_weights():
+        trained = self.optimizer.variables if self.optimizer is not None else ()
+        with whole_batches(), kept_weights(self, (*self.variables, *self.metrics_variables, *trained)):
             return super().fit(*args, **_shown_once(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.evaluate`."""
         self.check_strategy(training=False)
-        with whole_batches(), self._keeping_weights():
+        with whole_batches(), one_thread(), kept_weights(self, (*self.variables, *self.metrics_variables)):
             return super().evaluate(*args, **_shown_once(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.predict`."""
         self.check_strategy(training=False)
-        with whole_batches(), self._keeping_weights():
+        with whole_batches(), one_thread(), kept_weights(self, (*self.variables, *self.metrics_variables)):
             return super().predict(*args, **_shown_once(kwargs))
-
-    @contextlib.contextmanager
-    def _keeping_weights(self) -> Iterator[None]:
-        """In the body of a `with` block, a model on JAX is used by one thread, and keeps its weights if that fails.
-
-        Keras takes them out of the model while it computes, and does not put them back after an error or Ctrl-C.
-        """
-        if keras.backend.backend() != "jax":
-            yield
-            return
-        with _LOCKS_LOCK:
-            lock = _LOCKS.setdefault(self, threading.RLock())
-        with lock:
-            variables = [*self.variables, *self.metrics_variables]
-            before = [v.value for v in variables]
-            try:
-                yield
-            except BaseException:
-                self.jax_state_sync()
-                for variable, value in zip(variables, before, strict=True):
-                    if not value.is_deleted():  # as it is once a step has taken it over
-                        variable.assign(value)
-                raise
 
     # On JAX, steps also take the state of the training, before the batch.
 

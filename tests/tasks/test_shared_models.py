@@ -50,6 +50,35 @@ def test_a_model_goes_on_after_an_error_in_its_step(tiny, monkeypatch):
     assert np.isfinite(task.predict(texts, verbose=0)).all()
 
 
+def test_a_model_is_trained_after_an_error_in_its_first_batch(tiny, monkeypatch):
+    (texts, labels), task = tiny.data(7), tiny.classifier()
+    expected = task.predict(texts, verbose=0)
+
+    def fail(*_):
+        raise RuntimeError
+
+    with monkeypatch.context() as changed:
+        changed.setattr(task, "make_batch", fail)
+        with pytest.raises(RuntimeError):
+            task.fit(texts, labels, verbose=0)
+    np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
+    assert np.isfinite(task.fit(texts, labels, verbose=0).history["loss"]).all()
+
+
+def test_an_interrupted_fit_keeps_what_it_has_learnt(tiny):
+    (texts, labels), task = tiny.data(7), tiny.classifier(rate=0.05)
+    before = task.predict(texts, verbose=0)
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        task.fit(texts, labels, batch_size=3, verbose=0, callbacks=[Stop()])
+    assert np.abs(task.predict(texts, verbose=0) - before).max() > 1e-3
+
+
 def test_threads_share_a_model(tiny):
     (texts, _), task = tiny.data(5), tiny.classifier()
     expected = task.predict(texts, verbose=0)

@@ -81,10 +81,24 @@ def test_unequal_rows(tiny, words):
         tiny.classifier().fit(features, labels, validation_split=0.99, verbose=0)
 
 
-def test_one_array_of_weights_for_several_outputs():
+def test_weights_of_several_outputs():
     x, y = {"a": np.zeros((5, 3))}, {"b": np.arange(5), "c": np.ones((5, 2))}
     batch = next(ArrayBatches((x, y, np.arange(5.0)), 2).batches())
     assert batch[2]["b"].tolist() == batch[2]["c"].tolist() == [0, 1]
+    for weights, named in ((np.ones((5, 2)), "an array"), ({"b": np.ones(5)}, r"a dict of \['b'\]")):
+        with pytest.raises(ValueError, match=rf"must be a dict of \['b', 'c'\], as `y` is, got {named}"):
+            ArrayBatches((x, y, weights), 2)
+    with pytest.raises(ValueError, match=r"must have a row for each sequence, got .*\(\)"):
+        ArrayBatches((x, {"b": np.arange(5), "c": None}, None), 2)
+
+
+def test_every_row_counts_for_the_identity():
+    ids = np.zeros((3001, 2), "int32")
+    batches = [ArrayBatches(({"a": ids}, None, None), 2)]
+    ids = ids.copy()
+    ids[1503] = 1
+    batches.append(ArrayBatches(({"a": ids}, None, None), 2))
+    assert batches[0].identity() != batches[1].identity()
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="about TensorFlow's datasets")

@@ -151,12 +151,9 @@ def split_features(
     Raises:
         ValueError: if one of the two would be empty; as `checked_features` and `ArrayBatches`.
     """
-    batches = ArrayBatches(_checked_arrays(task, x, y, sample_weight))
+    batches = ArrayBatches(_checked_arrays(task, x, y, sample_weight), BATCH_SIZE)
     cut = first_held_out(len(batches.lengths), share)
-    first, last = (
-        (*keras.tree.map_structure(lambda array, part=part: array[part], batches.arrays), None, None)[:3]
-        for part in (slice(cut), slice(cut, None))
-    )
+    first, last = ((*batches.rows(part), None, None)[:3] for part in (slice(cut), slice(cut, None)))
     return first, last
 
 
@@ -326,7 +323,7 @@ def as_list(values: Any) -> list[Any]:
 
 
 def is_batched(x: object) -> bool:
-    """Whether `x` comes in batches already: Keras warns when asked to batch or shuffle it."""
+    """Whether `x` comes in batches already."""
     return isinstance(x, keras.utils.PyDataset) or hasattr(x, "element_spec")
 
 

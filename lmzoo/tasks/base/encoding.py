@@ -38,7 +38,7 @@ class EncodingTask(keras.Model):
     multi_label: bool
 
     learns_from: str = ""  # what `fit` takes if it takes no labels, for messages: "texts alone"
-    independent_rows: bool = True  # whether Keras may shuffle the sequences of token features
+    independent_rows: bool = True  # whether the sequences of token features may be shuffled
     splits_examples: ClassVar[bool] = False  # whether an example may become any number of sequences
     per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
 

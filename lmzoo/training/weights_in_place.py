@@ -1,0 +1,48 @@
+"""Keeps the weights in a model. On JAX, Keras takes them out while it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+
+import keras
+
+_TURN = threading.RLock()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """In the body of a `with` block on JAX, other threads wait for this one: they might use the same weights."""
+    with _TURN if keras.backend.backend() == "jax" else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def kept_weights(model: keras.Model, variables: Iterable[keras.Variable]) -> Iterator[None]:
+    """After an error or Ctrl-C in the body of a `with` block on JAX, `variables` of the model have their values again.
+
+    Keras puts them back only if nothing fails.
+    """
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    variables = [*variables]
+    before = [variable.value for variable in variables]
+    try:
+        yield
+    except BaseException:
+        lost = [pair for pair in zip(variables, before, strict=True) if _is_lost(pair[0])]
+        if any(value.is_deleted() for _, value in lost):  # a step has taken them over, and returned others
+            model.jax_state_sync()
+        for variable, value in lost:
+            if _is_lost(variable) and not value.is_deleted():
+                variable.assign(value)
+        raise
+
+
+def _is_lost(variable: keras.Variable) -> bool:
+    try:
+        return bool(variable.value.is_deleted())
+    except TypeError:  # without a value, Keras calls its initializer, which is None by then
+        return True
