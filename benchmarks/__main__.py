@@ -9,11 +9,12 @@ import sys
 from benchmarks.common import ROOT, console
 
 QUICK = {
-    "train_step": "--size small --batch-size 4 --length 64 --rounds 3",
+    "train_step": "--size small --batch-size 4 --length 64 --rounds 3 --precision fp32 "
+    "--peers lmzoo-tf kerashub-tf lmzoo-jax transformers-torch",
     "xlnet_step": "--size tiny --batch-size 4 --length 32 --rounds 2",
-    "finetune_epoch": "--size nano --sentences 512 --rounds 2",
+    "finetune_epoch": "--size nano --sentences 512 --rounds 2 --peers lmzoo-tf lmzoo-jax transformers-grouped",
     "fit_overhead": "--steps 60 --rounds 3",
-    "startup": "--size nano --rounds 2",
+    "startup": "--size nano --rounds 1",
     "albert_compile": "--size base --rounds 1",
     "elmo": "--size tiny --rounds 1",
     "load": "--layers 2 --rounds 1",
@@ -22,8 +23,8 @@ QUICK = {
     "wire": "--width 64 --meshes 4x2 --rounds 1",
     "scale_out": "--files 2 6 --characters 300000 --sentences 500 --rounds 1",
     "pretrain_speed": "--size tiny --paragraphs 300 --steps 5 --rounds 2",
-    "task_speed": "--size tiny --sentences 64 --questions 16 --rounds 2",
-    "generation": "--size tiny --new 8 --rounds 2",
+    "task_speed": "--size tiny --sentences 64 --questions 16 --rounds 2 --peers lmzoo-tf lmzoo-jax transformers",
+    "generation": "--size tiny --new 8 --rounds 2 --precision fp32",
     "language_model_step": "--size tiny --batch-size 2 --length 16 --vocabulary-size 1100 --rounds 2",
     "translation": "--size tiny --batch-sizes 2 --length 7 --rounds 2",
     "packing": "--size tiny --sentences 64 --rounds 2 --peers lmzoo-tf lmzoo-tf-packed lmzoo-jax lmzoo-jax-packed",
@@ -31,17 +32,23 @@ QUICK = {
     "serving_latency": "--sizes tiny --dtypes float32 --rounds 2",
     "artifacts": "--epochs 1 --rounds 2",
 }
+# What `--quick` runs by itself: the main paths of the library, in ten minutes on two cores.
+MAIN = ("train_step", "finetune_epoch", "fit_overhead", "startup", "elmo", "prepare", "task_speed", "generation")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(QUICK)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="small models and few rounds: minutes instead of an hour")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(QUICK)}; by default all")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"small models and few rounds; by default only {', '.join(MAIN)}: ten minutes",
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(QUICK):
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; choose from {', '.join(QUICK)}")
     failed = []
-    for name in arguments.names or QUICK:
+    for name in arguments.names or (MAIN if arguments.quick else QUICK):
         console.rule(name)
         extra = [*QUICK[name].split(), "--name", f"{name}_quick"] if arguments.quick else []
         if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *extra], cwd=ROOT, check=False).returncode:

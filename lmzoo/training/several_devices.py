@@ -71,20 +71,19 @@ class SeveralDevicesModel(keras.Model):
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """See `keras.Model.fit`."""
         self.check_strategy()
-        trained = self.optimizer.variables if self.optimizer is not None else ()
-        with whole_batches(), kept_weights(self, (*self.variables, *self.metrics_variables, *trained)):
+        with whole_batches(), kept_weights(self):
             return super().fit(*args, **_shown_once(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.evaluate`."""
         self.check_strategy(training=False)
-        with whole_batches(), one_thread(), kept_weights(self, (*self.variables, *self.metrics_variables)):
+        with whole_batches(), one_thread(), kept_weights(self):
             return super().evaluate(*args, **_shown_once(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.predict`."""
         self.check_strategy(training=False)
-        with whole_batches(), one_thread(), kept_weights(self, (*self.variables, *self.metrics_variables)):
+        with whole_batches(), one_thread(), kept_weights(self):
             return super().predict(*args, **_shown_once(kwargs))
 
     # On JAX, steps also take the state of the training, before the batch.

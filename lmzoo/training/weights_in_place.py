@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import keras
 
@@ -19,15 +19,16 @@ def one_thread() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept_weights(model: keras.Model, variables: Iterable[keras.Variable]) -> Iterator[None]:
-    """After an error or Ctrl-C in the body of a `with` block on JAX, `variables` of the model have their values again.
+def kept_weights(model: keras.Model) -> Iterator[None]:
+    """After an error or Ctrl-C in the body of a `with` block on JAX, model and optimizer have their variables again.
 
     Keras puts them back only if nothing fails.
     """
     if keras.backend.backend() != "jax":
         yield
         return
-    variables = [*variables]
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *model.metrics_variables, *(optimizer.variables if optimizer else ())]
     before = [variable.value for variable in variables]
     try:
         yield
