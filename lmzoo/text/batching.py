@@ -264,7 +264,7 @@ class LengthBatches(Batches):
         digest, count = hashlib.sha256(), len(self.lengths)
         indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype("int64"))
         for some in np.array_split(indices, max(1, len(indices) // 32)):
-            _add(self.make_batch(some, self._width(self.lengths[some].max()), np.random.default_rng(0)), digest)
+            _add_to(digest, self.make_batch(some, self._width(self.lengths[some].max()), np.random.default_rng(0)))
         return digest.hexdigest()
 
     @property
@@ -312,11 +312,11 @@ class ArrayBatches(LengthBatches):
 
     def _sample(self) -> str:
         digest = hashlib.sha256()
-        _add(self.arrays, digest)
+        _add_to(digest, self.arrays)
         return digest.hexdigest()
 
 
-def _add(arrays: Tensors, digest: hashlib._Hash) -> None:
+def _add_to(digest: hashlib._Hash, arrays: Tensors) -> None:
     for array in map(np.asarray, keras.tree.flatten(arrays)):
         digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
 

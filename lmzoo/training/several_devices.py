@@ -77,13 +77,13 @@ class SeveralDevicesModel(keras.Model):
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.evaluate`."""
         self.check_strategy(training=False)
-        with whole_batches(), one_thread(), kept_weights(self):
+        with one_thread(), whole_batches(), kept_weights(self):
             return super().evaluate(*args, **_shown_once(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """See `keras.Model.predict`."""
         self.check_strategy(training=False)
-        with whole_batches(), one_thread(), kept_weights(self):
+        with one_thread(), whole_batches(), kept_weights(self):
             return super().predict(*args, **_shown_once(kwargs))
 
     # On JAX, steps also take the state of the training, before the batch.
