@@ -22,13 +22,14 @@ def one_thread() -> Iterator[None]:
 def kept_weights(model: keras.Model) -> Iterator[None]:
     """After an error or Ctrl-C in the body of a `with` block on JAX, model and optimizer have their variables again.
 
-    Keras puts them back only if nothing fails.
+    Keras puts them back only if nothing fails. Metrics begin anew: Keras may have created them in the block.
     """
     if keras.backend.backend() != "jax":
         yield
         return
     optimizer = getattr(model, "optimizer", None)
-    variables = [*model.variables, *model.metrics_variables, *(optimizer.variables if optimizer else ())]
+    of_optimizer = optimizer.variables if optimizer else ()
+    variables = [*model.trainable_variables, *model.non_trainable_variables, *of_optimizer]
     before = [variable.value for variable in variables]
     try:
         yield
@@ -39,6 +40,7 @@ def kept_weights(model: keras.Model) -> Iterator[None]:
         for variable, value in lost:
             if _is_lost(variable) and not value.is_deleted():
                 variable.assign(value)
+        model.reset_metrics()
         raise
 
 

@@ -36,18 +36,22 @@ def test_a_model_goes_on_after_an_interruption(tiny, batch):
         np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
 
 
-def test_a_model_goes_on_after_an_error_in_its_step(tiny, monkeypatch):
-    (texts, _), task = tiny.data(7), tiny.classifier()
+@pytest.mark.parametrize("step", ["predict", "train"])
+def test_a_model_goes_on_after_an_error_in_its_step(tiny, monkeypatch, step):
+    (texts, labels), task = tiny.data(7), tiny.classifier()
+    expected = task.predict(texts, verbose=0)
 
     def fail(*_):
         raise RuntimeError
 
     with monkeypatch.context() as changed:
-        changed.setattr(task, "predict_step", fail)
+        changed.setattr(task, f"{step}_step", fail)
+        task.predict_function = task.train_function = None
         with pytest.raises(RuntimeError):
-            task.predict(texts, verbose=0)
-    task.predict_function = None
-    assert np.isfinite(task.predict(texts, verbose=0)).all()
+            task.fit(texts, labels, verbose=0) if step == "train" else task.predict(texts, verbose=0)
+    task.predict_function = task.train_function = None
+    np.testing.assert_array_equal(task.predict(texts, verbose=0), expected)
+    assert np.isfinite(task.fit(texts, labels, verbose=0).history["loss"]).all()
 
 
 def test_a_model_is_trained_after_an_error_in_its_first_batch(tiny, monkeypatch):

@@ -322,11 +322,6 @@ def as_list(values: Any) -> list[Any]:
     return values.to_list() if hasattr(values, "to_list") else list(values)
 
 
-def is_batched(x: object) -> bool:
-    """Whether `x` comes in batches already."""
-    return isinstance(x, keras.utils.PyDataset) or hasattr(x, "element_spec")
-
-
 def identity_of(x: Any) -> dict[str, Any]:
     """What tells the data of one process from that of another; nothing for datasets, which are read only once."""
     return x.identity() if isinstance(x, Batches) else {}

@@ -13,7 +13,6 @@ from lmzoo.data.corpora.sequences import pack_continuously
 from lmzoo.families.backbone import Backbone
 from lmzoo.family import Family, family_of
 from lmzoo.layers.carried_state import StreamedBackbone
-from lmzoo.tasks.base.data_adapter import is_batched
 from lmzoo.tasks.base.examples import (
     Batch,
     BatchOptions,
@@ -122,7 +121,7 @@ class NextTokensTask(Task):
         made = isinstance(x, LengthBatches) or hasattr(x, "generator")  # `fit` made its validation data of them before
         if self.streams is None or made:
             return super().batches(x, y, sample_weight, options)
-        if is_batched(x) or isinstance(x, RowStream):
+        if isinstance(x, (keras.utils.PyDataset, RowStream)) or hasattr(x, "element_spec"):  # of `tf.data`
             raise ValueError(
                 "With `carries_state` data that streams cannot be read: which sequences follow one another is only "
                 "known of a whole text. Pass texts in a list, a `TokenCorpus`, or token features as arrays."
