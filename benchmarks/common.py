@@ -45,6 +45,7 @@ PACKAGES = (
     "numpy",
     "ray",
 )
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")  # what decides between processors
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 Rows = dict[str, list[dict[str, float]]]
@@ -195,7 +196,7 @@ def machine() -> dict[str, Any]:
     return {
         "processor": names[0] if names else platform.processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "amx": any("amx_bf16" in line for line in lines),
+        "instructions": [name for name in INSTRUCTIONS if any(name in line.split() for line in lines)],
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
         **{name: installed[name] for name in PACKAGES if name in installed},

@@ -19,6 +19,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.position_cache import with_positions
+from lmzoo.layers.products import apply_dense, is_plain, matmul
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor
 
@@ -211,10 +212,10 @@ class SelfAttention(ConfiguredLayer):
         heads = self.num_heads, self.hidden_dim // self.num_heads
         if beforehand := (_JOINED.get() or {}).get(layers):
             kernel, bias = beforehand  # (H, layers·H), (layers·H,)
-            projected = ops.matmul(rows, kernel) + bias  # (B·T, layers·H)
-        elif not join or self.hidden_dim > _WIDEST_JOINED or not all(map(_is_plain, layers)):
+            projected = matmul(rows, kernel) + bias  # (B·T, layers·H)
+        elif not join or self.hidden_dim > _WIDEST_JOINED or not all(map(is_plain, layers)):
             shape = (*ops.shape(x)[:2], *heads)
-            return [_transpose(ops.reshape(layer(rows), shape), (0, 2, 1, 3)) for layer in layers]
+            return [_transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
             # Devices that split the last axis would send each other their parts if it was joined.
             kernel = ops.stack([layer.kernel for layer in layers], axis=1)  # (H, layers, H)
@@ -222,7 +223,7 @@ class SelfAttention(ConfiguredLayer):
         else:
             # One wide product is faster than several narrow ones, until copying the kernels costs more than it saves.
             kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
-            projected = ops.matmul(rows, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
+            projected = matmul(rows, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
         shape = (*ops.shape(x)[:2], len(layers), *heads)
         split = _transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
         return ops.unstack(split, len(layers), axis=0)
@@ -275,7 +276,7 @@ class SelfAttention(ConfiguredLayer):
     def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
         """The output of a certain shape, (B, S, H), from what each head returns, (B, N, S, D)."""
         context = ops.reshape(_transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
-        return ops.reshape(self.output_dense(context), shape)
+        return ops.reshape(apply_dense(self.output_dense, context), shape)
 
     def keys_and_values(self, inputs: Tensor) -> Cache:
         """What `attend` needs to know of `inputs`, float (B, T, H): keys and values, float (B, N, T, D)."""
@@ -325,11 +326,6 @@ class SelfAttention(ConfiguredLayer):
     ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
         """The shape of the queries, and that of the cache if there is one."""
         return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
-
-
-def _is_plain(layer: keras.layers.Dense) -> bool:
-    """Whether the output of a layer is that of its kernel and bias alone."""
-    return not layer.lora_enabled and layer.quantization_mode is None
 
 
 @contextlib.contextmanager

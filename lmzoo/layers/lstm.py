@@ -13,7 +13,8 @@ import numpy as np
 from keras import ops
 
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import as_rows, product_with
+from lmzoo.layers.products import matmul, matmul_transposed, product_with
+from lmzoo.layers.rows import as_rows
 from lmzoo.layers.scan import scan
 from lmzoo.tensor_types import Shape, Tensor, Tensors
 
@@ -79,7 +80,7 @@ class BidirectionalLSTM(ConfiguredLayer):
             # What does not depend on the previous step is computed for all steps at once.
             bias = bias + ops.cast(forget, bias.dtype)  # (4D,)
             of_inputs, of_outputs = ops.split(kernel, 2)  # whose gradient is one copy, unlike that of slices
-            gates = ops.matmul(as_rows(inputs), of_inputs) + bias  # (T * B, 4D)
+            gates = matmul(as_rows(inputs), of_inputs) + bias  # (T * B, 4D)
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
             arguments += [gates, of_outputs, memory, output, *projection]
         results = tuple(lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip)(*arguments))
@@ -210,4 +211,4 @@ def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
     """The sum over steps and sequences of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
-    return ops.matmul(ops.transpose(as_rows(a)), as_rows(b))
+    return matmul_transposed(as_rows(a), as_rows(b))

@@ -13,6 +13,7 @@ from keras import ops
 from lmzoo.arguments import require
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import lstm_recurrence, memory_dtype
+from lmzoo.layers.products import matmul
 from lmzoo.layers.rows import as_rows, width_of
 from lmzoo.layers.scan import scan
 from lmzoo.tensor_types import Shape, Tensor, Tensors
@@ -88,7 +89,7 @@ class RecurrentLayer(ConfiguredLayer):
             ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.recurrent_kernel, self.bias)
         )
         # What does not depend on the previous step is computed for all steps at once.
-        z = ops.matmul(as_rows(x), kernel) + bias  # (T * B, G * H)
+        z = matmul(as_rows(x), kernel) + bias  # (T * B, G * H)
         z = ops.reshape(z, (steps, batch, bias.shape[0]))  # (T, B, G * H)
         states: Tensors
         if self.cell == "lstm":

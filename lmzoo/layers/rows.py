@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import keras
 from keras import ops
 
 from lmzoo.tensor_types import Shape, Tensor
-
-_ALIASED = 512  # columns, 2 kB of float32
-_APART = 16  # columns
 
 
 def as_rows(x: Tensor) -> Tensor:
@@ -19,20 +14,6 @@ def as_rows(x: Tensor) -> Tensor:
     On CPUs, XLA takes 1.6 times as long for the gradient of a product with a tensor of three axes.
     """
     return ops.reshape(x, (-1, x.shape[-1]))
-
-
-def product_with(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], Tensor]:
-    """`x @ kernel` as a function of `x` (n, rows of the kernel), for a loop that calls it in every step.
-
-    To multiply few rows, CPUs read down the columns of a kernel. If its rows are a multiple of 2 kB long, those entries
-    share a few places in the cache. With a copy whose rows are slightly longer, a product with 32 rows takes as little
-    as 0.4 of the time. `uses` is the number of calls, if it is known: for a single one a copy is not worth it.
-    """
-    columns = kernel.shape[1]
-    if uses == 1 or columns % _ALIASED:
-        return lambda x: ops.matmul(x, kernel)
-    longer = ops.pad(kernel, ((0, 0), (0, _APART)))
-    return lambda x: ops.matmul(x, longer)[:, :columns]
 
 
 def at_positions(x: Tensor, positions: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
+from lmzoo.layers.products import apply_dense
 from lmzoo.layers.remat import recomputed
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor
@@ -179,9 +180,9 @@ class TransformerBlock(ConfiguredLayer):
             y = self._attend_to_source(x, source, source_mask, training)  # (B, S, H)
             x = self.source_layer_norm(x + self.dropout(y, training=training))
         y = self.output_layer_norm(x) if self.norm == "pre" else x
-        y = get_activation(self.activation)(self.intermediate_dense(as_rows(y)))  # (B·S, I)
+        y = get_activation(self.activation)(apply_dense(self.intermediate_dense, as_rows(y)))  # (B·S, I)
         y = self.dropout(y, training=training) if self.activation_dropout else y
-        y = ops.reshape(self.output_dense(y), ops.shape(x))  # (B, S, H)
+        y = ops.reshape(apply_dense(self.output_dense, y), ops.shape(x))  # (B, S, H)
         x = x + self.dropout(y, training=training)
         return self.output_layer_norm(x) if self.norm == "post" else x
 

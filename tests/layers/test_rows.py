@@ -1,4 +1,4 @@
-"""Entries at chosen positions, the width of the last axis, and products in a loop."""
+"""Entries at chosen positions, and the width of the last axis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.layers import ClassificationHead
-from lmzoo.layers.rows import at_positions, product_with, width_of
+from lmzoo.layers.rows import at_positions, width_of
 
 
 @pytest.mark.parametrize("rest", [(), (5,), (2, 7, 3)])
@@ -24,12 +24,3 @@ def test_width_must_be_known_to_create_weights():
     assert width_of((None, 7)) == 7
     with pytest.raises(ValueError, match=r"last axis must be known to create weights, got the shape \(2, None\)"):
         ClassificationHead(3, activation="tanh").build((2, None))
-
-
-@pytest.mark.parametrize("columns", [511, 512])
-@pytest.mark.parametrize("uses", [None, 1])
-def test_product_in_a_loop(columns, uses):
-    rng = np.random.default_rng(0)
-    x, kernel = (rng.normal(size=shape).astype("float32") for shape in ((5, 7), (7, columns)))
-    found = product_with(keras.ops.convert_to_tensor(kernel), uses)(keras.ops.convert_to_tensor(x))
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(found), x @ kernel, rtol=1e-5, atol=1e-5)

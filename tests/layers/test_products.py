@@ -1,0 +1,117 @@
+"""Products of matrices in the forms that are fast on CPUs: their numbers, and the form that XLA has kernels for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers import TransformerBlock, products
+from lmzoo.layers.products import apply_dense, matmul, matmul_transposed, product_with
+
+on_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="a form for XLA")
+
+
+@pytest.fixture
+def bfloat16_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any processor counts as one with instructions for bfloat16."""
+    monkeypatch.setattr(products, "_has_instructions", lambda: True)
+
+
+def in_bfloat16(*shape: int) -> Any:
+    values = np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
+    return keras.ops.cast(keras.ops.convert_to_tensor(values), "bfloat16")
+
+
+def as_array(x: Any) -> np.ndarray:
+    return keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))
+
+
+@pytest.mark.parametrize("columns", [511, 512])
+@pytest.mark.parametrize("uses", [None, 1])
+def test_product_in_a_loop(columns, uses):
+    rng = np.random.default_rng(0)
+    x, kernel = (rng.normal(size=shape).astype("float32") for shape in ((5, 7), (7, columns)))
+    found = product_with(keras.ops.convert_to_tensor(kernel), uses)(keras.ops.convert_to_tensor(x))
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(found), x @ kernel, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("bfloat16_processor")
+@pytest.mark.parametrize("rows", [1, 5])
+def test_products_in_bfloat16(rows):
+    a, b, c = in_bfloat16(rows, 7), in_bfloat16(7, 11), in_bfloat16(rows, 3)
+    for found, expected in (
+        (matmul(a, b), as_array(a) @ as_array(b)),
+        (matmul_transposed(a, c), as_array(a).T @ as_array(c)),
+        (product_with(b)(a), as_array(a) @ as_array(b)),
+    ):
+        assert keras.backend.standardize_dtype(found.dtype) == "bfloat16"
+        np.testing.assert_allclose(as_array(found), expected, rtol=2**-8, atol=1e-5)  # rounded once
+
+
+@on_jax
+@pytest.mark.usefixtures("bfloat16_processor")
+def test_gradients_in_bfloat16():
+    import jax
+
+    a, b, weights = in_bfloat16(5, 7), in_bfloat16(7, 11), in_bfloat16(5, 11)
+    found = jax.grad(lambda a, b: (matmul(a, b) * weights).sum().astype("float32"), (0, 1))(a, b)
+    expected = as_array(weights) @ as_array(b).T, as_array(a).T @ as_array(weights)
+    for gradient, right in zip(found, expected, strict=True):
+        assert gradient.dtype == "bfloat16"
+        np.testing.assert_allclose(as_array(gradient), right, rtol=2**-8, atol=1e-5)
+
+
+def dots(function: Any, *arguments: Any) -> list[str]:
+    """The products of matrices of a program and of its gradient, as StableHLO. XLA folds transpositions into them."""
+    import jax
+
+    lines = jax.jit(jax.value_and_grad(function)).lower(*arguments).as_text().splitlines()
+    transposed = re.findall(r"(%\S+) = stablehlo.transpose", "\n".join(lines))
+    found = [line for line in lines if "dot_general" in line and "batching_dims" not in line]
+    return [
+        line.replace("[1] x [0]", "folded") if set(re.findall(r"%\w+", line)) & set(transposed) else line
+        for line in found
+    ]
+
+
+@on_jax
+@pytest.mark.usefixtures("bfloat16_processor")
+def test_form_that_xla_has_kernels_for():
+    block = TransformerBlock(num_heads=3, hidden_dim=12, intermediate_dim=20, dtype="bfloat16")
+    x, mask = in_bfloat16(2, 5, 12), np.ones((2, 5), bool)
+    block(x, mask)
+    weights = [weight.value for weight in block.trainable_variables]
+
+    def loss(weights: Any, x: Any) -> Any:
+        return block.stateless_call(weights, [], x, mask)[0].sum().astype("float32")
+
+    found = dots(loss, weights, x)
+    # Joined projections, that of the attention's output and two of the feed-forward network, each with two gradients.
+    # The inputs' gradient is not asked for, so that of the first product is left out.
+    assert len(found) == 4 * 3 - 1
+    for line in found:
+        assert "contracting_dims = [1] x [0]" in line
+        assert re.search(r"\(tensor<\w+xbf16>, tensor<\w+xbf16>\) -> tensor<\w+xf32>", line)
+
+
+@on_jax
+@pytest.mark.usefixtures("bfloat16_processor")
+def test_other_products_are_left_as_they_are():
+    row, wide = in_bfloat16(1, 7), keras.ops.ones((5, 7))
+    assert "xf32" not in dots(lambda x: matmul(x, in_bfloat16(7, 11)).sum(), row)[0]
+    assert "[1] x [1]" in dots(lambda x: matmul(x, keras.ops.ones((7, 11))).sum(), wide)[-1]  # the kernel transposed
+
+
+@pytest.mark.usefixtures("bfloat16_processor")
+def test_changed_dense_layers_apply_themselves():
+    x, dense = in_bfloat16(5, 16), keras.layers.Dense(11, activation="tanh", dtype="mixed_bfloat16")
+    dense.build((None, 16))
+    np.testing.assert_allclose(as_array(apply_dense(dense, x)), as_array(dense(x)), rtol=2**-7, atol=2**-8)
+    dense.enable_lora(2)
+    dense.lora_kernel_b.assign(np.ones((2, 11)))
+    changed = as_array(dense(x))
+    np.testing.assert_array_equal(as_array(apply_dense(dense, x)), changed)
