@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -15,6 +18,8 @@ from lmzoo.tensor_types import Tensor
 _ALIASED = 512  # columns, 2 kB of float32
 _APART = 16  # rows or columns
 _INSTRUCTIONS = {"avx512_bf16", "amx_bf16"}
+# Kernels with longer rows, by the ids of their layers: see `longer_kernels`.
+_LONGER: contextvars.ContextVar[Mapping[int, Tensor]] = contextvars.ContextVar("longer", default=MappingProxyType({}))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -36,9 +41,34 @@ def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
 
 def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
     """`layer(x)` for a matrix `x` (n, k) and a layer with a bias, by `matmul`."""
+    if (longer := _LONGER.get().get(id(layer))) is not None:
+        return layer.activation(ops.matmul(x, longer)[:, : layer.units] + layer.bias)
     if not is_plain(layer) or not _is_bfloat16(x, layer.compute_dtype):
         return layer(x)
     return layer.activation(matmul(x, ops.cast(layer.kernel, x.dtype)) + ops.cast(layer.bias, x.dtype))
+
+
+@contextlib.contextmanager
+def longer_kernels(longer: dict[int, Tensor]) -> Iterator[None]:
+    """In this context, `apply_dense` uses these kernels, by the ids of the layers; see `with_longer_rows`."""
+    token = _LONGER.set(longer)
+    try:
+        yield
+    finally:
+        _LONGER.reset(token)
+
+
+def is_aliased(kernel: Tensor) -> bool:
+    """Whether the rows of a kernel are a multiple of 2 kB long.
+
+    To multiply few rows, CPUs read down the columns of a kernel. Then those entries share a few places in the cache.
+    """
+    return kernel.shape[1] % _ALIASED == 0
+
+
+def with_longer_rows(kernel: Tensor) -> Tensor:
+    """A copy of a kernel with some columns of zeros, to be used many times in place of one that `is_aliased`."""
+    return ops.pad(kernel, ((0, 0), (0, _APART)))
 
 
 def is_plain(layer: keras.layers.Dense) -> bool:
@@ -49,15 +79,13 @@ def is_plain(layer: keras.layers.Dense) -> bool:
 def product_with(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], Tensor]:
     """`x @ kernel` as a function of `x` (n, rows of the kernel), for a loop that calls it in every step.
 
-    To multiply few rows, CPUs read down the columns of a kernel. If its rows are a multiple of 2 kB long, those entries
-    share a few places in the cache. With a copy whose rows are slightly longer, a product with 32 rows takes as little
-    as 0.4 of the time. `uses` is the number of calls, if it is known: for a single one a copy is not worth it.
+    With longer rows, where they help, a product with 32 rows takes as little as 0.4 of the time. `uses` is the number
+    of calls, if it is known: for a single one a copy is not worth it.
     """
-    columns = kernel.shape[1]
-    if uses == 1 or columns % _ALIASED:
+    if uses == 1 or not is_aliased(kernel):
         return lambda x: matmul(x, kernel)
-    longer = ops.pad(kernel, ((0, 0), (0, _APART)))
-    return lambda x: matmul(x, longer)[:, :columns]
+    longer = with_longer_rows(kernel)
+    return lambda x: matmul(x, longer)[:, : kernel.shape[1]]
 
 
 def _is_bfloat16(a: Tensor, dtype: Any) -> bool:

@@ -46,8 +46,8 @@ def family_parameters():
             # On JAX all others are trained.
             on_jax = keras.backend.backend() == "jax"
             slow |= name_of(check) == "check_training" and not on_jax and family.name not in TRAINED
-            # On JAX dropout outside of compiled code takes seconds.
-            slow |= on_jax and name_of(check) == "check_seed" and family.name != "bert"
+            # On JAX dropout outside of compiled code takes seconds, and so do new models; configurations are the same.
+            slow |= on_jax and name_of(check) in ("check_config", "check_seed") and family.name != "bert"
             yield pytest.param(family, check, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name_of(check)}")
 
 

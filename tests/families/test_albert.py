@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.families.albert.backbone import longer_kernels_of
 from lmzoo.models import AlbertBackbone
 from tests.reference.weights import (
     difference,
@@ -64,7 +65,9 @@ def test_training_in_the_loop_equals_unrolled_with_dropout(jit_compile):
     """Weights after two steps: the same dropout masks are drawn, in the same order, and never twice."""
     results = []
     for unroll in (False, True):
-        backbone = build(num_layers=4, num_inner_repetitions=1, unroll=unroll, dropout=0.3)
+        # With 512 columns the loop has kernels with longer rows: see the next test.
+        sizes = {"num_layers": 4, "num_inner_repetitions": 1, "intermediate_dim": 512}
+        backbone = build(**sizes, unroll=unroll, dropout=0.3)
         for seed, block in enumerate(backbone.encoder.blocks):
             for variable in block.non_trainable_variables:
                 variable.assign(np.array([seed, len(variable.path)], variable.dtype))
@@ -77,6 +80,39 @@ def test_training_in_the_loop_equals_unrolled_with_dropout(jit_compile):
         results.append((losses, [to_numpy(v.value) for v in backbone.weights]))
     assert results[0][0][0] != results[0][0][1]
     assert difference(*results) <= 1e-4
+
+
+@pytest.mark.tf_only
+def test_kernels_whose_rows_are_copied_for_the_loop():
+    def copies(**overrides):
+        block = build(intermediate_dim=512, **overrides).encoder.blocks[0]
+        found = longer_kernels_of(block, [v.value for v in block.trainable_variables])
+        return {
+            layer.name: found[id(layer)]
+            for layer in (block.intermediate_dense, block.output_dense)
+            if id(layer) in found
+        }
+
+    ((name, kernel),) = copies().items()
+    assert (name, kernel.shape) == ("intermediate_dense", (35, 528))
+    assert not np.any(to_numpy(kernel)[:, 512:])
+    assert not copies(dtype="mixed_bfloat16")
+    assert not copies(remat=True)
+
+
+@pytest.mark.tf_only
+def test_gradients_of_kernels_whose_rows_are_copied():
+    import tensorflow as tf
+
+    found = []
+    for unroll in (False, True):
+        backbone = build(intermediate_dim=512, unroll=unroll, dropout=0.0)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(backbone(padded_batch())["sequence_output"] ** 3)
+        gradients = tape.gradient(loss, [block.intermediate_dense.kernel for block in backbone.encoder.blocks])
+        found.append([to_numpy(gradient) for gradient in gradients])
+    assert min(np.abs(gradient).max() for gradient in found[1]) > 0.1
+    assert relative_difference(*found) <= 1e-5
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.layers.products import is_aliased, is_plain, longer_kernels, with_longer_rows
 from lmzoo.layers.remat import seeds_of
 from lmzoo.layers.scan import scan
 from lmzoo.tensor_types import Features, Shape, Tensor, Tensors
@@ -107,11 +108,14 @@ class SharedBlocks(ConfiguredLayer):
         trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
 
+        longer = [longer_kernels_of(block, weights) for block, weights in zip(group, trainable, strict=True)]
+
         def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
             x, seeds = carry
             outputs, after = [], []
-            for block, weights, state in zip(group, trainable, seeds, strict=True):
-                x, state = block.stateless_call(weights, state, x, padding_mask, training=training)
+            for block, weights, kernels, state in zip(group, trainable, longer, seeds, strict=True):
+                with longer_kernels(kernels):
+                    x, state = block.stateless_call(weights, state, x, padding_mask, training=training)
                 outputs.append(x)
                 after.append(state)
             return (x, after), outputs
@@ -136,6 +140,18 @@ class SharedBlocks(ConfiguredLayer):
     def from_config(cls, config: dict[str, Any]) -> SharedBlocks:
         """Builds the layer with blocks of its own."""
         return cls(**{**config, "blocks": [keras.layers.deserialize(block) for block in config["blocks"]]})
+
+
+def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[int, Tensor]:
+    """Copies of a block's kernels, given its trainable weights, that are faster to apply repeatedly on TensorFlow."""
+    # In bfloat16 they are no faster. Blocks that are computed again find their gradients by their variables.
+    if keras.backend.backend() != "tensorflow" or block.compute_dtype != "float32" or block.remat:
+        return {}
+    values = {id(variable): value for variable, value in zip(block.trainable_variables, weights, strict=True)}
+    attention = block.attention
+    layers = attention.query, attention.key, attention.value, attention.output_dense, block.intermediate_dense
+    plain = [layer for layer in (*layers, block.output_dense) if is_plain(layer) and id(layer.kernel) in values]
+    return {id(layer): with_longer_rows(values[id(layer.kernel)]) for layer in plain if is_aliased(layer.kernel)}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
