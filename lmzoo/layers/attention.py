@@ -28,7 +28,7 @@ from lmzoo.tensor_types import Shape, Tensor
 MASKED = -1e9
 # Lower than the scores of padding, so that a position with nothing but padding before it does not see later ones.
 _LATER = 2 * MASKED
-_WIDEST_JOINED = 1024  # widest projection whose kernels are joined into one
+WIDEST_JOINED = 1024  # widest projection whose kernels are joined into one
 
 # Keys and values of a sequence's positions: two float (B, N, T, D).
 Cache: TypeAlias = tuple[Tensor, Tensor]
@@ -213,7 +213,7 @@ class SelfAttention(ConfiguredLayer):
         if beforehand := (_JOINED.get() or {}).get(layers):
             kernel, bias = beforehand  # (H, layers·H), (layers·H,)
             projected = matmul(rows, kernel) + bias  # (B·T, layers·H)
-        elif not join or self.hidden_dim > _WIDEST_JOINED or not all(map(is_plain, layers)):
+        elif not join or self.hidden_dim > WIDEST_JOINED or not all(map(is_plain, layers)):
             shape = (*ops.shape(x)[:2], *heads)
             return [_transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):

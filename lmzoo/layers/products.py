@@ -25,25 +25,27 @@ _LONGER: contextvars.ContextVar[Mapping[int, Tensor]] = contextvars.ContextVar("
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """`a @ b` for matrices (n, k) and (k, m), as `keras.ops.matmul`.
 
-    XLA uses a CPU's instructions for bfloat16 only if the result is float32 and neither matrix is transposed. With JAX,
-    products in bfloat16 and their gradients are computed in that form and rounded afterwards, as XLA would do: a train
-    step of BERT-base takes 0.6 of the time.
+    XLA uses a CPU's instructions for bfloat16 only if the result is float32 and neither matrix is transposed. On such
+    CPUs, products in bfloat16 and their gradients are computed in that form with JAX, and rounded afterwards as XLA
+    would do: a train step of BERT-base takes 0.6 of the time. They have derivatives in reverse mode only.
     """
-    return _in_bfloat16()(a, b) if _is_bfloat16(a, b.dtype) else ops.matmul(a, b)
+    return _in_bfloat16()(a, b) if _uses_instructions(a, b.dtype) else ops.matmul(a, b)
 
 
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
     """`aᵀ @ b` for matrices (k, n) and (k, m), as `matmul`."""
-    if _is_bfloat16(a, b.dtype):
+    if _uses_instructions(a, b.dtype):
         return _in_bfloat16()(_transposed(a, rows=_APART), b)[: a.shape[1]]
     return ops.matmul(ops.transpose(a), b)
 
 
 def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
-    """`layer(x)` for a matrix `x` (n, k) and a layer with a bias, by `matmul`."""
+    """`layer(x)` for a matrix `x` (n, k) and a layer with a bias, by `matmul` or with a kernel of `longer_kernels`."""
     if (longer := _LONGER.get().get(id(layer))) is not None:
-        return layer.activation(ops.matmul(x, longer)[:, : layer.units] + layer.bias)
-    if not is_plain(layer) or not _is_bfloat16(x, layer.compute_dtype):
+        # The slice comes last: TensorFlow computes a product and a bias as one operation.
+        x = ops.add(ops.matmul(x, longer), ops.pad(layer.bias, ((0, _APART),)))
+        return layer.activation(x[:, : layer.units])
+    if not is_plain(layer) or not _uses_instructions(x, layer.compute_dtype):
         return layer(x)
     return layer.activation(matmul(x, ops.cast(layer.kernel, x.dtype)) + ops.cast(layer.bias, x.dtype))
 
@@ -59,9 +61,10 @@ def longer_kernels(longer: dict[int, Tensor]) -> Iterator[None]:
 
 
 def is_aliased(kernel: Tensor) -> bool:
-    """Whether the rows of a kernel are a multiple of 2 kB long.
+    """Whether the rows of a kernel are a multiple of 2 kB long (in float32).
 
-    To multiply few rows, CPUs read down the columns of a kernel. Then those entries share a few places in the cache.
+    To multiply few rows, CPUs read down the columns of a kernel. In such a kernel, the entries of a column share a few
+    places in the cache.
     """
     return kernel.shape[1] % _ALIASED == 0
 
@@ -88,7 +91,7 @@ def product_with(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], 
     return lambda x: matmul(x, longer)[:, : kernel.shape[1]]
 
 
-def _is_bfloat16(a: Tensor, dtype: Any) -> bool:
+def _uses_instructions(a: Tensor, dtype: Any) -> bool:
     """Whether the product of `a` and a matrix of `dtype` is one for `_in_bfloat16`. Single rows are faster without."""
     if keras.backend.backend() != "jax" or a.shape[0] == 1 or not (str(a.dtype) == str(dtype) == "bfloat16"):
         return False

@@ -65,7 +65,7 @@ def test_training_in_the_loop_equals_unrolled_with_dropout(jit_compile):
     """Weights after two steps: the same dropout masks are drawn, in the same order, and never twice."""
     results = []
     for unroll in (False, True):
-        # With 512 columns the loop has kernels with longer rows: see the next test.
+        # With 512 columns the loop has kernels with longer rows: see the next tests.
         sizes = {"num_layers": 4, "num_inner_repetitions": 1, "intermediate_dim": 512}
         backbone = build(**sizes, unroll=unroll, dropout=0.3)
         for seed, block in enumerate(backbone.encoder.blocks):
@@ -82,37 +82,51 @@ def test_training_in_the_loop_equals_unrolled_with_dropout(jit_compile):
     assert difference(*results) <= 1e-4
 
 
-@pytest.mark.tf_only
-def test_kernels_whose_rows_are_copied_for_the_loop():
-    def copies(**overrides):
-        block = build(intermediate_dim=512, **overrides).encoder.blocks[0]
-        found = longer_kernels_of(block, [v.value for v in block.trainable_variables])
-        return {
-            layer.name: found[id(layer)]
-            for layer in (block.intermediate_dense, block.output_dense)
-            if id(layer) in found
-        }
+WIDE = {"num_layers": 2, "num_groups": 1, "num_inner_repetitions": 1, "num_heads": 4, "hidden_dim": 512}
 
-    ((name, kernel),) = copies().items()
-    assert (name, kernel.shape) == ("intermediate_dense", (35, 528))
-    assert not np.any(to_numpy(kernel)[:, 512:])
-    assert not copies(dtype="mixed_bfloat16")
-    assert not copies(remat=True)
+
+def kernels_copied(backbone):
+    """Shapes of the kernels that a backbone's loop copies, by the names of their layers."""
+    (block,) = backbone.encoder.groups[0]
+    found = longer_kernels_of(block, [v.value for v in block.trainable_variables])
+    attention = block.attention
+    layers = attention.query, attention.key, attention.value, attention.output_dense
+    layers = {f"attention/{layer.name}": layer for layer in layers}
+    layers |= {layer.name: layer for layer in (block.intermediate_dense, block.output_dense)}
+    return {name: found[id(layer)].shape for name, layer in layers.items() if id(layer) in found}
 
 
 @pytest.mark.tf_only
-def test_gradients_of_kernels_whose_rows_are_copied():
+def test_which_kernels_are_copied_for_the_loop(monkeypatch):
+    outputs = {"attention/output_dense": (512, 528), "output_dense": (53, 528)}
+    assert kernels_copied(build(**WIDE)) == outputs
+    assert not kernels_copied(build(**WIDE, dtype="mixed_bfloat16"))
+    assert not kernels_copied(build(**WIDE, remat=True))
+    backbone = build(**WIDE)
+    monkeypatch.setattr("lmzoo.families.albert.backbone.WIDEST_JOINED", 511)
+    projections = {f"attention/{name}": (512, 528) for name in ("query", "key", "value")}
+    assert kernels_copied(backbone) == outputs | projections
+    backbone.encoder.blocks[0].output_dense.trainable = False
+    backbone.encoder.blocks[0].attention.query.enable_lora(3)
+    assert kernels_copied(backbone).keys() == (outputs | projections).keys() - {"output_dense", "attention/query"}
+
+
+@pytest.mark.tf_only
+def test_gradients_of_kernels_that_are_copied(monkeypatch):
     import tensorflow as tf
 
+    for module in ("families.albert.backbone", "layers.attention"):
+        monkeypatch.setattr(f"lmzoo.{module}.WIDEST_JOINED", 511)
     found = []
     for unroll in (False, True):
-        backbone = build(intermediate_dim=512, unroll=unroll, dropout=0.0)
+        backbone = build(**WIDE, unroll=unroll, dropout=0.0)
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(backbone(padded_batch())["sequence_output"] ** 3)
-        gradients = tape.gradient(loss, [block.intermediate_dense.kernel for block in backbone.encoder.blocks])
-        found.append([to_numpy(gradient) for gradient in gradients])
-    assert min(np.abs(gradient).max() for gradient in found[1]) > 0.1
-    assert relative_difference(*found) <= 1e-5
+            loss = tf.reduce_sum(backbone(padded_batch(), training=True)["sequence_output"] ** 3)
+        kernels = [weight for weight in backbone.encoder.trainable_variables if weight.name == "kernel"]
+        found.append([to_numpy(gradient) for gradient in tape.gradient(loss, kernels)])
+    assert len(kernels) == 6
+    for copied, expected in zip(*found, strict=True):
+        assert relative_difference(copied, expected) <= 1e-5
 
 
 @pytest.mark.parametrize(

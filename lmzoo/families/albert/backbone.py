@@ -12,6 +12,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
+from lmzoo.layers.attention import WIDEST_JOINED
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.products import is_aliased, is_plain, longer_kernels, with_longer_rows
@@ -108,7 +109,9 @@ class SharedBlocks(ConfiguredLayer):
         trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
 
-        longer = [longer_kernels_of(block, weights) for block, weights in zip(group, trainable, strict=True)]
+        # In training alone, since an exported model would copy them for each request.
+        copies = training and self.repetitions > 1
+        longer = [longer_kernels_of(*pair) if copies else {} for pair in zip(group, trainable, strict=True)]
 
         def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
             x, seeds = carry
@@ -143,14 +146,19 @@ class SharedBlocks(ConfiguredLayer):
 
 
 def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[int, Tensor]:
-    """Copies of a block's kernels, given its trainable weights, that are faster to apply repeatedly on TensorFlow."""
+    """Copies of a block's kernels, given its trainable weights, that are faster to apply repeatedly (TensorFlow only).
+
+    They are kernels of plain layers that are trained, by the ids of the layers.
+    """
     # In bfloat16 they are no faster. Blocks that are computed again find their gradients by their variables.
     if keras.backend.backend() != "tensorflow" or block.compute_dtype != "float32" or block.remat:
         return {}
     values = {id(variable): value for variable, value in zip(block.trainable_variables, weights, strict=True)}
     attention = block.attention
-    layers = attention.query, attention.key, attention.value, attention.output_dense, block.intermediate_dense
-    plain = [layer for layer in (*layers, block.output_dense) if is_plain(layer) and id(layer.kernel) in values]
+    layers = [attention.output_dense, block.intermediate_dense, block.output_dense]
+    if block.hidden_dim > WIDEST_JOINED:
+        layers += [attention.query, attention.key, attention.value]
+    plain = [layer for layer in layers if is_plain(layer) and id(layer.kernel) in values]
     return {id(layer): with_longer_rows(values[id(layer.kernel)]) for layer in plain if is_aliased(layer.kernel)}
 
 
