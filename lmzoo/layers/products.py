@@ -7,7 +7,6 @@ import contextvars
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -18,8 +17,10 @@ from lmzoo.tensor_types import Tensor
 _ALIASED = 512  # columns, 2 kB of float32
 _APART = 16  # rows or columns
 _INSTRUCTIONS = {"avx512_bf16", "amx_bf16"}
-# Kernels with longer rows, by the ids of their layers: see `longer_kernels`.
-_LONGER: contextvars.ContextVar[Mapping[int, Tensor]] = contextvars.ContextVar("longer", default=MappingProxyType({}))
+# Kernels with longer rows, by their layers: see `longer_kernels`.
+_LONGER: contextvars.ContextVar[Mapping[keras.layers.Dense, Tensor] | None] = contextvars.ContextVar(
+    "longer", default=None
+)
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -41,7 +42,7 @@ def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
 
 def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
     """`layer(x)` for a matrix `x` (n, k) and a layer with a bias, by `matmul` or with a kernel of `longer_kernels`."""
-    if (longer := _LONGER.get().get(id(layer))) is not None:
+    if (longer := (_LONGER.get() or {}).get(layer)) is not None:
         # The slice comes last: TensorFlow computes a product and a bias as one operation.
         x = ops.add(ops.matmul(x, longer), ops.pad(layer.bias, ((0, _APART),)))
         return layer.activation(x[:, : layer.units])
@@ -51,8 +52,8 @@ def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def longer_kernels(longer: dict[int, Tensor]) -> Iterator[None]:
-    """In this context, `apply_dense` uses these kernels, by the ids of the layers; see `with_longer_rows`."""
+def longer_kernels(longer: Mapping[keras.layers.Dense, Tensor]) -> Iterator[None]:
+    """In this context, `apply_dense` uses these kernels in place of the layers' own; see `with_longer_rows`."""
     token = _LONGER.set(longer)
     try:
         yield

@@ -93,7 +93,7 @@ def kernels_copied(backbone):
     layers = attention.query, attention.key, attention.value, attention.output_dense
     layers = {f"attention/{layer.name}": layer for layer in layers}
     layers |= {layer.name: layer for layer in (block.intermediate_dense, block.output_dense)}
-    return {name: found[id(layer)].shape for name, layer in layers.items() if id(layer) in found}
+    return {name: found[layer].shape for name, layer in layers.items() if layer in found}
 
 
 @pytest.mark.tf_only

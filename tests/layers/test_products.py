@@ -69,13 +69,14 @@ def dots(function: Any, *arguments: Any) -> list[str]:
     """The products of matrices of a program and of its gradient, as StableHLO. XLA folds transpositions into them."""
     import jax
 
-    lines = jax.jit(jax.value_and_grad(function)).lower(*arguments).as_text().splitlines()
-    transposed = re.findall(r"(%\S+) = stablehlo.transpose", "\n".join(lines))
-    found = [line for line in lines if "dot_general" in line and "batching_dims" not in line]
-    return [
-        line.replace("[1] x [0]", "folded") if set(re.findall(r"%\w+", line)) & set(transposed) else line
-        for line in found
-    ]
+    found = []
+    for part in jax.jit(jax.value_and_grad(function)).lower(*arguments).as_text().split("func.func"):  # names are local
+        transposed = set(re.findall(r"(%\S+) = stablehlo.transpose", part))
+        for line in part.splitlines():
+            if "dot_general" in line and "batching_dims" not in line:
+                folded = transposed & set(re.findall(r"%\w+", line))
+                found.append(line.replace("[1] x [0]", "folded") if folded else line)
+    return found
 
 
 @on_jax
@@ -115,3 +116,21 @@ def test_changed_dense_layers_apply_themselves():
     dense.lora_kernel_b.assign(np.ones((2, 11)))
     changed = as_array(dense(x))
     np.testing.assert_array_equal(as_array(apply_dense(dense, x)), changed)
+
+
+@pytest.mark.parametrize(("flags", "has"), [("fma avx2", False), ("avx512f avx512_bf16", True), (None, False)])
+def test_instructions_of_the_processor(monkeypatch, flags, has):
+    def read_text(*_: Any) -> str:
+        if flags is None:
+            raise FileNotFoundError
+        return f"processor : 0\nflags : {flags}\n"
+
+    monkeypatch.setattr(products.Path, "read_text", read_text)
+    assert products._has_instructions.__wrapped__() is has
+
+
+@on_jax
+@pytest.mark.usefixtures("bfloat16_processor")
+def test_distributed_products_are_left_as_they_are(monkeypatch):
+    monkeypatch.setattr(keras.distribution, "distribution", lambda: "some")
+    assert "xf32" not in dots(lambda x: matmul(x, in_bfloat16(7, 11)).sum(), in_bfloat16(5, 7))[0]

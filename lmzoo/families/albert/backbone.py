@@ -145,10 +145,10 @@ class SharedBlocks(ConfiguredLayer):
         return cls(**{**config, "blocks": [keras.layers.deserialize(block) for block in config["blocks"]]})
 
 
-def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[int, Tensor]:
+def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
     """Copies of a block's kernels, given its trainable weights, that are faster to apply repeatedly (TensorFlow only).
 
-    They are kernels of plain layers that are trained, by the ids of the layers.
+    They are kernels of plain layers that are trained, by their layers.
     """
     # In bfloat16 they are no faster. Blocks that are computed again find their gradients by their variables.
     if keras.backend.backend() != "tensorflow" or block.compute_dtype != "float32" or block.remat:
@@ -159,7 +159,7 @@ def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[in
     if block.hidden_dim > WIDEST_JOINED:
         layers += [attention.query, attention.key, attention.value]
     plain = [layer for layer in layers if is_plain(layer) and id(layer.kernel) in values]
-    return {id(layer): with_longer_rows(values[id(layer.kernel)]) for layer in plain if is_aliased(layer.kernel)}
+    return {layer: with_longer_rows(values[id(layer.kernel)]) for layer in plain if is_aliased(layer.kernel)}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
