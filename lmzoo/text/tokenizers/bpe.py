@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self, Unpack
@@ -22,6 +23,7 @@ _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 BYTE_TOKENS = tuple(chr(byte if byte in _PRINTABLE else 256 + _OTHERS.index(byte)) for byte in range(256))
 _BYTES = {token: byte for byte, token in enumerate(BYTE_TOKENS)}
 _SPACE = BYTE_TOKENS[0x20]  # "Ġ"
+_BETWEEN_WORDS = re.compile(r"(?<=\S)(?= \S)")  # each space between words belongs to the second one
 _NEVER = BYTE_TOKENS[0xFF]  # a byte that does not occur in UTF-8
 # The only special token of GPT-2, and of the other language models from left to right.
 END_OF_TEXT = "<|endoftext|>"
@@ -91,13 +93,19 @@ class BytePairTokenizer(RustTokenizer):
         if missing:
             raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
         self._pairs = read_merges(merges, self._ids, first_line)
-        self._backend = Tokenizer(models.BPE(self._ids, self._pairs))
-        self._backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend = Tokenizer(models.BPE(self._ids, self._pairs))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         # It only trims offsets.
-        self._backend.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
-        self._backend.add_special_tokens(
+        backend.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
+        backend.add_special_tokens(
             [AddedToken(token, lstrip=token == self.mask_token) for token in self.special_tokens]
         )
+        self._set_backend(backend)
+
+    def _words_of(self, text: str) -> list[str]:
+        if "\0" not in text and text.split(" ") == text.split():
+            return text.replace(" ", "\0 ").split("\0")  # as below, several times as fast
+        return _BETWEEN_WORDS.split(text)
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:

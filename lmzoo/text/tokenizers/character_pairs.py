@@ -71,12 +71,13 @@ class CharacterPairTokenizer(RustTokenizer):
 
         self._set_tokens(in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
         self._pairs = read_merges(merges, self._ids, first_line)
-        self._backend = Tokenizer(
+        backend = Tokenizer(
             models.BPE(self._ids, self._pairs, unk_token=self.unk_token, end_of_word_suffix=END_OF_WORD)
         )
-        self._backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-        self._backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self._backend.add_special_tokens(list(self.special_tokens))
+        backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        backend.add_special_tokens(list(self.special_tokens))
+        self._set_backend(backend)
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import keras
 import numpy as np
 
+from lmzoo.text.tokenizers.garbage_collection import paused_collection
 from lmzoo.text.tokenizers.sentencepiece_text import Aligned, align, character_map, clean, every_character
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan, making_spans, special_pattern
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan, special_pattern
 from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class SentencePieceTokenizer(Tokenizer):
             result.append(ids)
         return result
 
-    @making_spans()
+    @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_with_offsets`.
 

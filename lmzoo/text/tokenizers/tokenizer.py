@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
@@ -15,7 +13,9 @@ import numpy as np
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.tensor_types import Features, Tensor
+from lmzoo.text.tokenizers.garbage_collection import paused_collection
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary
+from lmzoo.text.tokenizers.word_ids import WordIds
 from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
@@ -35,22 +35,6 @@ class TokenSpan(NamedTuple):
     token: str
     start: int
     end: int
-
-
-@contextlib.contextmanager
-def making_spans() -> Iterator[None]:
-    """Pauses Python's garbage collector while many `TokenSpan`s are made.
-
-    It would search every object of the process again and again. None of the spans is garbage, and no thread leaves the
-    collector off: the one that turns it off turns it on.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class SpecialTokens(TypedDict, total=False):
@@ -331,21 +315,33 @@ def special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
 
 
 class RustTokenizer(Tokenizer):
-    """A tokenizer that runs on a `tokenizers.Tokenizer`, which the subclass makes."""
+    """A tokenizer that runs on a `tokenizers.Tokenizer`, which the subclass makes and passes to `_set_backend`."""
 
     _backend: tokenizers.Tokenizer
 
+    def _set_backend(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend, self._word_ids = backend, WordIds(self._encode)
+        self._has_words = not any(map(str.isspace, "".join(self.special_tokens)))
+
     @property
     def backend(self) -> tokenizers.Tokenizer:
-        """The `tokenizers.Tokenizer` that does the work."""
+        """The `tokenizers.Tokenizer` that does the work; changes to it have no effect on words that were met before."""
         self._require_vocabulary()
         return self._backend
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        encodings = self.backend.encode_batch_fast(clean_texts(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        self._require_vocabulary()
+        cleaned = clean_texts(texts)
+        return self._word_ids.of(map(self._words_of, cleaned)) if self._has_words else self._encode(cleaned)
 
-    @making_spans()
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def _words_of(self, text: str) -> list[str]:
+        """Parts of a text whose ids, joined, are those of the text if no special token holds whitespace."""
+        return text.split(" ")
+
+    @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
         """See `Tokenizer.tokenize_with_offsets`.
 

@@ -12,14 +12,9 @@ import numpy as np
 
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.bpe import END_OF_TEXT
+from lmzoo.text.tokenizers.garbage_collection import paused_collection
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, read_lines, write_lines
-from lmzoo.text.tokenizers.tokenizer import (
-    SpecialTokens,
-    Token,
-    Tokenizer,
-    TokenSpan,
-    making_spans,
-)
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.word_splitting import place_words, words_of
 
@@ -47,7 +42,7 @@ class WordLevelTokenizer(Tokenizer):
         cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
         return [list(map(id_of, words_of(text) if isinstance(text, str) else text)) for text in cleaned]
 
-    @making_spans()
+    @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:
         """Words of each text with the characters that they came from.
 

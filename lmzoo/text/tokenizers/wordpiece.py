@@ -64,7 +64,7 @@ class WordPieceTokenizer(RustTokenizer):
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
         self._set_tokens(vocabulary)
-        self._backend = Tokenizer(
+        backend = Tokenizer(
             models.WordPiece(
                 self._ids,
                 unk_token=self.unk_token,
@@ -72,14 +72,15 @@ class WordPieceTokenizer(RustTokenizer):
                 continuing_subword_prefix=self.continuation_prefix,
             )
         )
-        self._backend.normalizer = normalizers.BertNormalizer(
+        backend.normalizer = normalizers.BertNormalizer(
             clean_text=True,
             handle_chinese_chars=True,
             strip_accents=self.strip_accents,
             lowercase=self.lowercase,
         )
-        self._backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self._backend.add_special_tokens(list(self.special_tokens))
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        backend.add_special_tokens(list(self.special_tokens))
+        self._set_backend(backend)
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:

@@ -1,0 +1,78 @@
+"""Words are tokenized once, and texts have the ids that they have as a whole."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, WordPieceTokenizer
+from lmzoo.text.tokenizers import word_ids
+from lmzoo.text.tokenizers.word_ids import WordIds
+
+WORDS = ["good", "film", "never"]
+SIZES = {BytePairTokenizer: 283, CharacterPairTokenizer: 41, WordPieceTokenizer: 13}
+# Spaces of all kinds beside each other, special tokens beside words, accents and control characters beside spaces.
+TEXTS = [
+    "good film",
+    " good  film ",
+    "good \n film\tnever\u00a0good \x1cfilm\x1c good",
+    "good \0 film",
+    "never   <mask>good <mask> film<mask>",
+    "a \u0301 e\u0301 \u200d good\u200d \u200dfilm",
+    "",
+    "  ",
+]
+
+
+@pytest.mark.parametrize("cls", SIZES)
+def test_ids_of_whole_texts(cls):
+    tokenizer = cls.of_words(WORDS, SIZES[cls])
+    whole = [encoding.ids for encoding in tokenizer.backend.encode_batch(TEXTS, add_special_tokens=False)]
+    assert tokenizer.tokenize(TEXTS) == whole  # words are new
+    assert tokenizer.tokenize(TEXTS) == whole  # words are known
+    assert len({*map(tuple, whole)}) > 4
+
+
+@pytest.mark.parametrize("cls", SIZES)
+def test_special_tokens_that_hold_spaces(cls):
+    tokenizer = cls.of_words(WORDS, SIZES[cls], other_tokens=["<good film>"])
+    special = tokenizer.token_to_id("<good film>")
+    assert [ids.count(special) for ids in tokenizer.tokenize(["a <good film>", "<good film", "film><good film>"])] == [
+        1,
+        0,
+        1,
+    ]
+
+
+def test_each_word_is_encoded_once():
+    encoded: list[str] = []
+
+    def encode(words: list[str]) -> list[list[int]]:
+        encoded.extend(words)
+        return [[len(word)] * 2 for word in words]
+
+    ids = WordIds(encode)
+    assert ids.of([["a", "film"], [], ["film", "a", "a"]]) == [[1, 1, 4, 4], [], [4, 4, 1, 1, 1, 1]]
+    first = ids.of([["good", "a"]])[0]
+    first.append(17)  # the caller's own list
+    assert ids.of([["good", "a"]]) == [[4, 4, 1, 1]]
+    assert sorted(encoded) == ["a", "film", "good"]
+
+
+def test_a_new_vocabulary_forgets_words(tmp_path):
+    tokenizer = WordPieceTokenizer.of_words(WORDS, 13)
+    WordPieceTokenizer.of_words(WORDS[::-1], 13).save_assets(tmp_path)
+    before = tokenizer.tokenize(["good film"])
+    tokenizer.load_assets(tmp_path)
+    assert tokenizer.tokenize(["good film"]) == [[before[0][0] + 2, before[0][1]]]
+
+
+def test_words_are_forgotten_when_they_are_too_many_and_threads_do_not_mind(monkeypatch):
+    monkeypatch.setattr(word_ids, "_MOST", 97)
+    ids = WordIds(lambda words: [[int(word)] for word in words])
+    texts = [[str(7 * i % 61 + j) for j in range(11)] for i in range(101)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda text: ids.of([text]), texts * 5))
+    assert found == [[[int(word) for word in text]] for text in texts] * 5
+    assert len(ids._known) < 97
