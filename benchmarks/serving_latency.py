@@ -3,8 +3,9 @@
 The requests are SST-2's sentences in the order of the file, so that batches have realistic lengths. Models have random
 weights and BERT's vocabulary of 30,522 tokens. lmzoo's SavedModel takes the strings. KerasHub's takes ids from its
 preprocessor, which pads all sequences to 128 tokens, or to its default of 512. transformers tokenizes in Rust and pads
-to the longest of a batch; `onnxruntime` runs the same network and tokenizer. Loading and the first requests are not
-measured.
+to the longest of a batch; `onnxruntime` runs the same network and tokenizer. `lmzoo-1-thread` computes each request in
+one thread, the others use all cores. Loading and the first requests are not measured. With several clients, the time of
+a text is that of all, divided by their number.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import tempfile
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, tra
 
 PEERS = {
     "lmzoo": TENSORFLOW,
+    "lmzoo-1-thread": {**TENSORFLOW, "TF_NUM_INTRAOP_THREADS": "1"},
     "keras_hub-128": TENSORFLOW,
     "keras_hub-512": TENSORFLOW,
     "transformers": TORCH,
@@ -30,7 +33,11 @@ PEERS = {
 }
 BATCHES = (1, 32)
 REQUESTS = {"base": (40, 4)}  # requests in a round for each of BATCHES; (100, 20) for other sizes
-MEASURES = [f"{percentile} ms, batch {batch}" for batch in BATCHES for percentile in ("p50", "p99")]
+CLIENTS = 4
+MEASURES = [
+    *(f"{percentile} ms, batch {batch}" for batch in BATCHES for percentile in ("p50", "p99")),
+    f"ms, {CLIENTS} clients",
+]
 VOCABULARY = SHARED / "data/tokenizers/bert-base-uncased/vocab.txt"
 SENTENCES = SHARED / "data/sst2/stsa.binary.dev"
 
@@ -42,9 +49,9 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
     texts = [line.split(" ", 1)[1] for line in SENTENCES.read_text("utf-8").splitlines()]
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     build = {"lmzoo": _lmzoo, "keras_hub": _keras_hub, "transformers": _transformers, "onnxruntime": _onnx}
-    name, _, length = peer.partition("-")
+    name, _, rest = peer.partition("-")
     with tempfile.TemporaryDirectory() as folder:
-        answer = build[name](options, vocabulary, Path(folder), int(length or 0))
+        answer = build[name](options, vocabulary, Path(folder), int(rest) if rest.isdecimal() else 0)
     counts = zip(BATCHES, REQUESTS.get(options["size"], (100, 20)), strict=True)
     requests = {batch: [texts[i : i + batch] for i in range(0, batch * count, batch)] for batch, count in counts}
     for batch, parts in requests.items():
@@ -56,7 +63,9 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         for batch, parts in requests.items():
             times = [1000 * timed(lambda part=part: answer(part)) for part in parts]
             found |= {f"p{p} ms, batch {batch}": float(np.percentile(times, p)) for p in (50, 99)}
-        return found
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            seconds = timed(lambda: list(pool.map(answer, requests[1])))
+        return {**found, f"ms, {CLIENTS} clients": 1000 * seconds / len(requests[1])}
 
     return once
 

@@ -25,6 +25,10 @@ _DTYPE = (
     "Dtype of the backbone's weights. Default: unchanged. Others take less space, and on most CPUs more time, but for "
     "int8 in .onnx files, which takes less of both."
 )
+_THREADS = (
+    "Threads that compute one request. With 1, small models answer sooner, and more clients are served. Default: one "
+    "for each core."
+)
 _FOLDER = "The model's folder, with a subfolder for each version."
 
 
@@ -92,6 +96,7 @@ def serve(
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 accepts requests from other machines.")
     ] = "localhost",
     max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Largest number of texts in a request.")] = 1024,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help=_THREADS)] = None,
 ) -> None:
     """Serve an exported model over HTTP, with TensorFlow Serving's REST API. New versions are loaded as they appear."""
     with messages():
@@ -103,6 +108,8 @@ def serve(
         from lmzoo.tensorflow_kernels import leave_to_tensorflow
 
         leave_to_tensorflow()
+        if threads is not None:
+            os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)  # TensorFlow, imported later, reads it
 
         with server.listening(host, port) as listener:
             typer.echo(f"Loading {folder} and warming up...", err=True)

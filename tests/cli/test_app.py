@@ -105,26 +105,27 @@ def test_presets_on_a_terminal_keep_their_names(columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "message"),
-    [("uvicorn", "Serving needs uvicorn: pip install 'lmzoo[serve]'."), ("", "There is no folder /nowhere.")],
+    ("missing", "message", "threads"),
+    [("uvicorn", "Serving needs uvicorn: pip install 'lmzoo[serve]'.", None), ("", "There is no folder /nowhere.", 3)],
 )
-def test_serving_fails_before_tensorflow_is_loaded(missing: str, message: str) -> None:
+def test_serving_fails_before_tensorflow_is_loaded(missing: str, message: str, threads: int | None) -> None:
     code = """
-import sys, lmzoo_script
+import os, sys, lmzoo_script
 sys.modules[sys.argv.pop()] = None
 try:
     lmzoo_script.main()
 except SystemExit as end:
-    print(end.code, {"keras", "tensorflow"} & sys.modules.keys())
+    print(end.code, {"keras", "tensorflow"} & sys.modules.keys(), os.environ.get("TF_NUM_INTRAOP_THREADS"))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, "serve", "/nowhere", "--port", "0", missing],
+        [sys.executable, "-c", code, "serve", "/nowhere", "--port", "0", "--threads", "3", missing],
         cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "TF_NUM_INTRAOP_THREADS"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "1 set()\n"
+    assert done.stdout == f"1 set() {threads}\n"  # the threads are set before TensorFlow is loaded
     assert done.stderr.endswith(f"Error: {message}\n")
 
 
