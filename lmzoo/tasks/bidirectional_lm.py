@@ -31,7 +31,7 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.language_model_inputs import are_documents, features_of_steps, split_documents
 from lmzoo.tensor_types import Features
 from lmzoo.text import Preprocessor, WordTokenizer
-from lmzoo.text.batching import keras_input
+from lmzoo.text.keras_input import keras_input
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.optimizers import Adagrad
 

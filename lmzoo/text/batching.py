@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import weakref
-from collections import deque
+import itertools
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 
 from lmzoo.tensor_types import Tensors
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-_ENDLESS = -1  # `tf.data.INFINITE_CARDINALITY`
 _MULTIPLE = 8  # of which padded widths are multiples, except for the largest
 _WIDTHS = {False: 7, True: 4}  # by whether each is compiled; 4 widths need about an eighth more padding than 7
 _BATCHES_TO_COMPILE = 3  # compiling takes 10 to 20 steps' time on a CPU, and `fit` passes over the data a few times
 _SAMPLED = 1024  # examples whose content identifies a data set
-_AHEAD = 2  # batches that are made before they are needed
 _WINDOW = 50  # batches whose examples are sorted by length together, after shuffling
 
 
@@ -217,10 +209,11 @@ class LengthBatches(Batches):
         return batches
 
     def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
-        longest = self.lengths[indices].max()
-        if len(indices) < self.batch_size and not self.round_up:
-            longest = self.lengths.max()  # one shape for the partial batches of all epochs
-        return self.make_batch(indices, self._width(longest), np.random.default_rng((*self.seed, epoch, number)))
+        return self.make_batch(indices, self._width_of(indices), np.random.default_rng((*self.seed, epoch, number)))
+
+    def _width_of(self, indices: np.ndarray) -> int:
+        one_shape = len(indices) < self.batch_size and not self.round_up  # for the partial batches of all epochs
+        return self._width(self.lengths.max() if one_shape else self.lengths[indices].max())
 
     def _width(self, longest: int) -> int:
         return int(self.buckets[np.searchsorted(self.buckets, longest)])
@@ -240,6 +233,11 @@ class LengthBatches(Batches):
         epoch = self.epoch
         for number, indices in enumerate(self._plan(epoch)):
             yield self._batch(indices, epoch, number)
+
+    def joined_batches(self) -> list[Tensors]:
+        """The batches of a pass in their order, successive ones of the same width as one, if nothing is drawn."""
+        runs = itertools.groupby(self._plan(self.epoch), self._width_of)
+        return [self.make_batch(np.concatenate([*run]), width, np.random.default_rng(0)) for width, run in runs]
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
         epoch, first = divmod(step, len(self))
@@ -329,62 +327,3 @@ def _as_arrays(values: Any) -> Any:
 
 def _outputs(values: Any) -> str:
     return f"a dict of {sorted(values)}" if isinstance(values, dict) else "an array"
-
-
-def keras_input(x: Any, start: int | None = None) -> Any:
-    """Converts `Batches` to what Keras' trainers process fastest on the current backend.
-
-    On TensorFlow that is a `tf.data.Dataset`, see `stream` (Keras would infer shapes from the first two batches);
-    elsewhere the `PyDataset` itself. Anything else is returned as it is. With `start`, the step of `Batches` at which
-    to begin, the epochs follow one another without end.
-    """
-    if not isinstance(x, Batches):
-        return x
-    if keras.backend.backend() == "tensorflow":
-        fixed = x.fixed_shapes
-        if start is not None:
-            return stream(partial(x.batches_from, start), _ENDLESS, x.batches, fixed=fixed)
-        count = x.num_batches
-        return stream(x.batches, _ENDLESS if count is None else count, fixed=fixed)
-    return x if start is None else made_ahead(x.batches_from(start))
-
-
-def made_ahead(batches: Iterator[Tensors]) -> Iterator[Tensors]:
-    """Makes batches in a thread of its own, two ahead, while the model computes others."""
-    with ThreadPoolExecutor(1, "batches") as pool:
-        waiting = deque(pool.submit(next, batches, None) for _ in range(_AHEAD))
-        while (batch := waiting.popleft().result()) is not None:
-            waiting.append(pool.submit(next, batches, None))
-            yield batch
-
-
-def stream(
-    passes: Callable[[], Iterator[Tensors]],
-    cardinality: int,
-    like: Callable[[], Iterator[Tensors]] | None = None,
-    fixed: bool = False,
-) -> tf.data.Dataset:
-    """A `tf.data.Dataset` over the batches that each call of `passes` yields.
-
-    Batches have equal structure and dtypes. `cardinality` is their number, or one of `tf.data`'s negative constants.
-    `like` begins a pass over similar batches that yields the first one sooner. Shapes are open, except with `fixed`,
-    where batches differ only in their number of sequences.
-    """
-    import tensorflow as tf
-
-    first = next((like or passes)())
-    signature = keras.tree.map_structure(
-        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), first
-    )
-    # TensorFlow never releases a generator function. It gets a weak proxy, so that the examples and the model are
-    # released with the dataset. The partial can be referred to weakly, unlike a bound method.
-    generator = partial(passes)
-    dataset = tf.data.Dataset.from_generator(weakref.proxy(generator), output_signature=signature)
-    if cardinality != tf.data.UNKNOWN_CARDINALITY:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
-    # There is nothing to tune, and the thread for that would delay the end of a pass by seconds.
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    dataset = dataset.prefetch(2).with_options(options)
-    dataset.generator = generator
-    return dataset

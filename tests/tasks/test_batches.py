@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.tasks.base import prediction
 from lmzoo.tasks.base.examples import BatchOptions
 
 
@@ -97,19 +98,23 @@ def test_predictions_in_the_order_given(tiny, count):
 
 
 @pytest.mark.tf_only
-def test_one_batch_needs_no_generator(tiny, monkeypatch):
+def test_few_sequences_need_no_generator(tiny, monkeypatch):
     """A dataset of a generator takes longer to make than a small model takes to predict."""
     import tensorflow as tf
 
     def fail(*args, **kwargs):
         raise AssertionError("made a generator")
 
-    task = tiny.classifier()
-    expected = task.predict(tiny.texts(17), batch_size=16, verbose=0)[:3]
+    task, texts = tiny.classifier(), tiny.texts(17)
+    with monkeypatch.context() as patch:
+        patch.setattr(prediction, "_IN_MEMORY", 16)
+        expected = task.predict(texts, batch_size=4, verbose=0)  # from a generator
     monkeypatch.setattr(tf.data.Dataset, "from_generator", fail)
-    np.testing.assert_allclose(task.predict(tiny.texts(17)[:3], verbose=0), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(task.predict(texts, batch_size=4, verbose=0), expected)
+    np.testing.assert_allclose(task.predict(texts[:3], verbose=0), expected[:3], rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr(prediction, "_IN_MEMORY", 16)
     with pytest.raises(AssertionError, match="made a generator"):
-        task.predict(tiny.texts(17), batch_size=16, verbose=0)
+        task.predict(texts, batch_size=4, verbose=0)
 
 
 @pytest.mark.compiled

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.text.batching import ArrayBatches, keras_input
+from lmzoo.text.batching import ArrayBatches
+from lmzoo.text.keras_input import keras_input
 from lmzoo.training import ResumableCheckpoint
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from lmzoo.text import LengthBatches, batching
-from lmzoo.text.batching import fitted_buckets, keras_input, ladder_buckets, least_saving, made_ahead
+from lmzoo.text.batching import ArrayBatches, fitted_buckets, ladder_buckets, least_saving
+from lmzoo.text.keras_input import in_memory, keras_input, made_ahead
 
 
 def padded_size(lengths: np.ndarray, widths: list[int]) -> int:
@@ -243,6 +244,34 @@ def test_keras_reads_what_the_batches_hold() -> None:
     model = keras.Model(inputs, keras.ops.sum(inputs["x"], axis=1, keepdims=True))
     widths = np.concatenate([np.full(len(b[0]["x"]), b[0]["x"].shape[1]) for b in batches.batches()])
     np.testing.assert_array_equal(model.predict(keras_input(batches), verbose=0)[:, 0], widths)
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize(("count", "size", "order"), [(83, 7, "sorted"), (83, 2, "given"), (5, 7, "sorted")])
+def test_batches_in_memory_are_those_of_a_pass(count: int, size: int, order: str) -> None:
+    def batch(rows: np.ndarray, width: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
+        ids = np.arange(width, dtype="int32") * LENGTHS[rows, None]  # (b, t)
+        return ({"ids": ids, "characters": np.stack([ids, -ids], axis=-1), "row": rows.astype("float32")},)
+
+    batches = LengthBatches(LENGTHS[:count], batch, size, BUCKETS, order, round_up=True)
+    _same_batches(batches)
+    assert len({b[0]["ids"].shape[1] for b in batches.batches()}) == (3 if count > size else 1), "of all widths"
+
+
+@pytest.mark.tf_only
+def test_arrays_in_memory_are_those_of_a_pass() -> None:
+    features = {"ids": np.arange(17 * 5, dtype="int32").reshape(17, 5), "row": np.arange(17.0)}
+    _same_batches(ArrayBatches((features, None, None), 3))
+
+
+def _same_batches(batches: LengthBatches) -> None:
+    dataset = in_memory(batches)
+    for ours, expected in zip(dataset.as_numpy_iterator(), batches.batches(), strict=True):
+        assert ours[0].keys() == expected[0].keys()
+        for name, values in expected[0].items():
+            np.testing.assert_array_equal(ours[0][name], values, strict=True)
+    assert dataset.element_spec == keras_input(batches).element_spec, "nothing is traced again"
+    assert dataset.cardinality() == len(batches)
 
 
 @pytest.mark.tf_only

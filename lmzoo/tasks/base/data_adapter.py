@@ -31,8 +31,9 @@ from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.tables import columns_of
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import LengthBatches
-from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving, stream
+from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving
 from lmzoo.text.buffered_batches import BufferedBatches
+from lmzoo.text.keras_input import stream
 from lmzoo.text.validate_text import FirstWarning, collect_warnings
 
 if TYPE_CHECKING:

@@ -17,10 +17,13 @@ from lmzoo.tasks.base.examples import Batch, Examples, Inputs, Texts
 from lmzoo.tasks.base.input_kinds import is_raw, is_text_stream
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import Encoded, LengthBatches
-from lmzoo.text.batching import ArrayBatches, keras_input, ladder_buckets
+from lmzoo.text.batching import ArrayBatches, ladder_buckets
+from lmzoo.text.keras_input import in_memory, keras_input
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+_IN_MEMORY = 1024  # sequences whose features are made at once
 
 
 def predict(
@@ -115,12 +118,13 @@ def _prediction_batches(task: EncodingTask, encoded: Encoded, batch_size: int, b
 
 def _prediction_input(batches: LengthBatches) -> Any:
     """What Keras predicts from fastest: see `keras_input`."""
-    if keras.backend.backend() == "tensorflow" and len(batches) == 1:
-        import tensorflow as tf
+    if keras.backend.backend() != "tensorflow" or len(batches.lengths) > _IN_MEMORY:
+        return keras_input(batches)
+    if len(batches) > 1:
+        return in_memory(batches)
+    import tensorflow as tf
 
-        # A dataset of a generator takes longer to make than a small model takes to predict.
-        return tf.data.Dataset.from_tensors(next(batches.batches()))
-    return keras_input(batches)
+    return tf.data.Dataset.from_tensors(next(batches.batches()))
 
 
 def _make_features(task: EncodingTask, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:

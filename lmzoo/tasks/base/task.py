@@ -27,8 +27,9 @@ from lmzoo.tasks.base.saving import SavedTask
 from lmzoo.tasks.base.tables import examples_of, is_table, named_columns
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
-from lmzoo.text.batching import Batches, keras_input
+from lmzoo.text.batching import Batches
 from lmzoo.text.buffered_batches import BufferedBatches
+from lmzoo.text.keras_input import keras_input
 from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.divergence import StopOnDivergence
 
