@@ -26,7 +26,7 @@ _DTYPE = (
     "int8 in .onnx files, which takes less of both."
 )
 _THREADS = (
-    "Threads that compute one request. With 1, small models answer sooner, and more clients are served. Default: one "
+    "Threads that TensorFlow shares an operation among. With 1, small models answer single texts sooner. Default: one "
     "for each core."
 )
 _FOLDER = "The model's folder, with a subfolder for each version."

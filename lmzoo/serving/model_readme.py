@@ -30,8 +30,8 @@ $ docker run --rm -p 8501:8501 -v "$(dirname "$PWD")":/models/model tensorflow/s
 $ curl -d '{request}' http://localhost:8501/v1/models/model:predict
 ```
 
-It needs TensorFlow Serving 2.20 or newer. If the model is small or has many clients, try one thread for each request:
-add `--tensorflow_intra_op_parallelism=1`. In Python, `tf.saved_model.load` after `import tensorflow_text` will do.
+It needs TensorFlow Serving 2.20 or newer. A small model may answer single texts sooner if the first command ends with
+`--tensorflow_intra_op_parallelism=1`. In Python, `tf.saved_model.load` after `import tensorflow_text` will do.
 
 ## Signatures
 

@@ -234,10 +234,13 @@ class LengthBatches(Batches):
         for number, indices in enumerate(self._plan(epoch)):
             yield self._batch(indices, epoch, number)
 
-    def joined_batches(self) -> list[Tensors]:
-        """The batches of a pass in their order, successive ones of the same width as one, if nothing is drawn."""
-        runs = itertools.groupby(self._plan(self.epoch), self._width_of)
-        return [self.make_batch(np.concatenate([*run]), width, np.random.default_rng(0)) for width, run in runs]
+    def joined_batches(self) -> Iterator[Tensors]:
+        """The batches of a pass, successive ones of the same width as one, for `make_batch` that needs no `rng`.
+
+        The order must be "sorted" or "given", in which only the last batch is smaller.
+        """
+        for width, run in itertools.groupby(self._plan(self.epoch), self._width_of):
+            yield self.make_batch(np.concatenate([*run]), width, np.random.default_rng(0))
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
         epoch, first = divmod(step, len(self))

@@ -79,10 +79,10 @@ def stream(
 
 
 def in_memory(batches: LengthBatches) -> tf.data.Dataset:
-    """A `tf.data.Dataset` over batches like those of one pass, which are all made beforehand; only the last is smaller.
+    """A `tf.data.Dataset` over the batches of one pass, all made beforehand: see `LengthBatches.joined_batches`.
 
-    Nothing is drawn for them. No Python code runs between batches, and there is no generator to trace: of 200 short
-    texts, a small model predicts in a fifth of the time.
+    No Python code runs between batches, and there is no generator to trace: that would take longer than a small model
+    takes for some hundred short texts.
     """
     import tensorflow as tf
 

@@ -50,9 +50,9 @@ def write_corpus(
     """Tokenizes documents into a folder of memory-mapped files.
 
     Documents are read one after another and are never all in memory. WordPiece and BPE look up the words that they met
-    before, and tokenize the others in threads on all cores (`RAYON_NUM_THREADS` limits them) while the next documents
-    are read. Every file is written under a temporary name first, and `corpus.json` records its size and checksums. Ids
-    are uint16 if the vocabulary is small enough, otherwise int32.
+    before, unless they may use more than four cores, and tokenize the others in threads on all cores, while the next
+    documents are read (`RAYON_NUM_THREADS` limits the threads). Every file is written under a temporary name first, and
+    `corpus.json` records its size and checksums. Ids are uint16 if the vocabulary is small enough, otherwise int32.
 
     To resume a run that was stopped, call the function again with the same arguments: it continues after the last
     complete file. The documents before that are read again and compared, but not tokenized. A complete corpus is only

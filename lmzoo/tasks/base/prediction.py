@@ -117,14 +117,14 @@ def _prediction_batches(task: EncodingTask, encoded: Encoded, batch_size: int, b
 
 
 def _prediction_input(batches: LengthBatches) -> Any:
-    """What Keras predicts from fastest: see `keras_input`."""
-    if keras.backend.backend() != "tensorflow" or len(batches.lengths) > _IN_MEMORY:
-        return keras_input(batches)
-    if len(batches) > 1:
-        return in_memory(batches)
-    import tensorflow as tf
+    """What Keras predicts from fastest."""
+    if keras.backend.backend() == "tensorflow" and len(batches) == 1:
+        import tensorflow as tf
 
-    return tf.data.Dataset.from_tensors(next(batches.batches()))
+        return tf.data.Dataset.from_tensors(next(batches.batches()))
+    if keras.backend.backend() == "tensorflow" and len(batches.lengths) <= _IN_MEMORY:
+        return in_memory(batches)
+    return keras_input(batches)
 
 
 def _make_features(task: EncodingTask, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:

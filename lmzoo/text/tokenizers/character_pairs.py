@@ -79,6 +79,9 @@ class CharacterPairTokenizer(RustTokenizer):
         backend.add_special_tokens(list(self.special_tokens))
         self._set_backend(backend)
 
+    def _words_of(self, text: str) -> list[str]:
+        return text.split(" ")
+
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """See `Tokenizer.of_words`.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
@@ -21,6 +23,8 @@ from lmzoo.text.validate_text import clean_texts
 if TYPE_CHECKING:
     import tokenizers
 
+_FEW_THREADS = 4  # words are looked up in one thread; more threads than these tokenize long texts sooner
+_SHORT = 1 << 16  # characters of texts that are not long
 # A token as `tokenize` returns it: its id, or the word itself if there is no vocabulary (`CharacterTokenizer`).
 Token: TypeAlias = Any
 
@@ -314,32 +318,44 @@ def special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
     return re.compile("(" + "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) + ")")
 
 
+def _encode(backend: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def _threads() -> int:
+    """Number of threads that `tokenizers` uses."""
+    limit = os.environ.get("RAYON_NUM_THREADS", "")
+    return int(limit) if limit.isdecimal() and int(limit) else os.cpu_count() or 1
+
+
 class RustTokenizer(Tokenizer):
     """A tokenizer that runs on a `tokenizers.Tokenizer`, which the subclass makes and passes to `_set_backend`."""
 
     _backend: tokenizers.Tokenizer
 
     def _set_backend(self, backend: tokenizers.Tokenizer) -> None:
-        self._backend, self._word_ids = backend, WordIds(self._encode)
+        self._backend, self._word_ids = backend, WordIds(partial(_encode, backend))
         self._has_words = not any(map(str.isspace, "".join(self.special_tokens)))
 
     @property
     def backend(self) -> tokenizers.Tokenizer:
-        """The `tokenizers.Tokenizer` that does the work; changes to it have no effect on words that were met before."""
+        """The `tokenizers.Tokenizer` that does the work.
+
+        Do not change it, since the ids of words are kept. Change a copy: `Tokenizer.from_str(backend.to_str())`.
+        """
         self._require_vocabulary()
         return self._backend
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         self._require_vocabulary()
         cleaned = clean_texts(texts)
-        return self._word_ids.of(map(self._words_of, cleaned)) if self._has_words else self._encode(cleaned)
-
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+        if self._has_words and (_threads() <= _FEW_THREADS or sum(map(len, cleaned)) < _SHORT):
+            return self._word_ids.of(map(self._words_of, cleaned))
+        return _encode(self._backend, cleaned)
 
     def _words_of(self, text: str) -> list[str]:
         """Parts of a text whose ids, joined, are those of the text if no special token holds whitespace."""
-        return text.split(" ")
+        return [text]
 
     @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:

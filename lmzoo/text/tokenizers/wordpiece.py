@@ -82,6 +82,9 @@ class WordPieceTokenizer(RustTokenizer):
         backend.add_special_tokens(list(self.special_tokens))
         self._set_backend(backend)
 
+    def _words_of(self, text: str) -> list[str]:
+        return text.split(" ")
+
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         tokens = [*cls(**special).special_tokens, *words]
