@@ -14,6 +14,7 @@ from lmzoo.tensor_types import Tensors
 
 _MULTIPLE = 8  # of which padded widths are multiples, except for the largest
 _WIDTHS = {False: 7, True: 4}  # by whether each is compiled; 4 widths need about an eighth more padding than 7
+_OPEN_WIDTHS, _OPEN_MULTIPLE = 32, 4  # the same where one graph computes all widths
 _BATCHES_TO_COMPILE = 3  # compiling takes 10 to 20 steps' time on a CPU, and `fit` passes over the data a few times
 _SAMPLED = 1024  # examples whose content identifies a data set
 _WINDOW = 50  # batches whose examples are sorted by length together, after shuffling
@@ -37,7 +38,12 @@ def least_saving(lengths: np.ndarray, batch_size: int) -> float:
 
 
 def fitted_buckets(
-    lengths: np.ndarray, limit: int, most: int | None = None, multiple: int = _MULTIPLE, saving: float = 0
+    lengths: np.ndarray,
+    limit: int,
+    most: int | None = None,
+    multiple: int | None = None,
+    saving: float = 0,
+    compiled: bool = True,
 ) -> list[int]:
     """At most `most` padded widths that need the least padding for sequences of these lengths.
 
@@ -47,9 +53,12 @@ def fitted_buckets(
     Args:
         lengths: int array (n,).
         limit: int, the largest width, such as the number of positions of a model; a longer sequence raises it.
-        most: int, maximum number of widths; by default 7, or 4 where each shape is compiled for an accelerator.
-        multiple: int, widths are multiples of it, except for one that is cut to the limit.
+        most: int, maximum number of widths; by default 7, or 4 where each shape is compiled for an accelerator, or 32
+            if one graph computes all widths.
+        multiple: int, widths are multiples of it, except for one that is cut to the limit; by default 8, or 4 if one
+            graph computes all widths on a CPU.
         saving: tokens of padding that each further width must save, see `least_saving`.
+        compiled: whether XLA compiles the model. TensorFlow without XLA computes all widths by one graph.
 
     Returns:
         Widths in rising order; the last one holds the longest sequence.
@@ -68,6 +77,11 @@ def fitted_buckets(
     """
     if not len(lengths):
         raise ValueError("There are no examples: got an empty list of texts.")
+    one_graph = keras.backend.backend() == "tensorflow" and not compiled
+    if multiple is None:
+        multiple = _OPEN_MULTIPLE if one_graph and not keras.distribution.list_devices("gpu") else _MULTIPLE
+    if most is None:
+        most = _OPEN_WIDTHS if one_graph else _WIDTHS[compiles_shapes()]
     units = np.maximum(1, -(-np.asarray(lengths) // multiple))
     counts = np.bincount(units)
     up_to = np.cumsum(counts)  # (U,), sequences of at most u units
@@ -78,7 +92,6 @@ def fitted_buckets(
     # cost[u]: least padded size of all sequences of at most u units if u itself is a width.
     cost = [np.arange(len(counts)) * up_to.astype("float64")]
     choice = []
-    most = _WIDTHS[compiles_shapes()] if most is None else most
     for _ in range(most - 1):
         step = cost[-1] + added  # (U, U)
         choice.append(step.argmin(axis=1))

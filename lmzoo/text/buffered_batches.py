@@ -29,6 +29,7 @@ class BufferedBatches(OrderedBatches):
         seed: ints.
         count: returns the number of batches of an epoch; None to find it by encoding all examples.
         described: returns more numbers and strings for `identity`.
+        compiled: see `fitted_buckets`.
     """
 
     def __init__(
@@ -41,11 +42,12 @@ class BufferedBatches(OrderedBatches):
         seed: tuple[int, ...] = (0,),
         count: Callable[[], int] | None = None,
         described: Callable[[], dict[str, Any]] = dict,
+        compiled: bool = True,
     ) -> None:
         super().__init__()
         self.read, self.encode, self.count = read, encode, count
         self.batch_size, self.limit, self.order, self.seed = batch_size, limit, order, seed
-        self.described = described
+        self.described, self.compiled = described, compiled
         self._buckets: list[int] = []
         self._latest: tuple[tuple[int, int], Encoded] | None = None  # the buffer that was encoded last
         self._num_batches: int | None = None
@@ -110,7 +112,7 @@ class BufferedBatches(OrderedBatches):
     def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
         """The buffers of an epoch from one of them on, each with the number of its first example and its own number."""
         if not self._buckets:  # later buffers may hold longer sequences
-            found = fitted_buckets(self.first()[0], self.limit)
+            found = fitted_buckets(self.first()[0], self.limit, compiled=self.compiled)
             self._buckets = found if found[-1] >= self.limit else [*found, self.limit]
         for some in self.read(epoch, example):
             yield {"example": example, "buffer": number}, self._batches_of(some, epoch, number)

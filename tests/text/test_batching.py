@@ -52,6 +52,20 @@ def test_fitted_buckets_of_real_lengths() -> None:
     assert padded_size(lengths, widths) < 1.2 * lengths.sum() < padded_size(lengths, [128])
 
 
+@pytest.mark.tf_only
+def test_more_widths_where_one_graph_computes_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 126)
+    widths, few = fitted_buckets(lengths, limit=126, compiled=False), fitted_buckets(lengths, limit=126)
+    assert set(widths) <= {*range(4, 126, 4), 126}
+    assert padded_size(lengths, widths) < 1.1 * lengths.sum() < 0.95 * padded_size(lengths, few)
+    assert len(fitted_buckets(np.arange(1, 500), limit=512, compiled=False)) == 32
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.distribution, "list_devices", lambda kind: ["gpu:0"])
+        assert not any(width % 8 for width in fitted_buckets(lengths, limit=128, compiled=False))
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    assert fitted_buckets(lengths, limit=126, compiled=False) == few, "each is compiled, if only in parts"
+
+
 def test_fewer_widths_where_each_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 128)
     assert not batching.compiles_shapes()

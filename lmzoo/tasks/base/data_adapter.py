@@ -70,13 +70,14 @@ def make_batches(
         return ArrayBatches((x, y, sample_weight), options.batch_size or BATCH_SIZE, order, options.seed), None, None
     examples = task.encode_examples(x, y, sample_weight)
     lengths, batch_size = examples.encoded.lengths, options.batch_size or BATCH_SIZE
-    saving = least_saving(lengths, batch_size) if len(lengths) and task.jit_compile else 0
+    limit, compiled = task.text_preprocessor.sequence_length, bool(task.jit_compile)
+    saving = least_saving(lengths, batch_size) if len(lengths) and compiled else 0
     return (
         LengthBatches(
             lengths,
             partial(task.make_batch, examples),
             batch_size,
-            options.buckets or fitted_buckets(lengths, task.text_preprocessor.sequence_length, saving=saving),
+            options.buckets or fitted_buckets(lengths, limit, saving=saving, compiled=compiled),
             options.order,
             options.seed,
         ),
@@ -136,6 +137,7 @@ def buffered_batches(
         options.seed,
         None if task.splits_examples else count,
         lambda: {"shuffle buffer": options.buffer, **stream.identity()},
+        bool(task.jit_compile),
     )
 
 
