@@ -21,16 +21,18 @@ _BACKLOG = 1024  # clients that may wait to be accepted
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, and two things that it does not do.
+    """HTTP/1.1 as uvicorn speaks it, and three things that it does not do.
 
     Connections on which no complete request has arrived time out, too: the time runs from its first byte, however many
-    follow. And a malformed body gets at most one answer.
+    follow. A malformed body gets at most one answer. And no answer waits for the client to acknowledge its head, which
+    takes 40 ms on connections that are kept: asyncio prevents that only for sockets that it makes itself.
     """
 
     _first_byte = 0.0  # when that of the next request arrived; 0 before
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_request()
 
     def data_received(self, data: bytes) -> None:

@@ -24,6 +24,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tf_only
 
+from lmzoo.serving import server  # noqa: E402
 from lmzoo.serving.rest_api import RestApi  # noqa: E402
 from lmzoo.serving.server import listening, running_server  # noqa: E402
 from tests.serving.artifacts import write_echo  # noqa: E402
@@ -319,6 +320,20 @@ def test_nonsense_after_an_answer(url: str, caplog: pytest.LogCaptureFixture) ->
         with contextlib.suppress(ConnectionError):
             assert b"HTTP" not in b"".join(iter(lambda: connection.recv(4096), b""))
     assert caplog.records == []
+
+
+def test_no_answer_waits_for_an_acknowledgement(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = []
+
+    def spied(protocol: object, data: bytes, received: object = server._Protocol.data_received) -> None:
+        options.append(protocol.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        received(protocol, data)
+
+    monkeypatch.setattr(server._Protocol, "data_received", spied)
+    with running_server(api) as url:
+        urllib.request.urlopen(url).close()
+    assert options
+    assert all(options)
 
 
 def test_the_command(echo: Path) -> None:
