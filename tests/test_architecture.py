@@ -10,6 +10,7 @@ import itertools
 import os
 import pkgutil
 import re
+import runpy
 import statistics
 import subprocess
 import sys
@@ -355,3 +356,9 @@ def test_public_api_is_typed() -> None:
         if signature.return_annotation is signature.empty and not inspect.isclass(value):
             untyped.append(f"{name} -> ?")
     assert untyped == []
+
+
+def test_each_fault_finds_its_text() -> None:
+    faults = runpy.run_path(str(ROOT / "tests/mutants/faults.py"))["FAULTS"]
+    for fault in faults:
+        assert (ROOT / "lmzoo" / fault.file).read_text("utf-8").count(fault.before) == 1, fault.name

@@ -34,10 +34,10 @@ FAULTS = (
         "the softmax of attention is computed in half precision where the model is",
         "layers/attention.py",
         'scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)\n'
-        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, _MASKED), (1, 2))  # (B, 1, 1, T)\n"
+        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
         '    scores = scores + ops.cast(bias, "float32")',
         "scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, N, S, T)\n"
-        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, _MASKED), (1, 2))  # (B, 1, 1, T)\n"
+        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
         "    scores = scores + ops.cast(bias, scores.dtype)",
     ),
     Fault(
@@ -300,6 +300,24 @@ FAULTS = (
         "files/download.py",
         'path.open("ab" if partial else "wb")',
         'path.open("ab")',
+    ),
+    Fault(
+        "special tokens that hold spaces are split there",
+        "text/tokenizers/tokenizer.py",
+        'self._has_words = not any(map(str.isspace, "".join(self.special_tokens)))',
+        "self._has_words = True",
+    ),
+    Fault(
+        "two spaces between words are those of two words",
+        "text/tokenizers/bpe.py",
+        'text.split(" ") == text.split()',
+        "text.split()",
+    ),
+    Fault(
+        "an answer on a kept connection waits for an acknowledgement",
+        "serving/server.py",
+        "socket.TCP_NODELAY, 1)",
+        "socket.TCP_NODELAY, 0)",
     ),
     # === Tasks ===
     Fault(
