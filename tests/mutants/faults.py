@@ -177,8 +177,14 @@ FAULTS = (
     Fault(
         "nine of ten chosen tokens become masks instead of eight",
         "text/masking.py",
-        "np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets))",
-        "np.where(draw < 0.9, mask_id, np.where(draw < 0.95, random_ids, targets))",
+        "np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets[chosen]))",
+        "np.where(draw < 0.9, mask_id, np.where(draw < 0.95, random_ids, targets[chosen]))",
+    ),
+    Fault(
+        "which tokens are masked depends on the width of the padding",
+        "text/masking.py",
+        "noise[candidates] = rng.random(np.count_nonzero(candidates))",
+        "noise[candidates] = rng.random(candidates.shape)[candidates]",
     ),
     Fault(
         "bytes that are no UTF-8 are dropped instead of replaced",
