@@ -12,6 +12,7 @@ import keras
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.families.input_checks import check_ids
+from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
 from lmzoo.layers.finite import ReportsNotFinite
@@ -21,10 +22,9 @@ from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
-from lmzoo.training.several_devices import SeveralDevicesModel
 
 
-class Backbone(ReportsNotFinite, SeveralDevicesModel):
+class Backbone(ReportsNotFinite, NamedInputsModel):
     """A Functional model from token features to hidden states; the part of a task that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
@@ -128,41 +128,37 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
     def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
-        """Calls the model, after `check_inputs`."""
-        self.check_inputs(inputs)
-        return super().__call__(inputs, *args, **kwargs)
+        """Call the model, after `check_inputs`."""
+        return super().__call__(self.check_inputs(inputs), *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as by a call."""
-        if isinstance(x, dict):
-            self.check_inputs(x)
-        return super().predict(x, *args, **kwargs)
+        """Return the outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as by a call."""
+        return super().predict(self.check_inputs(x) if isinstance(x, dict) else x, *args, **kwargs)
 
     @property
     def id_counts(self) -> dict[str, int]:
         """The inputs whose values are checked, by name, and the number n of ids of each: they are 0 to n - 1."""
         return {}
 
-    def check_inputs(self, inputs: Features) -> None:
-        """Checks that the model can be called with `inputs`; while a graph is built, only their names.
+    def check_inputs(self, inputs: Features) -> Features:
+        """Return the model's own inputs, checked; while a graph is built, only their names are.
 
         Args:
-            inputs: a dict of arrays or tensors; inputs that the model does not take are ignored.
+            inputs: a dict of arrays or tensors. Names of other models' inputs are left out.
 
         Raises:
             TypeError: if an input is neither an array nor a tensor.
-            ValueError: naming a missing input, or an id that the model does not have and its position.
+            ValueError: naming an input that is missing or unknown, or an id that the model does not have and its
+                position.
         """
-        if not isinstance(inputs, dict) or not self.input.keys() <= inputs.keys():
-            raise self._other_inputs(inputs)
+        inputs = self.select_inputs(inputs)
         for name, count in self.id_counts.items():
             check_ids(name, inputs[name], count, len(self.input[name].shape))
+        return inputs
 
-    def _other_inputs(self, inputs: object) -> ValueError:
-        expected, rank = ", ".join(map(repr, self.input)), max(len(x.shape) for x in self.input.values())
-        shape = "(B, T, W)" if rank == 3 else "(B, T)"
-        given = ", ".join(map(repr, inputs)) if isinstance(inputs, dict) else type(inputs).__name__
-        return ValueError(f"This {type(self).__name__} takes a dict of {expected}, int32 {shape}; got {given}.")
+    def describe_inputs(self) -> str:
+        rank = max(len(x.shape) for x in self.input.values())
+        return f"{super().describe_inputs()}, int32 {'(B, T, W)' if rank == 3 else '(B, T)'}"
 
     def padding_mask(self, inputs: Features) -> Tensor:
         """Where the tokens of `inputs` are real: int or bool (B, T)."""

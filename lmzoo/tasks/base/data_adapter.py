@@ -188,6 +188,7 @@ def checked_features(task: EncodingTask, x: Any) -> Any:
         ValueError: if it is a dict of arrays that the backbone cannot take.
     """
     if isinstance(x, dict):
+        x = task.select_inputs(x)
         task.backbone.check_inputs(task.backbone_inputs(x))
     if (kind := type(x).__name__).startswith("Distributed"):
         raise TypeError(
