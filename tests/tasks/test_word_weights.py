@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-import lmzoo.models  # noqa: F401 - registers the families
+import lmzoo.training
 from lmzoo.family import families
 from lmzoo.models import TokenClassifier
 from lmzoo.testing import tiny_task
@@ -132,8 +132,8 @@ def test_class_weight_of_token_features(task):
     features, labels = task.make_batch(task.encode_examples(TEXTS, TAGS), np.arange(5), 11, None)
     expected = first_loss(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT)["loss"]
     assert first_loss(task, features, labels, class_weight=CLASS_WEIGHT)["loss"] == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(ValueError, match="needs texts, or arrays of token features, with labels; got a list_iterator"):
-        task.fit(iter([(features, labels)]), class_weight=CLASS_WEIGHT, verbose=0, steps_per_epoch=1)
+    with pytest.raises(ValueError, match="needs texts, or arrays of token features, with labels; got a generator"):
+        task.fit((batch for batch in [(features, labels)]), class_weight=CLASS_WEIGHT, verbose=0, steps_per_epoch=1)
 
 
 def test_class_weight_in_a_table(task):
@@ -189,7 +189,7 @@ def test_wrong_weights(task, steps, weights, error, message):
 def test_a_random_field_has_no_weights_of_words(tiny, steps):
     task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS, crf=True)
     texts, tags = TEXTS[:2], [["B-PER", "O", "O", "B-LOC"], ["O", "B-LOC"]]
-    with pytest.raises(ValueError, match="Words have no weights with `crf`, .* pass a weight for each text"):
+    with pytest.raises(ValueError, match=r"Words have no weights with `crf`, .* pass a weight for each text"):
         task.fit(texts, tags, sample_weight=WEIGHTS[:2], callbacks=[steps], verbose=0)
     with pytest.raises(ValueError, match="Classes have no weights with `crf`"):
         task.fit(texts, tags, class_weight=CLASS_WEIGHT, callbacks=[steps], verbose=0)

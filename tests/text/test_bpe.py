@@ -101,6 +101,22 @@ def test_ids_and_offsets_equal_transformers(texts: list[str], tokenizer: BytePai
     assert all(piece.token == tokenizer.id_to_token(piece.id) for row in rows for piece in row)
 
 
+def test_padding_in_a_text_is_text(files: Path, tokenizer: BytePairTokenizer) -> None:
+    """A model counts positions without padding, and whoever tells padding by its id would leave the token out."""
+    for text, begin in (("a <pad> b", 2), ("<pad>", 0), ("<s><pad></s>", 3)):
+        spans = tokenizer.tokenize_with_offsets([text])[0]
+        found = [span.id for span in spans]
+        assert found == tokenizer.tokenize([text])[0]
+        assert tokenizer.pad_id not in found
+        assert "".join(text[span.start : span.end] for span in spans if begin <= span.start < begin + 5) == "<pad>"
+        assert tokenizer.detokenize(found) == text
+    assert tokenizer.tokenize(["<s>", "</s>", "<unk>"]) == [[0], [2], [3]]
+    # One token for several roles is the other role's in texts.
+    same = {"pad_token": "</s>", "other_tokens": ("<pad>",)}
+    vocabulary, merges = tokenizer.vocabulary, tokenizer.merges
+    assert BytePairTokenizer(vocabulary, merges, **same).tokenize(["</s><pad>"]) == [[2, 1]]
+
+
 def test_slices_give_the_pieces(texts: list[str], tokenizer: BytePairTokenizer) -> None:
     of_character = {character: byte for byte, character in enumerate(BYTE_TOKENS)}
     checked = 0

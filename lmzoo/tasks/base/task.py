@@ -59,7 +59,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         inputs: symbolic inputs, a dict.
         outputs: symbolic outputs.
         labels: names of the classes, or None.
-        name: name of the model.
+        name: name of the model; by default that of its class, numbered if there are several.
 
     Example: see `lmzoo.models.TextClassifier`.
     """
@@ -74,6 +74,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         name: str | None = None,
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self.default_name = self.name if name is None else None
         if backbone.reads_source and not self.supports(family_of(backbone)):
             raise ValueError(
                 f"A {type(backbone).__name__} writes one sequence from another: it is for a Seq2SeqLM, not for a "
