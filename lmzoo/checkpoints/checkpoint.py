@@ -94,9 +94,11 @@ class Checkpoint:
         head = model.head_kind if isinstance(model, HasHead) else None
         return plan(self.layout, self.open_tensors(), weights_of(model), head)
 
-    def load(self, model: keras.Model) -> Plan:
-        """Assigns the weights; arguments and errors are those of `plan`, which is also returned."""
-        weights, done = weights_of(model), self.plan(model)
+    def load(self, model: keras.Model, with_head: bool = True) -> Plan:
+        """See `Source.load`; returns the plan, whose errors are those of `plan`."""
+        loaded = model if with_head else getattr(model, "backbone", model)
+        weights = weights_of(loaded)
+        done = self.plan(loaded)
         done.run()
         for path in done.missing:  # the model may have been built without initial values
             if path.endswith("/kernel"):

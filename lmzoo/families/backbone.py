@@ -33,7 +33,7 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
 
     Args:
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
-        name: name of the model.
+        name: name of the model; by default that of its class, numbered if there are several.
         trainable: whether the weights are trained.
         remat: whether training keeps only the inputs of each block, and computes the rest again in the backward pass:
             about a third more work for a fraction of the memory.
@@ -92,6 +92,7 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
             special, policy = dict(policy), policy.default_policy
         layers, inputs, outputs = self.assemble(parsed, policy)
         super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self.default_name = self.name if name is None else None
         self.config = parsed
         self.dtype_policy = policy
         for attribute, layer in layers.items():
@@ -227,7 +228,7 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         config = {
             **dataclasses.asdict(self.config),
             "dtype": keras.dtype_policies.serialize(dtype),
-            "name": self.name,
+            "name": None if self.name == self.default_name else self.name,  # so that copies can be in one model
             "trainable": self.trainable,
         }
         config |= {"remat": True} if self.remat else {}
@@ -258,7 +259,7 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         Args:
             preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
             load_weights: False for the architecture with random weights.
-            **config_overrides: constructor arguments to change, such as `dropout=0.2` or `dtype="bfloat16"`.
+            **config_overrides: constructor arguments to change, such as `dropout=0.2`, `dtype="bfloat16"` or `name`.
 
         Raises:
             ValueError: for an unknown name (similar ones are suggested), an altered or missing file, or a preset of

@@ -102,7 +102,7 @@ def load_task(
     if warning and not (cls.pretrains and len(task.weights) == len(backbone.weights)):
         warnings.warn(warning, stacklevel=3)
     if load_weights:
-        source.load(task if has_head else backbone)
+        source.load(task, has_head)
     return task
 
 

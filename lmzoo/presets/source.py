@@ -52,8 +52,12 @@ class Source(Protocol):
             PresetError: if files are missing, or describe what lmzoo does not support.
         """
 
-    def load(self, model: keras.Model) -> object:
-        """Loads the stored weights into a backbone, or into a task with its head.
+    def load(self, model: keras.Model, with_head: bool = True) -> object:
+        """Load the stored weights into a backbone or a task.
+
+        Args:
+            model: the backbone or the task.
+            with_head: whether the head of a task is stored; otherwise only its backbone is loaded.
 
         Raises:
             PresetError: naming the first weight that is missing, left over, or of another shape.

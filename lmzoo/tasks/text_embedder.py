@@ -112,7 +112,7 @@ class TextEmbedder(Task):
         objective: str = "contrastive",
         temperature: float = 0.05,
         labels: None = None,
-        name: str = "text_embedder",
+        name: str | None = None,
     ) -> None:
         if pooling not in ("cls", "mean", "max"):
             raise ValueError(f'`pooling` must be "cls", "mean" or "max", got {pooling!r}.')

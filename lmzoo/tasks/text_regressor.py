@@ -58,7 +58,7 @@ class TextRegressor(TextVectorTask):
         encoder: str | None = None,
         encoder_dim: int = 256,
         labels: None = None,
-        name: str = "text_regressor",
+        name: str | None = None,
     ) -> None:
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 
 import numpy as np
 import pytest
 
 from lmzoo.conversion import save_checkpoint
-from lmzoo.models import Backbone, CausalLM, GptBackbone, MaskedLM, QuestionAnswerer, TextClassifier
+from lmzoo.models import (
+    Backbone,
+    CausalLM,
+    GptBackbone,
+    MaskedLM,
+    QuestionAnswerer,
+    TextClassifier,
+    TextEmbedder,
+    TokenClassifier,
+)
 from lmzoo.presets import PresetError
 from tests.checkpoints.model_files import (
     CONFIGS,
@@ -187,6 +197,26 @@ def test_pickled_weights(tmp_path):
     torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.warns(UserWarning, match="holds no pooler"):
         check_hidden(theirs, load(tmp_path))
+
+
+@pytest.mark.parametrize("cls", [TokenClassifier, QuestionAnswerer, MaskedLM, TextEmbedder])
+def test_tasks_without_a_pooler_miss_none(cls, tmp_path):
+    peer("bert", "ForMaskedLM", tmp_path)
+    arguments = {"num_classes": 3} if cls is TokenClassifier else {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        task = load(tmp_path, cls, **arguments)
+    assert not [warning for warning in caught if "pooler" in str(warning.message)]
+    assert np.abs(task.backbone.pooler.variables[0].numpy()).max() > 0
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_a_missing_pooler_is_named_once(pooling, tmp_path):
+    peer("bert", "ForMaskedLM", tmp_path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        load(tmp_path, TextClassifier, num_classes=2, pooling=pooling)
+    assert len([warning for warning in caught if "holds no pooler" in str(warning.message)]) == (pooling == "first")
 
 
 def test_old_names(tmp_path):

@@ -81,7 +81,7 @@ def test_task(family, check, request):
 
 def test_a_task_of_these_is_one_of_a_kind(eager):
     """What it says of itself is used: labels are checked, and its answers have its own names."""
-    task = tiny_task(GaussianRegressor, FAMILIES[0])
+    task = tiny_task(GaussianRegressor, families()["bert"])
     texts, _ = tiny_examples(task)
     assert {tuple(answer) for answer in task.estimate(texts)} == {("mean", "deviation")}
     with pytest.raises(TypeError, match="not a number"):

@@ -135,6 +135,26 @@ def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
         backbones["elmo"].call_with_state({**features, "padding_mask": mask})
 
 
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_a_batch_of_no_texts(family):
+    backbone = tiny_backbone(family)
+    features = {name: np.zeros((0, 5, 50)[: len(x.shape)], "int32") for name, x in backbone.input.items()}
+    for call in (backbone, keras.Model(backbone.input, backbone.output)):
+        outputs = call(features)
+        assert outputs["sequence_output"].shape[:2] == (0, 5)
+        assert outputs["pooled_output"].shape[0] == 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"vocabulary_size": 31, "start_token_id": 1, "end_token_id": 2}])
+@pytest.mark.parametrize("shape", [(0, 5), (0, 0), (2, 0)])
+def test_elmo_on_nothing(settings, shape):
+    backbone = tiny_backbone(families()["elmo"], **settings)
+    ((name, x),) = backbone.input.items()
+    ids = np.zeros((*shape, 50)[: len(x.shape)], "int32")
+    assert backbone({name: ids})["sequence_output"].shape[:2] == shape
+    assert backbone.call_with_state({name: ids})[0]["pooled_output"].shape[0] == shape[0]
+
+
 def test_elmo_predicts_no_tokens_after_padding(backbones):
     features = features_of("elmo")
     features["character_ids"][3, 0] = 0
@@ -241,7 +261,7 @@ def test_a_tasks_own_inputs_are_not_the_backbones():
     task, features = tiny_task(MaskedLM, families()["bert"]), features_of("bert")
     positions = {"mask_positions": np.full((7, 1), 200, "int32")}  # more than any of the backbone's ids
     del features["token_ids"]
-    with pytest.raises(ValueError, match=r"takes a dict of 'token_ids', .*; got 'padding_mask', 'segment_ids', 'mask_positions'\.$"):
+    with pytest.raises(ValueError, match=r"'token_ids', .*; got 'padding_mask', 'segment_ids', 'mask_positions'\.$"):
         task.predict({**features, **positions}, verbose=0)
 
 

@@ -298,8 +298,8 @@ FAULTS = (
     Fault(
         "of a preset with a head the backbone alone is loaded",
         "presets/loading.py",
-        "source.load(task if has_head else backbone)",
-        "source.load(backbone)",
+        "source.load(task, has_head)",
+        "source.load(task, False)",
     ),
     Fault(
         "a whole file from a server that cannot resume is appended to the part that was there",

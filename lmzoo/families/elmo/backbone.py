@@ -177,7 +177,7 @@ class ElmoBackbone(Backbone):
             raise ValueError(f"`character_ids` must have {allowed} characters per word, got {columns}.")
         if (values := known_values(ids)) is None:
             return inputs
-        real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
+        real = np.any(values != 0, axis=tuple(range(2, values.ndim)))  # (B, T)
         holes = np.argwhere(~real[:, :-1] & real[:, 1:])
         for sequence, position in holes[:1]:
             raise ValueError(f"`{name}` has a token after the padding at position {position} of sequence {sequence}.")

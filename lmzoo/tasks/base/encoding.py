@@ -121,7 +121,7 @@ class EncodingTask(NamedInputsModel):
                 "Pairs alone, in a `tf.data.Dataset` or as `validation_data`, are ((firsts, seconds),)."
             )
 
-    def check_counts(self, count: int, y: Any, sample_weight: np.ndarray | None) -> None:
+    def check_counts(self, count: int, y: Any, sample_weight: Any) -> None:
         """Checks that there are `count` labels, if the task needs them, and `count` weights, if any.
 
         Raises:
@@ -145,7 +145,7 @@ class EncodingTask(NamedInputsModel):
             ValueError: if examples do not have exactly one class; for a class that the model does not have; for a
                 weight that is NaN, infinite or negative.
         """
-        if self.labels_words or self.multi_label or not self.num_classes:
+        if not self.num_classes or (self.multi_label and not self.labels_words):
             raise ValueError(
                 f"`class_weight` needs exactly one class per text, which {type(self).__name__} does not have: pass "
                 "`sample_weight`."
