@@ -59,6 +59,12 @@ FAULTS = (
         "if False:\n            raise",
     ),
     Fault(
+        "an input of another model takes the place of one of a model's own",
+        "families/named_inputs.py",
+        "return {name: inputs[name] for name in self.input}",
+        "return dict(inputs)",
+    ),
+    Fault(
         "dropout does not scale what it keeps",
         "layers/dropout.py",
         "ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))",
