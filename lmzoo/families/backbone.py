@@ -137,6 +137,8 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         """The outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as by a call."""
         if isinstance(x, dict):
             self.check_inputs(x)
+            if not any(map(len, x.values())):  # Keras fails where there is no batch
+                return keras.tree.map_structure(keras.ops.convert_to_numpy, self(x))
         return super().predict(x, *args, **kwargs)
 
     @property
