@@ -100,6 +100,12 @@ class Checkpoint:
         weights = weights_of(loaded)
         done = self.plan(loaded)
         done.run()
+        if prefix := done.tensors.prefix:
+            warnings.warn(
+                f"{done.tensors.path}: every name begins with {prefix!r}, which a wrapper of the model left there, and "
+                "was read without it.",
+                stacklevel=2,
+            )
         for path in done.missing:  # the model may have been built without initial values
             if path.endswith("/kernel"):
                 deviation = getattr(model, "backbone", model).config.initializer_range
@@ -123,6 +129,8 @@ class Checkpoint:
         files = sorted({done.tensors.file_of(name).name for _, name, _ in done.assignments})
         tensors = f"{of_backbone} of the backbone, {of_head} of the head, in {_first(files)}"
         found = {"format": self.layout.name, "tensors": tensors}
+        if done.tensors.prefix:
+            found["names"] = f"without {done.tensors.prefix!r}, with which each begins in the file"
         if done.missing:
             found["not there"] = f"{', '.join(done.missing)}: random at first"
         for reason in sorted(set(done.left_out.values())):

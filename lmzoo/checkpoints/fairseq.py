@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
@@ -25,8 +25,8 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
     file = directory / _WEIGHTS_FILE
     if not file.is_file():
         return None
-    tensors = TorchFile(file)
-    options = _options(tensors, file)
+    stored = TorchFile(file)
+    options, tensors = _options(stored, file), without_wrappers(stored)
 
     def read(family: Family) -> Checkpoint:
         table = family.checkpoints["fairseq"].config

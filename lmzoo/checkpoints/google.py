@@ -38,6 +38,13 @@ _HEADS: dict[str, set[str]] = {
     "pretraining": {"cls/predictions/output_bias", "cls/seq_relationship/output_bias"},
     "masked_lm": {"cls/predictions/output_bias"},
 }
+# What training leaves in a checkpoint of TensorFlow 1: slots of each variable, and variables of the run itself.
+TRAINING_STATE = {
+    r".*/(adam|lamb)_[mv]|.*/(Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer)(_\d+)?": "the optimizer's state",
+    r"(.*/)?(beta[12]_power(_\d+)?|(current_)?loss_scale|good_steps)": "the optimizer's state",
+    r"(.*/)?\.?(optimizer|OPTIMIZER_SLOT)/.*": "the optimizer's state",
+    r"global_step|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH": "not a weight",
+}
 
 
 @dataclass(frozen=True)
@@ -108,8 +115,7 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
         aliases={r"^module/": ""},
         optional=("pooler/",),
         ignored={
-            r".*/(adam|lamb)_[mv]|(.*/)?\.?(optimizer|OPTIMIZER_SLOT)/.*": "the optimizer's state",
-            r"global_step|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH": "not a weight",
+            **TRAINING_STATE,
             r"cls/seq_relationship/.*": "the head of next-sentence or sentence-order prediction",
         },
     )

@@ -12,7 +12,7 @@ from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.engine import Layout, Row, Table, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
 from lmzoo.family import families_with
@@ -160,7 +160,7 @@ def hugging_face_layout(
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
     }
-    ignored = {r"(.*\.)?position_ids": "a buffer", **fields.pop("ignored", {})}
+    ignored = {r"(.*\.)?(position|token_type)_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
     return HuggingFaceLayout(name, heads=all_heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
 
@@ -189,7 +189,11 @@ def find_hugging_face(directory: Path) -> Checkpoint | None:
 
 
 def _open_tensors(directory: Path) -> TensorFile:
-    """The weights: safetensors if there are any, otherwise a pickled state dict."""
+    """Open the weights, without prefixes of wrappers: safetensors if there are any, otherwise a pickled state dict."""
+    return without_wrappers(_open_files(directory))
+
+
+def _open_files(directory: Path) -> TensorFile:
     names = {path.name for path in directory.iterdir()}
     if {"model.safetensors", "model.safetensors.index.json"} & names:
         return SafetensorsFiles(directory)

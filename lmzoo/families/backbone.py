@@ -134,7 +134,12 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as by a call."""
-        return super().predict(self.check_inputs(x) if isinstance(x, dict) else x, *args, **kwargs)
+        if not isinstance(x, dict):
+            return super().predict(x, *args, **kwargs)
+        x = self.check_inputs(x)
+        if not any(map(len, x.values())):  # Keras fails where there is no batch
+            return keras.tree.map_structure(keras.ops.convert_to_numpy, self(x))
+        return super().predict(x, *args, **kwargs)
 
     @property
     def id_counts(self) -> dict[str, int]:

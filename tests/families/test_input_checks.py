@@ -139,7 +139,7 @@ def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
 def test_a_batch_of_no_texts(family):
     backbone = tiny_backbone(family)
     features = {name: np.zeros((0, 5, 50)[: len(x.shape)], "int32") for name, x in backbone.input.items()}
-    for call in (backbone, keras.Model(backbone.input, backbone.output)):
+    for call in (backbone, keras.Model(backbone.input, backbone.output), backbone.predict):
         outputs = call(features)
         assert outputs["sequence_output"].shape[:2] == (0, 5)
         assert outputs["pooled_output"].shape[0] == 0

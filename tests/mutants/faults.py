@@ -206,7 +206,19 @@ FAULTS = (
         "    if text is None:\n"
         '        return "", False\n',
     ),
+    Fault(
+        "a literal <pad> in a text becomes the token for padding",
+        "text/tokenizers/bpe.py",
+        'for role in self.roles if role != "pad_token"}',
+        "for role in self.roles}",
+    ),
     # === Training ===
+    Fault(
+        "weights of words are at the first tokens of a text instead of at those of its words",
+        "tasks/token_classifier.py",
+        'spread[places] = join_weights(rows, counts, "words")[kept]',
+        'spread[: len(places)] = join_weights(rows, counts, "words")[kept]',
+    ),
     Fault(
         "the schedule of a second fit begins where that of the first one did",
         "training/optimizers.py",
@@ -240,6 +252,18 @@ FAULTS = (
         "return ops.power(2.0, -self.total / ops.maximum(self.count, 1))",
     ),
     # === Checkpoints ===
+    Fault(
+        "of equal tokens in a vocabulary the first one counts",
+        "checkpoints/wordpiece_format.py",
+        'token if last[token] == id else "" for id, token in enumerate(tokens)',
+        'token if tokens.index(token) == id else "" for id, token in enumerate(tokens)',
+    ),
+    Fault(
+        "a prefix that only some names have is left out",
+        "checkpoints/formats/tensor_file.py",
+        "if all(n.startswith(prefix + w) for n in names)",
+        "if any(n.startswith(prefix + w) for n in names)",
+    ),
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
