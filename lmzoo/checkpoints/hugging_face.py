@@ -15,7 +15,7 @@ from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
-from lmzoo.checkpoints.hugging_face_families import architecture_in, find_family, named_by
+from lmzoo.checkpoints.hugging_face_families import architecture_in, detect_family, named_by
 from lmzoo.checkpoints.hugging_face_heads import count_classes, count_outputs, find_heads, is_regression, read_classes
 from lmzoo.checkpoints.hugging_face_keys import HARMLESS_KEYS, RESTRICTED_KEYS
 from lmzoo.errors import PresetError
@@ -185,7 +185,7 @@ def find_hugging_face(directory: Path, family: str | None = None) -> Checkpoint 
     if "registered_name" in config or not (named or _weights_file(directory)):
         return None
     open_tensors = functools.cache(functools.partial(_open_tensors, directory))
-    record = find_family(directory, config, open_tensors, family)
+    record = detect_family(directory, config, open_tensors, family)
     return Checkpoint(
         directory,
         "hf",

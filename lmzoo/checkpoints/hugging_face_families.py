@@ -34,7 +34,7 @@ def architecture_in(file: Path, config: JsonObject) -> str | None:
     return str(names[0])
 
 
-def find_family(
+def detect_family(
     directory: Path, config: JsonObject, open_tensors: Callable[[], TensorFile], wanted: str | None
 ) -> Family:
     """Return the family of a checkpoint.

@@ -62,7 +62,7 @@ def presets() -> None:
 
 
 _SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."
-_Family = Annotated[
+_FamilyOption = Annotated[
     str | None,
     typer.Option(help="The family, such as bert, of a checkpoint that does not tell it.", show_default=False),
 ]
@@ -74,7 +74,7 @@ def convert(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.", show_default=False)],
     to: Annotated[TargetFormat, typer.Option(help="The format to write.")] = TargetFormat.keras,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing directory.")] = False,
-    family: _Family = None,
+    family: _FamilyOption = None,
 ) -> None:
     """Write a checkpoint or preset in another format: weights, head, labels and tokenizer.
 
@@ -103,7 +103,7 @@ def verify(
             "--write-manifest", help="Write the checksums of its files, which are checked whenever it is loaded."
         ),
     ] = False,
-    family: _Family = None,
+    family: _FamilyOption = None,
 ) -> None:
     """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
     with messages():
