@@ -60,6 +60,15 @@ def test_a_classifier(case, architectures, tmp_path):
         load(tmp_path, TextClassifier, num_classes=3)
 
 
+def test_a_classifier_of_xlnet(tmp_path):
+    theirs = peer("xlnet", "ForSequenceClassification", tmp_path)
+    forget(tmp_path)
+    task = load(tmp_path, TextClassifier)
+    assert task.class_names == LABELS
+    stored = theirs.logits_proj.weight.detach().numpy()
+    assert difference(to_numpy(task.head.logits.kernel.value).T, stored) == 0
+
+
 def test_a_classifier_in_a_file_of_a_backbone(tmp_path):
     """`architectures` denies the head: nothing but a task that could be its own loads it."""
     theirs = peer("bert", "ForSequenceClassification", tmp_path)
