@@ -12,15 +12,17 @@ from lmzoo.checkpoints.hugging_face import find_hugging_face
 from lmzoo.checkpoints.keras_hub import find_keras_hub
 from lmzoo.files.preset_files import CONFIG_FILE
 
-_WITH_CONFIG = (find_hugging_face, find_keras_hub)
 _WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)
 
 
-def find_checkpoint(directory: Path) -> Checkpoint | None:
-    """The checkpoint of another library in a directory; None if there is none in a known format.
+def find_checkpoint(directory: Path, family: str | None = None) -> Checkpoint | None:
+    """Return the checkpoint of another library in a directory, or None if there is none in a supported format.
+
+    `family` names the family of a checkpoint that does not tell it.
 
     Raises:
         PresetError: if the format is known, and its family or its configuration is not supported.
     """
-    finders = _WITH_CONFIG if (directory / CONFIG_FILE).is_file() else _WITHOUT_CONFIG
-    return next((found for find in finders if (found := find(directory))), None)
+    if (directory / CONFIG_FILE).is_file():
+        return find_hugging_face(directory, family) or find_keras_hub(directory)
+    return next((found for find in _WITHOUT_CONFIG if (found := find(directory))), None)

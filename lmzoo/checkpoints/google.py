@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
+from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_modules
 from lmzoo.checkpoints.formats.stacked import UnstackedTensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
@@ -87,6 +87,7 @@ def google_config(
         values={"activation": {"gelu": gelu, "relu": "relu", "tanh": "tanh"}},
         training={"attention_probs_dropout_prob": "dropout"},
         constants=constants,
+        allowed={"ln_type": ("postln",)},
         ignored=ignored,
         omitted=omitted,
     )
@@ -132,7 +133,8 @@ def find_google(directory: Path) -> Checkpoint | None:
     if file is None:
         return None
     family = found[file]
-    arguments = read_arguments(family, "google", read_json(directory, file.name), file)
+    stored = read_json(directory, file.name)
+    arguments = read_arguments(family, "google", stored, file, ignore_unknown=True)
     tensors: TensorFile = TensorFlowCheckpoint(_prefix(directory))
     if is_model_garden(tensors):
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
@@ -141,8 +143,11 @@ def find_google(directory: Path) -> Checkpoint | None:
     layout = family.checkpoints["google"]
     if isinstance(layout, StackedLayout):
         tensors = UnstackedTensors(tensors, layout.stacked)
-        return Checkpoint(directory, "google", family, arguments, lambda: tensors, layout.head_of(tensors), {})
-    return Checkpoint(directory, "google", family, arguments, lambda: tensors, *_head(tensors))
+        head = StoredHead(layout.head_of(tensors))
+    else:
+        head = _head(tensors)
+    unknown = layout.config.unknown(stored)
+    return Checkpoint(directory, "google", family, arguments, lambda: tensors, lambda: head, file, unknown)
 
 
 def _prefix(directory: Path) -> Path:
@@ -154,11 +159,13 @@ def _prefix(directory: Path) -> Path:
     return found[0].with_suffix("")
 
 
-def _head(tensors: TensorFile) -> tuple[str | None, Arguments]:
-    """The kind of head in a checkpoint, and arguments for the constructor of its task; (None, {}) for no head."""
+def _head(tensors: TensorFile) -> StoredHead:
+    """Return the head in a checkpoint."""
     names = {re.sub(r"^module/", "", name): name for name in tensors.names()}
     kind = next((kind for kind, own in _HEADS.items() if names.keys() >= own), None)
     if kind == "classification":
         outputs = tensors.shape(names["output_weights"])[0]
-        return (kind, {"num_classes": outputs}) if outputs > 1 else ("regression", {})
-    return kind, {}
+        if outputs > 1:
+            return StoredHead(kind, lambda kind: {"num_classes": outputs})
+        kind = "regression"
+    return StoredHead(kind)

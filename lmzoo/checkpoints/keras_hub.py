@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Layout, Row, Transform
 from lmzoo.checkpoints.family_names import keras_hub_prefix
@@ -152,4 +152,5 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
         backbone = JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)
         return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if head else backbone
 
-    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors, head, head_arguments)
+    stored_head = StoredHead(head, lambda kind: dict(head_arguments))
+    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors, lambda: stored_head)

@@ -256,7 +256,9 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         return backbone
 
     @classmethod
-    def from_preset(cls, preset: str | Path, load_weights: bool = True, **config_overrides: Any) -> Backbone:
+    def from_preset(
+        cls, preset: str | Path, load_weights: bool = True, family: str | None = None, **config_overrides: Any
+    ) -> Backbone:
         """Loads a backbone from a preset.
 
         `Backbone` takes presets of any family, a family's class only those of the family.
@@ -264,6 +266,7 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         Args:
             preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
             load_weights: False for the architecture with random weights.
+            family: name of the family, such as "bert", for a checkpoint that does not tell it.
             **config_overrides: constructor arguments to change, such as `dropout=0.2`, `dtype="bfloat16"` or `name`.
 
         Raises:
@@ -278,7 +281,7 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased")
         ```
         """
-        return load_backbone(preset, cls, load_weights=load_weights, **config_overrides)
+        return load_backbone(preset, cls, load_weights=load_weights, family=family, **config_overrides)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
         """Writes the backbone as a preset: KerasHub's file layout with a manifest of checksums.

@@ -277,7 +277,11 @@ def test_an_untied_decoder(tmp_path):
 
 
 REFUSED_CONFIGS = {
-    "unknown key": ({"alibi_bias": True}, "the key 'alibi_bias' .* is unknown"),
+    "custom code": ({"auto_map": {"AutoModel": "modeling.py"}}, "`auto_map` must be None or {}, got {'AutoModel'"),
+    "quantized": ({"quantization_config": {"bits": 8}}, "`quantization_config` must be None or {}, got {'bits': 8}"),
+    "pruned": ({"pruned_heads": {"0": [1]}}, r"`pruned_heads` must be {} or None, got {'0': \[1\]}"),
+    "layers of their own": ({"per_layer_config": {"1": {"hidden_act": "relu"}}}, "`per_layer_config` must be None or"),
+    "norms before": ({"ln_type": "preln"}, "`ln_type` must be 'postln', got 'preln'"),
     "vocabulary": ({"vocab_size": 137}, r"word_embeddings.weight' has shape \(131, 35\), expected \(137, 35\)"),
     "positions": ({"position_embedding_type": "relative_key"}, "`position_embedding_type` must be 'absolute'"),
     "decoder": ({"is_decoder": True}, "`is_decoder` must be False"),

@@ -288,6 +288,42 @@ FAULTS = (
         'for part, third in zip("qkv", tensor.chunk(3), strict=True):',
         'for part, third in zip("kqv", tensor.chunk(3), strict=True):',
     ),
+    Fault(
+        "the other name of a key in a configuration is not read",
+        "checkpoints/config_table.py",
+        "resolved[key] = stored[alias]",
+        "resolved.pop(alias)",
+    ),
+    Fault(
+        "unknown keys of a configuration are ignored without a word",
+        "checkpoints/checkpoint.py",
+        "if self.unknown_keys:",
+        "if None:",
+    ),
+    Fault(
+        "a stored head that nothing but its tensors tells is replaced by random weights",
+        "checkpoints/hugging_face.py",
+        "kinds = [named] if named else find_heads(layout, shapes, config)",
+        "kinds = [named] if named else []",
+    ),
+    Fault(
+        "a classifier has as many classes as the configuration says, whatever its tensors hold",
+        "checkpoints/hugging_face.py",
+        "return count_outputs(layout, kind, shapes) or count_classes(config)",
+        "return count_classes(config)",
+    ),
+    Fault(
+        "of two families that a checkpoint may be of, the first is taken",
+        "checkpoints/hugging_face_families.py",
+        "if len(fitting) != 1:",
+        "if not fitting:",
+    ),
+    Fault(
+        "a class of a family that lmzoo does not have is taken for a user's",
+        "checkpoints/hugging_face_families.py",
+        'if named_by(architecture) or (match and not match[1].endswith("Model")):',
+        "if named_by(architecture):",
+    ),
     # === Presets ===
     Fault(
         "the checksums of a preset's files are not compared with those of its manifest",

@@ -51,6 +51,7 @@ HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
     config=own_config_table(
         _CONFIG,
+        aliases={"n_token": "vocab_size"},
         ignored=(
             "d_head",
             "end_n_top",
@@ -58,7 +59,6 @@ HUGGING_FACE = HuggingFaceLayout(
             "reuse_len",
             "start_n_top",
             "summary_last_dropout",
-            "task_specific_params",
             "use_mems_eval",
             "use_mems_train",
         ),

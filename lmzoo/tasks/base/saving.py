@@ -178,6 +178,7 @@ class SavedTask(ReportsNotFinite):
         sequence_length: int | None = None,
         labels: Sequence[str] | None = None,
         preprocessor: Preprocessor | None = None,
+        family: str | None = None,
         **task_kwargs: Any,
     ) -> Self:
         """Builds the task on a preset's backbone, with the preset's head if it has one that fits.
@@ -190,6 +191,7 @@ class SavedTask(ReportsNotFinite):
             sequence_length: tokens of the longest sequence, instead of the preset's.
             labels: names of the classes.
             preprocessor: instead of the preset's.
+            family: name of the family, such as "bert", for a checkpoint that does not tell it.
             **task_kwargs: of the task's constructor, such as `num_classes` or `name`.
 
         Returns:
@@ -218,6 +220,7 @@ class SavedTask(ReportsNotFinite):
             backbone_overrides=overrides,
             sequence_length=sequence_length,
             preprocessor=preprocessor,
+            family=family,
             **task_kwargs,
         )
 
