@@ -168,7 +168,7 @@ class EncodingTask(NamedInputsModel):
 
     # === Single batches ===
 
-    def __call__(self, inputs: Features | Texts, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the model on token features or, outside of graphs, on texts."""
         return super().__call__(self._as_features(inputs), *args, **kwargs)
 
