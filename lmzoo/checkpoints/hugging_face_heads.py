@@ -81,7 +81,7 @@ def count_classes(config: JsonObject) -> int:
     """Return the number of classes that `config.json` states, for a checkpoint without tensors."""
     names = config.get("id2label")
     stated = (config.get("num_labels"), config.get("_num_labels"), len(names) if isinstance(names, Mapping) else None)
-    return next((int(number) for number in stated if is_integer(number, 1)), _DEFAULT_COUNT)
+    return next((number for number in stated if number is not None and is_integer(number, 1)), _DEFAULT_COUNT)
 
 
 def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
