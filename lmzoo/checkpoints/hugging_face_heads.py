@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lmzoo.arguments import is_integer
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
@@ -80,8 +81,10 @@ def count_outputs(layout: Layout, kind: str, tensors: Mapping[str, Shape]) -> in
 def count_classes(config: JsonObject) -> int:
     """Return the number of classes that `config.json` states, for a checkpoint without tensors."""
     names = config.get("id2label")
-    stated = (config.get("num_labels"), config.get("_num_labels"), len(names) if isinstance(names, Mapping) else None)
-    return next((number for number in stated if is_integer(number, 1)), _DEFAULT_COUNT)
+    stated: tuple[Any, ...] = (config.get("num_labels"), config.get("_num_labels"))
+    if isinstance(names, Mapping):
+        stated += (len(names),)
+    return next((int(number) for number in stated if is_integer(number, 1)), _DEFAULT_COUNT)
 
 
 def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
