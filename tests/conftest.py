@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -46,10 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and str(zlib.crc32(item.nodeid.encode()) % 10) == os.environ.get("TENTH"):
             item.add_marker(pytest.mark.tenth)
+        if "bfloat16" in item.nodeid and _forbids_kernels_for_bfloat16():
+            reason = (
+                "TensorFlow calls oneDNN for bfloat16 if the processor has AVX-512, and dies if oneDNN may not use it"
+            )
+            item.add_marker(pytest.mark.skip(reason=reason))
     if BACKEND != "tensorflow":
         for item in items:
             if item.get_closest_marker("tf_only"):
                 item.add_marker(pytest.mark.skip(reason=f"needs the TensorFlow backend, this is {BACKEND}"))
+
+
+@functools.cache
+def _forbids_kernels_for_bfloat16() -> bool:
+    """Return whether oneDNN may not use the instructions by which TensorFlow chooses its kernels for bfloat16."""
+    processor = Path("/proc/cpuinfo")
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    has_instructions = processor.exists() and "avx512f" in processor.read_text("utf-8")
+    return BACKEND == "tensorflow" and limit.startswith(("SSE", "AVX2", "AVX_")) and has_instructions
 
 
 def pytest_collection_finish() -> None:

@@ -19,8 +19,8 @@ JsonObject: TypeAlias = Mapping[str, Any]  # from a file, so that nothing is cer
 class ConfigTable:
     """How the keys of a configuration file correspond to the arguments of a family's configuration class.
 
-    A key that the table does not list might change what the model computes. It is an error, unless the other library
-    ignores such keys; then their reader ignores them with a warning.
+    A key that the table does not list might change what the model computes, so it is an error. In files that people
+    edit, readers ignore it with a warning, as the other library does without one.
 
     Attributes:
         keys: the file's key -> our argument.

@@ -71,7 +71,7 @@ def write_peer(config: Mapping[str, Any], family: Family, directory: Path) -> An
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
+                parameter.add_(torch.randn_like(parameter) * 0.05)
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
     save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, directory / "model.safetensors")

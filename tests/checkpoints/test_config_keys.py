@@ -137,7 +137,7 @@ def test_unknown_keys_of_googles_code(tmp_path):
 
 
 def test_unknown_keys_of_keras_hub(tmp_path):
-    """Its classes take no other arguments than their own."""
+    """Its files list the arguments of a class: another one is that of a version that computes something else."""
     save_checkpoint(tiny_backbone(families()["distilbert"], activation="gelu"), tmp_path, to="keras_hub")
     config = json.loads((tmp_path / "config.json").read_text())["config"]
     edit(tmp_path, config={**config, "alpha": 7})
