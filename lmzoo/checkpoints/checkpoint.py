@@ -35,6 +35,8 @@ class Checkpoint:
         head: kind of the head that it holds, or None.
         head_arguments: arguments of the task's constructor, as far as the files give them.
         open_tensors: opens the weights.
+        sequence_length: most tokens of a text, if other files than the tokenizer's say so.
+        notes: what else was read, for reports.
     """
 
     directory: Path
@@ -44,6 +46,8 @@ class Checkpoint:
     open_tensors: Callable[[], TensorFile]
     head: str | None = None
     head_arguments: Arguments = field(default_factory=dict)
+    sequence_length: int | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def layout(self) -> Layout:
@@ -82,7 +86,9 @@ class Checkpoint:
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
         family = self.family
         tokenizer = read_tokenizer(self.directory, family.tokenizer, size, characters, family.special_tokens)
-        length = longest_sequence(self.directory, self.arguments.get("max_sequence_length", 512))
+        positions = self.arguments.get("max_sequence_length", 512)
+        stated = self.sequence_length
+        length = longest_sequence(self.directory, positions) if stated is None else min(stated, positions)
         return Preprocessor(tokenizer, family.packing, length)
 
     def plan(self, model: keras.Model) -> Plan:
@@ -120,7 +126,9 @@ class Checkpoint:
         of_head = len(done.assignments) - of_backbone
         files = sorted({done.tensors.file_of(name).name for _, name, _ in done.assignments})
         tensors = f"{of_backbone} of the backbone, {of_head} of the head, in {_first(files)}"
-        found = {"format": self.layout.name, "tensors": tensors}
+        found = {"format": self.layout.name, "tensors": tensors, **self.notes}
+        if "output_activation" in self.head_arguments:
+            found["answers"] = f"after the activation {self.head_arguments['output_activation']!r}"
         if done.missing:
             found["not there"] = f"{', '.join(done.missing)}: random at first"
         for reason in sorted(set(done.left_out.values())):

@@ -10,17 +10,20 @@ from lmzoo.checkpoints.fairseq import find_fairseq
 from lmzoo.checkpoints.google import find_google
 from lmzoo.checkpoints.hugging_face import find_hugging_face
 from lmzoo.checkpoints.keras_hub import find_keras_hub
+from lmzoo.checkpoints.sentence_transformers import SentenceCheckpoint, find_sentence_transformers
 from lmzoo.files.preset_files import CONFIG_FILE
 
 _WITH_CONFIG = (find_hugging_face, find_keras_hub)
 _WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)
 
 
-def find_checkpoint(directory: Path) -> Checkpoint | None:
+def find_checkpoint(directory: Path) -> Checkpoint | SentenceCheckpoint | None:
     """The checkpoint of another library in a directory; None if there is none in a known format.
 
     Raises:
         PresetError: if the format is known, and its family or its configuration is not supported.
     """
+    if (sentence := find_sentence_transformers(directory)) is not None:
+        return sentence
     finders = _WITH_CONFIG if (directory / CONFIG_FILE).is_file() else _WITHOUT_CONFIG
     return next((found for find in finders if (found := find(directory))), None)

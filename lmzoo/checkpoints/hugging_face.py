@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lmzoo.checkpoints import sentence_modules
 from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.engine import Layout, Row, Table, torch_modules
@@ -14,6 +15,7 @@ from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.torch import TorchFile
+from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.errors import PresetError
 from lmzoo.family import families_with
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
@@ -32,9 +34,9 @@ _IGNORED = {
     "_attn_implementation_autoset", "_name_or_path", "_num_labels", "architectures", "bos_token_id",
     "chunk_size_feed_forward", "classifier_dropout", "cls_token_id", "dtype", "eos_token_id", "finetuning_task",
     "gradient_checkpointing", "id2label", "label2id", "language", "model_type", "num_labels", "output_attentions",
-    "output_hidden_states", "output_past", "pad_token_id", "problem_type", "return_dict", "sep_token_id",
-    "tie_word_embeddings", "tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "use_bfloat16",
-    "use_cache",
+    "output_hidden_states", "output_past", "pad_token_id", "problem_type", "return_dict",
+    "sbert_ce_default_activation_function", "sentence_transformers", "sep_token_id", "tie_word_embeddings",
+    "tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "use_bfloat16", "use_cache",
 }  # fmt: skip
 _HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
 _ALLOWED: dict[str, tuple[object, ...]] = {
@@ -96,6 +98,10 @@ class HuggingFaceLayout(Layout):
 
     names: Names | None = None
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
+
+    def __post_init__(self) -> None:
+        """Adds the head of embedders, whose modules are the same for every family."""
+        object.__setattr__(self, "heads", {"embedding": sentence_modules.HEAD, **self.heads})
 
     def with_base(self, name: str, base: str) -> str:
         """Turns a tensor's name in a backbone into its name in a model with a head."""
@@ -185,11 +191,11 @@ def find_hugging_face(directory: Path) -> Checkpoint | None:
         head = _named_head(file, config, names_in_transformers(family))
     else:
         head = (_unnamed_head(directory, family.checkpoints["hf"]), {})
-    return Checkpoint(directory, "hf", family, arguments, lambda: _open_tensors(directory), *head)
+    return Checkpoint(directory, "hf", family, arguments, lambda: open_tensors(directory), *head)
 
 
-def _open_tensors(directory: Path) -> TensorFile:
-    """The weights: safetensors if there are any, otherwise a pickled state dict."""
+def open_tensors(directory: Path) -> TensorFile:
+    """Return the weights in a directory: safetensors if there are any, otherwise a pickled state dict."""
     names = {path.name for path in directory.iterdir()}
     if {"model.safetensors", "model.safetensors.index.json"} & names:
         return SafetensorsFiles(directory)
@@ -202,7 +208,7 @@ def _open_tensors(directory: Path) -> TensorFile:
 def _unnamed_head(directory: Path, layout: Layout) -> str | None:
     """The kind of head that the tensors show, for a `config.json` that names none, as in Google's small BERTs."""
     head = layout.heads.get("masked_lm", {})
-    held = _open_tensors(directory).names()
+    held = open_tensors(directory).names()
     return "masked_lm" if head and head["masked_lm_head/output_bias"].name in held else None
 
 
@@ -213,7 +219,7 @@ def _named_head(file: Path, config: JsonObject, names: Names) -> tuple[str | Non
     if kind == "classification":
         problem = config.get("problem_type")
         if problem == "regression" or (problem is None and arguments["num_classes"] == 1):
-            kind, arguments = "regression", {}
+            kind, arguments = "regression", _output_activation(file, config)
         elif problem == "multi_label_classification":
             arguments["multi_label"] = True
     if kind == "seq2seq_lm":
@@ -222,6 +228,17 @@ def _named_head(file: Path, config: JsonObject, names: Names) -> tuple[str | Non
     if rates and kind in _WITH_DROPOUT:
         arguments["dropout"] = rates[0]
     return kind, arguments
+
+
+def _output_activation(file: Path, config: JsonObject) -> Arguments:
+    """The activation that a cross-encoder of Sentence Transformers stores; version 4 has renamed the key."""
+    newer = config.get("sentence_transformers")
+    if isinstance(newer, dict) and newer.get("activation_fn") is not None:
+        key, stored = "sentence_transformers.activation_fn", newer["activation_fn"]
+    else:
+        key = "sbert_ce_default_activation_function"
+        stored = config.get(key)
+    return {} if stored is None else {"output_activation": read_activation(stored, key, file)}
 
 
 def _beams(directory: Path, config: JsonObject) -> Arguments:

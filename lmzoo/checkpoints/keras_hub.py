@@ -16,7 +16,8 @@ from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, head_in, head_tables, with_head
+from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, embedder_length, head_in, head_tables, with_head
+from lmzoo.checkpoints.sentence_modules import describe
 from lmzoo.errors import PresetError
 from lmzoo.family import families_with
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
@@ -150,6 +151,9 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
 
     def open_tensors() -> TensorFile:
         backbone = JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)
-        return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if head else backbone
+        has_weights = head and known[name].checkpoints["keras_hub"].heads[head]
+        return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_weights else backbone
 
-    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors, head, head_arguments)
+    length = embedder_length(directory) if head == "embedding" else None
+    notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
+    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors, head, head_arguments, length, notes)

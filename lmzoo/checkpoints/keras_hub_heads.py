@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lmzoo.arguments import is_integer
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import Row, Table
 from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import TASK_FILE, read_json
+from lmzoo.files.preset_files import PREPROCESSOR_FILE, TASK_FILE, read_json
 
 _HEAD = "head/"  # prefix of the head's tensors: the names in its file are also those of layers in the backbone's
 # Kind of head -> what follows the family in the name of its class.
-_CLASSES = {"classification": "TextClassifier", "masked_lm": "MaskedLM"}
+_CLASSES = {"classification": "TextClassifier", "embedding": "TextEmbedder", "masked_lm": "MaskedLM"}
 _IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
 # Softmax makes no difference: `classify` applies it to the logits.
 _CLASSIFIER = ConfigTable(
     keys={"num_classes": "num_classes", "dropout": "dropout", "hidden_dim": "hidden_dim"},
     defaults={"hidden_dim": None},
     allowed={"activation": (None, "linear", "softmax")},
+    ignored=_IGNORED,
+)
+_EMBEDDER = ConfigTable(
+    keys={"pooling_mode": "pooling", "normalize": "normalize"},
+    values={"pooling": {"mean": "mean", "cls": "cls", "max": "max"}},
     ignored=_IGNORED,
 )
 _MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
@@ -32,6 +38,7 @@ def head_tables(dense: bool) -> dict[str, Table]:
     classifier = {"dense": "dense", "logits": "dense_1"} if dense else {"logits": "dense"}
     inside = "masked_lm_head/_intermediate"
     return {
+        "embedding": {},  # without weights
         "classification": {
             f"classifier/{ours}/{kind}": Row(f"{_HEAD}layers/{theirs}/vars/{number}")
             for ours, theirs in classifier.items()
@@ -68,11 +75,31 @@ def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> t
     if kind == "masked_lm":
         _MASKED_LM.read(config, file)
         return kind, {"activation": activation, "layer_norm_epsilon": _EPSILON}
+    if kind == "embedding":
+        arguments = _EMBEDDER.read(config, file)
+        if not isinstance(arguments["normalize"], bool):
+            raise PresetError(f"{file}: `normalize` must be true or false, got {arguments['normalize']!r:.60}.")
+        return kind, arguments
     arguments = _CLASSIFIER.read(config, file)
     width = arguments.pop("hidden_dim")
     if width not in (None, hidden_dim):
         raise PresetError(f"{file}: `hidden_dim` must be the backbone's, {hidden_dim}, got {width!r:.60}.")
     return kind, arguments
+
+
+def embedder_length(directory: Path) -> int | None:
+    """Return the most tokens of a text according to the preset's preprocessor, or None if it has none.
+
+    Raises:
+        PresetError: If that is not a positive integer.
+    """
+    file = directory / PREPROCESSOR_FILE
+    stored = read_json(directory, PREPROCESSOR_FILE) if file.is_file() else {}
+    config = stored.get("config")
+    length = config.get("sequence_length") if isinstance(config, dict) else None
+    if length is not None and not is_integer(length, 1):
+        raise PresetError(f"{file}: `sequence_length` must be a positive integer, got {length!r:.60}.")
+    return length
 
 
 def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:

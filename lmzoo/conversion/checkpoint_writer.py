@@ -22,7 +22,16 @@ from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
 from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
+from lmzoo.checkpoints.sentence_modules import MODULES_FILE
 from lmzoo.checkpoints.tokenizer_files import write_tokenizer
+from lmzoo.conversion.sentence_writer import (
+    SENTENCE_FILES,
+    check_embedder,
+    cross_encoder_keys,
+    without_modules,
+    write_length,
+    write_modules,
+)
 from lmzoo.errors import PresetError
 from lmzoo.family import Family, family_of
 from lmzoo.files.atomic import atomic_directory
@@ -58,9 +67,9 @@ def save_checkpoint(
     Args:
         model: a backbone or a task.
         directory: where to write. If writing fails, what was there stays untouched.
-        to: `"hf"` for Hugging Face's transformers, `"keras_hub"` for KerasHub (backbones only), `"tf1"` for the
-            original code of BERT, ALBERT and XLNet, `"bilm"` for AllenNLP's and bilm-tf's ELMo, `"keras"` for a preset
-            of lmzoo.
+        to: `"hf"` for Hugging Face's transformers and, of a `TextEmbedder`, Sentence Transformers; `"keras_hub"` for
+            KerasHub (backbones only); `"tf1"` for the original code of BERT, ALBERT and XLNet; `"bilm"` for AllenNLP's
+            and bilm-tf's ELMo; `"keras"` for a preset of lmzoo.
         overwrite: whether an existing directory may be replaced.
         preprocessor: the tokenizer to write, by default the task's.
 
@@ -105,8 +114,11 @@ def save_checkpoint(
             raise PresetError(
                 f"The format {to!r} has no place for the head of a {task_name(task.head_kind)}. Save `task.backbone`."
             )
-        _check_head(task, to)
-        if not task.uses_pooler:
+        if to == "hf" and task.head_kind == "embedding":
+            check_embedder(task, preprocessor)
+        else:
+            _check_head(task, to)
+        if not task.uses_pooler and task.head_kind != "embedding":  # whose Transformer has no head of its own
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
     held = {row.name for row in layout.heads.get("" if task is None else task.head_kind, {}).values()}
@@ -147,10 +159,15 @@ def _effect_of_tanh(backbone: keras.Model) -> tuple[float, float]:
 def _check_head(task: HasHead, to: str) -> None:
     """Checks that the head's arguments are those that other libraries always use: their files cannot hold others."""
     given, model = task.get_config(), task.backbone.config
-    fixed = {"pooling": "first", "objective": task.family.objective, "multi_label": False}
+    fixed = {
+        "pooling": "first",
+        "objective": task.family.objective,
+        "multi_label": False,
+        "output_activation": "linear",
+    }
     fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
     if to == "hf":
-        del fixed["multi_label"]
+        del fixed["multi_label"], fixed["output_activation"]
     for name, expected in fixed.items():
         if given.get(name) not in (None, expected):
             raise PresetError(
@@ -181,7 +198,10 @@ def _config(layout: Layout, config: Any) -> Arguments:
 
 def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     names, head = names_in_transformers(family), None
-    if isinstance(model, HasHead):
+    modules: dict[str, np.ndarray] = {}
+    if isinstance(model, HasHead) and model.head_kind == "embedding":
+        tensors = without_modules(tensors, modules)
+    elif isinstance(model, HasHead):
         head, layout = model.head_kind, family.checkpoints["hf"]
         tensors = ((layout.with_base(name, names.base), array) for name, array in tensors)
         classes = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
@@ -190,11 +210,15 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
             config["label2id"] = {name: i for i, name in enumerate(classes)}
         if head == "regression" or model.multi_label:
             config["problem_type"] = "regression" if head == "regression" else "multi_label_classification"
+        if head == "regression":
+            config |= cross_encoder_keys(model)
         if head == "seq2seq_lm" and model.preprocessor is not None:
             config |= _write_generation(target, model)
     config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
+    if isinstance(model, HasHead) and model.head_kind == "embedding":
+        write_modules(target, model, modules)
 
 
 def _write_generation(target: Path, model: Any) -> Arguments:
@@ -242,6 +266,8 @@ def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: A
 def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     peer = names_in_transformers(family).tokenizer if "hf" in family.checkpoints else None
     write_tokenizer(preprocessor.tokenizer, target, preprocessor.sequence_length, peer)
+    if (target / MODULES_FILE).is_file():
+        write_length(target, preprocessor)
 
 
 def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
@@ -274,7 +300,7 @@ class _Writer:
 _WRITERS = {
     "hf": _Writer(
         "hf",
-        lambda family: ["model.safetensors", CONFIG_FILE, *_TOKENIZER_FILES],
+        lambda family: ["model.safetensors", CONFIG_FILE, *_TOKENIZER_FILES, *SENTENCE_FILES],
         _write_hugging_face,
         _write_tokenizer,
     ),

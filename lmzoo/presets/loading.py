@@ -90,7 +90,7 @@ def load_task(
         known = task_of(stored)
         if cls.pretrains:
             warning = f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
-        elif stored is not None and (known is None or not known.pretrains):
+        elif stored is not None and (known is None or not (known.pretrains or known.replaceable)):
             found = task_name(stored)
             warning = f"{str(preset)!r} holds the head of a {found}, not of a {name}, so a new one starts from scratch."
     # Without arguments of the caller, it is the files that are wrong.
@@ -125,7 +125,7 @@ def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
 
 def _new_parts(stored: Arguments, asked: Arguments) -> str | None:
     """The argument by which the caller asks for other layers than those of the stored head."""
-    usual = {"encoder": None, "crf": False}
+    usual: Arguments = {"encoder": None, "crf": False, "projection": []}
     return next((name for name in usual.keys() & asked if asked[name] != stored.get(name, usual[name])), None)
 
 
