@@ -270,6 +270,7 @@ def test_truncated_vectors(tmp_path):
 def cross_encoder(folder, name="bert", **arguments):
     """A tiny cross-encoder that lmzoo wrote, without what says which activation it has."""
     task = tiny_task(TextRegressor, families()[name])
+    randomize(task)
     save_checkpoint(task, folder, "hf")
     edit(folder / "config.json", sentence_transformers=...)
     return CrossEncoder(str(folder), device="cpu", local_files_only=True, **arguments)

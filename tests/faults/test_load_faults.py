@@ -26,7 +26,7 @@ SHORT = {
     "keras": 4, "preset": 4, "hf": 4, "bilm": 4, "state": 5, "corpus": 5, "safetensors": 5, "sharded safetensors": 5,
     "hdf5": 5, "torch": 5, "old torch": 5, "tensorflow": 5, "zip": 5, "tar.gz": 5, "word pieces": 4, "byte pairs": 4,
     "sentence pieces": 4, "arpa": 4, "arpa.gz": 4, "csv": 4, "csv.gz": 4, "jsonl": 4, "conll": 4, "squad": 4,
-    "choices": 4, "documents": 4, "hf of two languages": 4,
+    "choices": 4, "documents": 4, "hf of two languages": 4, "sentence transformers": 9,
 }  # fmt: skip
 
 

@@ -386,7 +386,7 @@ def test_half_precision_gives_float32():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"pooling": "first"}, '`pooling` must be one of "cls", .*, or a list of several, got \'first\''),
+        ({"pooling": "first"}, "`pooling` must be one of \"cls\", .*, or a list of several, got 'first'"),
         ({"objective": "triplet"}, '`objective` must be "contrastive" or "cosine"'),
         ({"temperature": 0}, "`temperature` must be a positive number, got 0"),
         ({"temperature": "0.05"}, "`temperature` must be a positive number"),
