@@ -31,10 +31,14 @@ from tests.checkpoints.sentence_folders import (
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
 
-with pytest.MonkeyPatch.context() as patch:  # it must not look for a network
-    patch.setenv("HF_HUB_OFFLINE", "1")
-    from sentence_transformers import CrossEncoder
-    from sentence_transformers.sentence_transformer.modules import Dense, Dropout, LayerNorm, Normalize, Pooling
+from sentence_transformers import CrossEncoder  # noqa: E402 - after the check that it is there
+from sentence_transformers.sentence_transformer.modules import (  # noqa: E402
+    Dense,
+    Dropout,
+    LayerNorm,
+    Normalize,
+    Pooling,
+)
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -273,6 +277,10 @@ def cross_encoder(folder, name="bert", **arguments):
     randomize(task)
     save_checkpoint(task, folder, "hf")
     edit(folder / "config.json", sentence_transformers=...)
+    return read_cross_encoder(folder, **arguments)
+
+
+def read_cross_encoder(folder, **arguments):
     return CrossEncoder(str(folder), device="cpu", local_files_only=True, **arguments)
 
 
@@ -293,7 +301,7 @@ def test_a_cross_encoder_as_it_saves_one(name, activation, tmp_path):
     task = check_scores(tmp_path / "it", model, activation)
     assert lmzoo.verify(tmp_path / "it")["answers"] == f"after the activation {activation!r}"
     save_checkpoint(task, tmp_path / "ours", "hf")
-    check_scores(tmp_path / "ours", CrossEncoder(str(tmp_path / "ours"), device="cpu"), activation)
+    check_scores(tmp_path / "ours", read_cross_encoder(tmp_path / "ours"), activation)
 
 
 @pytest.mark.parametrize("key", ["sentence_transformers", "sbert_ce_default_activation_function"])
@@ -304,7 +312,7 @@ def test_a_cross_encoder_of_earlier_versions(key, activation, tmp_path):
     name = f"torch.nn.modules.{kind}.{ACTIVATIONS[activation]}"
     stored = {"activation_fn": name, "version": "5.2.0"} if key == "sentence_transformers" else name
     edit(tmp_path / "it/config.json", **{key: stored})
-    check_scores(tmp_path / "it", CrossEncoder(str(tmp_path / "it"), device="cpu"), activation)
+    check_scores(tmp_path / "it", read_cross_encoder(tmp_path / "it"), activation)
 
 
 def test_a_regressor_that_stores_no_activation_returns_what_it_computes(tmp_path):

@@ -19,7 +19,7 @@ from tests.faults.mutations import mutate
 from tests.faults.watched_process import Outcome, WatchedProcess
 
 SECONDS, MEGABYTES = 20, 120  # for files of kilobytes, on a busy machine
-COUNT = 40  # mutations of each kind, 1,470 in all
+COUNT = 40  # mutations of each kind, 1,510 in all
 SLOW = {"saved model": 30, "onnx": 0, "litert": 0}  # lmzoo does not read the last two
 # Mutations of each kind in `make test`: one of each container, and what is read in no time.
 SHORT = {
