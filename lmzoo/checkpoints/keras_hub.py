@@ -71,6 +71,7 @@ def keras_hub_layout(
     omitted: tuple[str, ...] = (),
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
+    embedder: bool = False,
     head_activation: str = KerasHubLayout.head_activation,
     stored_block: str = "transformer_encoder",
     prefix: str = "",
@@ -86,6 +87,7 @@ def keras_hub_layout(
         omitted: see `ConfigTable`.
         transforms: path of a weight with another layout in the file -> the transform.
         dense_in_head: whether the classification head has a dense layer before its last one.
+        embedder: whether KerasHub has an embedder of the family.
         head_activation: see `KerasHubLayout`.
         stored_block: the name of their blocks, without numbers.
         prefix: see `KerasHubLayout`.
@@ -111,7 +113,7 @@ def keras_hub_layout(
             ignored=("dtype", "name", "trainable"),
         ),
         backbone=rows,
-        heads=head_tables(dense_in_head),
+        heads=head_tables(dense_in_head, embedder),
         ignored=HEAD_IGNORED,
         # The first of several layers of one class has no number.
         aliases={rf"^layers/{stored_block}/": f"layers/{stored_block}_0/"},

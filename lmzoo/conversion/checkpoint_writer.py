@@ -21,6 +21,7 @@ from lmzoo.checkpoints.formats.stacked import stack
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
 from lmzoo.checkpoints.keras_hub import with_heads
+from lmzoo.checkpoints.keras_hub_heads import embedder_config, write_embedder_preprocessor
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.sentence_modules import MODULES_FILE
 from lmzoo.checkpoints.tokenizer_files import write_tokenizer
@@ -41,6 +42,7 @@ from lmzoo.files.preset_files import (
     METADATA_FILE,
     MODEL_WEIGHTS_FILE,
     PRESET_ENTRIES,
+    TASK_FILE,
     write_json,
 )
 from lmzoo.head_kinds import HasHead, task_name
@@ -68,8 +70,8 @@ def save_checkpoint(
         model: a backbone or a task.
         directory: where to write. If writing fails, what was there stays untouched.
         to: `"hf"` for Hugging Face's transformers and, of a `TextEmbedder`, Sentence Transformers; `"keras_hub"` for
-            KerasHub (backbones only); `"tf1"` for the original code of BERT, ALBERT and XLNet; `"bilm"` for AllenNLP's
-            and bilm-tf's ELMo; `"keras"` for a preset of lmzoo.
+            KerasHub (backbones, and embedders of BERT); `"tf1"` for the original code of BERT, ALBERT and XLNet;
+            `"bilm"` for AllenNLP's and bilm-tf's ELMo; `"keras"` for a preset of lmzoo.
         overwrite: whether an existing directory may be replaced.
         preprocessor: the tokenizer to write, by default the task's.
 
@@ -110,15 +112,16 @@ def save_checkpoint(
     config = _config(layout, dataclasses.replace(backbone.config, **changes))
     weights = weights_of(model)
     if task is not None:
-        if task.head_kind not in layout.heads or to == "keras_hub":
+        embedder = task.head_kind == "embedding"
+        if task.head_kind not in layout.heads or (to == "keras_hub" and not embedder):
             raise PresetError(
                 f"The format {to!r} has no place for the head of a {task_name(task.head_kind)}. Save `task.backbone`."
             )
-        if to == "hf" and task.head_kind == "embedding":
-            check_embedder(task, preprocessor)
+        if embedder:
+            check_embedder(task, preprocessor, to)
         else:
             _check_head(task, to)
-        if not task.uses_pooler and task.head_kind != "embedding":  # whose Transformer has no head of its own
+        if not task.uses_pooler and not embedder:  # whose Transformer is a whole backbone in these formats
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
     held = {row.name for row in layout.heads.get("" if task is None else task.head_kind, {}).values()}
@@ -258,7 +261,11 @@ def _write_bilm(target: Path, model: keras.Model, family: Family, config: Argume
 
 def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     name = f"{keras_hub_prefix(family)}Backbone"
-    write_json(target, CONFIG_FILE, {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"})
+    stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
+    write_json(target, CONFIG_FILE, stored)
+    if isinstance(model, HasHead):
+        task = embedder_config(keras_hub_prefix(family), stored, model.name, model.pooling, model.normalize)
+        write_json(target, TASK_FILE, task)
     write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
     write_hdf5(target / MODEL_WEIGHTS_FILE, with_heads(tensors, config["num_heads"]))
 
@@ -272,6 +279,8 @@ def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -
 
 def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     write_keras_hub_tokenizer(preprocessor.tokenizer, target, f"{keras_hub_prefix(family)}Tokenizer")
+    if (target / TASK_FILE).is_file():
+        write_embedder_preprocessor(target, keras_hub_prefix(family), preprocessor.sequence_length)
 
 
 def _files_of_google(family: Family) -> list[str]:

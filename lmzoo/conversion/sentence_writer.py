@@ -33,12 +33,17 @@ SENTENCE_FILES = {
 }
 
 
-def check_embedder(model: Any, preprocessor: Preprocessor | None) -> None:
-    """Check, before anything is written, that a folder can hold an embedder.
+def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> None:
+    """Check, before anything is written, that a format can hold an embedder.
 
     Raises:
         PresetError: Naming the argument that it cannot express.
     """
+    if to != "hf":  # KerasHub's has neither
+        for name in ("projection", "default_prompt"):
+            if getattr(model, name):
+                raise PresetError(f"The format {to!r} cannot express `{name}={getattr(model, name)!r:.100}`.")
+        return
     layers = _layers(model)
     for layer in layers:
         if layer["kind"] == "truncate":

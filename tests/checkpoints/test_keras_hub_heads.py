@@ -14,7 +14,7 @@ from lmzoo.conversion import save_checkpoint
 from lmzoo.family import families
 from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder
 from lmzoo.presets import PresetError
-from lmzoo.testing import tiny_preprocessor
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning
 from tests.checkpoints.model_files import load
 from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, randomise, run, to_numpy
@@ -132,6 +132,39 @@ def test_an_embedder_without_a_preprocessor(saved, tmp_path):
     actual, expected = outputs(theirs, load(tmp_path, TextEmbedder), padded_batch())
     assert difference(actual, expected) <= 1e-5
     assert load(tmp_path, TextEmbedder, normalize=True).normalize
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("arguments", [{}, {"pooling": "cls", "normalize": False}], ids=str)
+def test_an_embedder_written_for_it(arguments, keras_hub, tmp_path):
+    backbone = tiny_backbone(families()["bert"], activation="gelu_tanh")
+    ours = TextEmbedder(backbone, tiny_preprocessor(families()["bert"]), **arguments)
+    ours.preprocessor.sequence_length = 13
+    save_checkpoint(ours, tmp_path / "hub", to="keras_hub")
+    texts = ["good film", "the plot was never dull .", "bad"]
+    expected = keras_hub.TextEmbedder.from_preset(str(tmp_path / "hub")).encode_text(texts, verbose=0)
+    assert difference(ours.embed(texts), expected) <= (1e-6 if ours.normalize else 1e-5)
+    again = TextEmbedder.from_preset(tmp_path / "hub")
+    assert (again.pooling, again.normalize) == (ours.pooling, ours.normalize)
+    assert again.preprocessor.sequence_length == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pooling": "lasttoken"}, "KerasHub's embedders have the poolings mean, cls, max, not 'lasttoken'"),
+        ({"pooling": ["cls", "max"]}, "KerasHub's embedders have the poolings mean, cls, max, not"),
+        ({"projection": [{"kind": "normalize"}]}, "'keras_hub' cannot express `projection="),
+        ({"prompts": {"it": "a "}, "default_prompt": "it"}, "'keras_hub' cannot express `default_prompt='it'`"),
+    ],
+)
+def test_embedders_that_it_cannot_hold(arguments, message, tmp_path):
+    backbone = tiny_backbone(families()["bert"], activation="gelu_tanh")
+    with pytest.raises(PresetError, match=message):
+        save_checkpoint(TextEmbedder(backbone, **arguments), tmp_path / "hub", to="keras_hub")
+    assert not (tmp_path / "hub").exists()
+    with pytest.raises(PresetError, match="'keras_hub' has no place for the head of a TextEmbedder"):
+        save_checkpoint(tiny_task(TextEmbedder, families()["roberta"]), tmp_path / "hub", to="keras_hub")
 
 
 @pytest.mark.parametrize(
