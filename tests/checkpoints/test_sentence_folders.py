@@ -253,6 +253,16 @@ def test_modules_without_files_of_their_own(folder):
     assert task.normalize
 
 
+def test_an_activation_that_is_not_said_is_tanh(folder):
+    assert TextEmbedder.from_preset(folder).projection[0]["activation"] == "tanh"
+
+
+@pytest.mark.parametrize("modes", [["cls", "mean"], ["mean", "cls"]])
+def test_the_order_of_poolings_is_written(modes, tmp_path):
+    save_checkpoint(embedder(pooling=modes), tmp_path / "it", "hf")
+    assert TextEmbedder.from_preset(tmp_path / "it").pooling == modes
+
+
 def test_modes_that_are_all_false_are_the_mean(folder):
     edit(folder / "1_Pooling/config.json", pooling_mode_mean_tokens=False)
     assert TextEmbedder.from_preset(folder).pooling == "mean"
