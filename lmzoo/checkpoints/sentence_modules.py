@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,36 @@ _DROPOUT = ConfigTable(keys={"dropout": "rate"}, defaults={"dropout": 0.2})
 _NORMALIZE = ConfigTable(keys={}, allowed=_PLACES)
 
 
+class KeyReader:
+    """Reads files by tables, and collects the keys that no table lists.
+
+    Sentence Transformers and its derivatives ignore such keys, and so does lmzoo, with a warning.
+
+    Attributes:
+        ignored: File and key -> value.
+    """
+
+    def __init__(self) -> None:
+        self.ignored: dict[tuple[str, str], object] = {}
+
+    def read(self, table: ConfigTable, stored: JsonObject, file: Path | str) -> Arguments:
+        """Read arguments from a file's content; see `ConfigTable.read`."""
+        known = {*table.keys, *table.allowed, *table.ignored}
+        for key in sorted(stored.keys() - known):
+            self.ignored[str(file), key] = stored[key]
+        return table.read({key: value for key, value in stored.items() if key in known}, file)
+
+    def warn(self) -> None:
+        """Warn of each key that was ignored."""
+        for (file, key), value in self.ignored.items():
+            warnings.warn(f"{file}: the key {key!r} (value {value!r:.60}) is unknown and ignored.", stacklevel=4)
+
+    def notes(self) -> dict[str, str]:
+        """Return what `lmzoo verify` reports of the keys."""
+        keys = [f"{key!r} in {Path(file).name}" for file, key in self.ignored]
+        return {"ignored keys": ", ".join(keys)} if keys else {}
+
+
 @dataclass(frozen=True)
 class Module:
     """An entry of `modules.json`.
@@ -87,7 +118,7 @@ class Module:
         return self.kind in ("Transformer", "Dense", "LayerNorm")
 
 
-def read_modules(directory: Path) -> list[Module]:
+def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Module]:
     """Return the modules of a folder, in order. No class that the file names is imported.
 
     Raises:
@@ -102,7 +133,8 @@ def read_modules(directory: Path) -> list[Module]:
     for position, name in enumerate(names):
         if name is not None and name in names[:position]:
             raise PresetError(f"{file} lists two modules of the name {name!r:.60}.")
-    return [_read_entry(directory, entry, f"{file}, module {i}") for i, entry in enumerate(entries)]
+    reader = reader or KeyReader()
+    return [_read_entry(reader, directory, entry, f"{file}, module {i}") for i, entry in enumerate(entries)]
 
 
 def _read_list(directory: Path) -> list[JsonObject]:
@@ -116,8 +148,8 @@ def _read_list(directory: Path) -> list[JsonObject]:
     return entries
 
 
-def _read_entry(directory: Path, stored: JsonObject, place: str) -> Module:
-    entry = _ENTRY.read(stored, place)
+def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: str) -> Module:
+    entry = reader.read(_ENTRY, stored, place)
     name = entry["type"]
     kind = name.rpartition(".")[2] if isinstance(name, str) and _PACKAGE.fullmatch(name) else None
     if kind not in _KINDS:
@@ -131,7 +163,7 @@ def _read_entry(directory: Path, stored: JsonObject, place: str) -> Module:
     return Module(kind, directory / path)
 
 
-def read_head(modules: Sequence[Module], hidden_dim: int) -> Arguments:
+def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> Arguments:
     """Return the arguments of an embedder that its modules give; `hidden_dim` is the width of the Transformer.
 
     Raises:
@@ -143,16 +175,16 @@ def read_head(modules: Sequence[Module], hidden_dim: int) -> Arguments:
         raise PresetError(
             f"{file} lists {', '.join(kinds)}: expected one Transformer, then one Pooling, then other modules."
         )
-    modes = _read_pooling(modules[1], hidden_dim)
-    layers = [*_read_layers(modules[2:], hidden_dim * len(modes))]
+    modes = _read_pooling(reader, modules[1], hidden_dim)
+    layers = [*_read_layers(reader, modules[2:], hidden_dim * len(modes))]
     normalize = bool(layers) and layers[-1]["kind"] == "normalize"
     projection = layers[:-1] if normalize else layers
     return {"pooling": modes[0] if len(modes) == 1 else modes, "normalize": normalize, "projection": projection}
 
 
-def _read_pooling(module: Module, hidden_dim: int) -> list[str]:
+def _read_pooling(reader: KeyReader, module: Module, hidden_dim: int) -> list[str]:
     stored = read_json(module.directory, CONFIG_FILE)
-    chosen = _POOLING.read(stored, module.file)["pooling"]
+    chosen = reader.read(_POOLING, stored, module.file)["pooling"]
     width = next((stored[key] for key in _WIDTHS if key in stored), hidden_dim)
     if width != hidden_dim:
         raise PresetError(f"{module.file}: `{_WIDTHS[1]}` must be the Transformer's, {hidden_dim}, got {width!r:.60}.")
@@ -169,39 +201,39 @@ def _read_pooling(module: Module, hidden_dim: int) -> list[str]:
     return modes
 
 
-def _read_layers(modules: Sequence[Module], width: int) -> Iterator[dict[str, Any]]:
+def _read_layers(reader: KeyReader, modules: Sequence[Module], width: int) -> Iterator[dict[str, Any]]:
     """Yield the layers that a `TextEmbedder` calls `projection`, for vectors of a width."""
     for module in modules:
-        layer = _read_layer(module)
+        layer = _read_layer(reader, module)
         if layer.pop("width", width) != width:
             raise PresetError(f"{module.file}: a {module.kind} must take vectors of width {width} here, got another.")
         width = layer.get("units", width)
         yield layer
 
 
-def _read_layer(module: Module) -> dict[str, Any]:
+def _read_layer(reader: KeyReader, module: Module) -> dict[str, Any]:
     file = module.file
     needed = module.has_weights or has_file(module.directory, CONFIG_FILE)
     stored = read_json(module.directory, CONFIG_FILE) if needed else {}
     if module.kind == "Normalize":
-        return {"kind": "normalize", **_NORMALIZE.read(stored, file)}
+        return {"kind": "normalize", **reader.read(_NORMALIZE, stored, file)}
     if module.kind == "Dropout":
-        layer = {"kind": "dropout", **_DROPOUT.read(stored, file)}
+        layer = {"kind": "dropout", **reader.read(_DROPOUT, stored, file)}
         if not is_number(layer["rate"], 0, 1) or layer["rate"] == 1:
             raise PresetError(f"{file}: `dropout` must be a number in [0, 1), got {layer['rate']!r:.60}.")
         return layer
     if module.kind == "LayerNorm":
-        return {"kind": "layer_norm", **_positive(_LAYER_NORM, stored, file)}
-    layer = {"kind": "dense", **_positive(_DENSE, stored, file)}
+        return {"kind": "layer_norm", **_positive(reader, _LAYER_NORM, stored, file)}
+    layer = {"kind": "dense", **_positive(reader, _DENSE, stored, file)}
     if not isinstance(layer["use_bias"], bool):
         raise PresetError(f"{file}: `bias` must be true or false, got {layer['use_bias']!r:.60}.")
     layer["activation"] = read_activation(layer["activation"], "activation_function", file)
     return layer
 
 
-def _positive(table: ConfigTable, stored: JsonObject, file: Path) -> Arguments:
+def _positive(reader: KeyReader, table: ConfigTable, stored: JsonObject, file: Path) -> Arguments:
     """Read a table whose widths must be positive integers."""
-    read = table.read(stored, file)
+    read = reader.read(table, stored, file)
     for key, argument in table.keys.items():
         if argument in ("width", "units") and not is_integer(read[argument], 1):
             raise PresetError(f"{file}: `{key}` must be a positive integer, got {read[argument]!r:.60}.")

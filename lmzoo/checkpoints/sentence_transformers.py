@@ -19,6 +19,7 @@ from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
 from lmzoo.checkpoints.hugging_face import find_hugging_face, open_tensors
 from lmzoo.checkpoints.sentence_modules import (
     MODULES_FILE,
+    KeyReader,
     Module,
     describe,
     has_modules,
@@ -153,24 +154,30 @@ def find_sentence_transformers(directory: Path) -> SentenceCheckpoint | None:
     """
     if not has_modules(directory):
         return None
-    modules = read_modules(directory)
-    settings = _read_settings(directory)
+    reader = KeyReader()
+    modules = read_modules(directory, reader)
+    settings = _read_settings(reader, directory)
     if modules[0].kind != "Transformer":
         raise PresetError(f"{directory / MODULES_FILE} begins with a {modules[0].kind}, expected a Transformer.")
     folder = modules[0].directory
     transformer = find_hugging_face(folder)
     if transformer is None:
         raise PresetError(f"{folder} holds no model of Hugging Face's: its config.json names no `model_type`.")
-    length, lowercase = _read_length(folder, settings["model_type"])
+    length, lowercase = _read_length(reader, folder, settings["model_type"])
     transformer = dataclasses.replace(transformer, sequence_length=length)
-    read = _cross_encoder if settings["model_type"] == _CROSS_ENCODER else _embedder
-    return SentenceCheckpoint(directory, transformer, read(directory, transformer, modules, settings), lowercase)
+    if settings["model_type"] == _CROSS_ENCODER:
+        task = _cross_encoder(directory, transformer, modules, settings)
+    else:
+        task = _embedder(directory, transformer, modules, settings, reader)
+    reader.warn()
+    task = dataclasses.replace(task, notes={**task.notes, **reader.notes()})
+    return SentenceCheckpoint(directory, transformer, task, lowercase)
 
 
-def _read_settings(directory: Path) -> Arguments:
+def _read_settings(reader: KeyReader, directory: Path) -> Arguments:
     file = directory / SETTINGS_FILE
     stored = read_json(directory, SETTINGS_FILE) if has_file(directory, SETTINGS_FILE) else {}
-    settings = _SETTINGS.read(stored, file)
+    settings = reader.read(_SETTINGS, stored, file)
     if settings["model_type"] not in _TASKS:
         known = " or ".join(_TASKS)
         raise PresetError(f"{file}: `model_type` must be {known}, got {settings['model_type']!r:.60}.")
@@ -190,7 +197,7 @@ def _read_settings(directory: Path) -> Arguments:
     return settings
 
 
-def _read_length(folder: Path, model_type: str) -> tuple[int | None, bool]:
+def _read_length(reader: KeyReader, folder: Path, model_type: str) -> tuple[int | None, bool]:
     """Return `max_seq_length` and `do_lower_case` of the Transformer's own file, if there is one."""
     task, method_output, output = _TASKS[model_type]
     table = ConfigTable(
@@ -209,7 +216,7 @@ def _read_length(folder: Path, model_type: str) -> tuple[int | None, bool]:
     if name is None:
         return None, False
     file = folder / name
-    read = table.read(read_json(folder, name), file)
+    read = reader.read(table, read_json(folder, name), file)
     if read["length"] is not None and not is_integer(read["length"], 1):
         raise PresetError(f"{file}: `max_seq_length` must be a positive integer, got {read['length']!r:.60}.")
     if not isinstance(read["lowercase"], bool | None):
@@ -217,8 +224,10 @@ def _read_length(folder: Path, model_type: str) -> tuple[int | None, bool]:
     return read["length"], bool(read["lowercase"])
 
 
-def _embedder(directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments) -> Checkpoint:
-    arguments = read_head(modules, transformer.arguments["hidden_dim"])
+def _embedder(
+    directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments, reader: KeyReader
+) -> Checkpoint:
+    arguments = read_head(modules, transformer.arguments["hidden_dim"], reader)
     if settings["truncate_dim"] is not None:  # comes last
         last = [{"kind": "normalize"}] if arguments["normalize"] else []
         cut = {"kind": "truncate", "units": settings["truncate_dim"]}

@@ -253,6 +253,18 @@ def test_modules_without_files_of_their_own(folder):
     assert task.normalize
 
 
+@pytest.mark.parametrize("file", ["1_Pooling/config.json", "2_Dense/config.json", "5_Normalize/config.json", SETTINGS])
+def test_unknown_keys_are_ignored_with_a_warning(file, folder):
+    """As the rule for configurations says; a published folder has this one."""
+    edit(folder / file, output_key="sentence_embedding")
+    with pytest.warns(UserWarning, match=rf"{file}: the key 'output_key' \(value 'sentence_embedding'\) is unknown"):
+        task = TextEmbedder.from_preset(folder)
+    assert task.embed(TEXTS).shape == (7, 11)
+    with pytest.warns(UserWarning, match="unknown and ignored"):
+        report = lmzoo.verify(folder)
+    assert report["ignored keys"] == f"'output_key' in {file.rpartition('/')[2]}"
+
+
 def test_an_activation_that_is_not_said_is_tanh(folder):
     assert TextEmbedder.from_preset(folder).projection[0]["activation"] == "tanh"
 
