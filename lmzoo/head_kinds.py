@@ -16,6 +16,8 @@ class HasHead(keras.Model):
             set another.
         reads_heads: kinds of stored heads that hold the weights of this head, among others.
         pretrains: whether the head is only for pre-training, so that other tasks drop it without a warning.
+        replaceable: whether other tasks drop a stored head of this kind without a warning, since its backbone is what
+            people publish it for.
         labels: names of the classes, or None.
         num_classes: number of classes; 0 for a task without classes.
         multi_label: whether an example may have several classes.
@@ -25,6 +27,7 @@ class HasHead(keras.Model):
     head_kind: str = ""
     reads_heads: ClassVar[tuple[str, ...]] = ()
     pretrains: ClassVar[bool] = False
+    replaceable: ClassVar[bool] = False
     _has_own_kind: ClassVar[bool] = False
     labels: tuple[str, ...] | None = None
     num_classes: int = 0

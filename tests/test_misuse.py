@@ -237,14 +237,21 @@ CONSTRUCTORS: list[tuple[type[Task], dict[str, tuple[Any, ...]]]] = [
                       "labels": ("must be|twice|at least 2", "ab", 5, [], ["a"], ["a", "a"], {"a": 1}),
                       "pooling": ("`pooling` must be", "foo", None, 5), "encoder": ("`encoder` must be", "foo", 5)}),
     (TokenClassifier, {**HEADS, "num_classes": ("an integer of at least 2", 1, "2", 2.0)}),
-    (TextRegressor, HEADS),
+    (TextRegressor, {**HEADS, "output_activation": ("Unknown activation", "foo", None, 5)}),
     (MultipleChoice, HEADS),
     (QuestionAnswerer, {**dict.fromkeys(("doc_stride", "n_best"), (POSITIVE, 0, 2.5, "a", None, True)),
                         "null_score_threshold": ("must be a number or None", "a", NAN, [1])}),
     (MaskedLM, {"masking": ("`masking` must be a", "x", 5), "activation": ("Unknown activation", "foo"),
                 "layer_norm_epsilon": (r"must be a number in \(0, 1\)", 0, -1, "a", NAN)}),
     (Pretrainer, {"masking": ("`masking` must be a", "x"), "objective": ("`objective` must be", "foo")}),
-    (TextEmbedder, {"temperature": (ABOVE_0, 0, -1, "a", NAN, None), "pooling": ("`pooling` must be", "foo")}),
+    (TextEmbedder, {"temperature": (ABOVE_0, 0, -1, "a", NAN, None),
+                    "pooling": ("`pooling` must be", "foo", None, 5, [], [5], ["mean"] * 2),
+                    "projection": ("`projection.*` must be|lacks|has the unknown|Unknown", 5, "ab", [5], [{}],
+                                   [{"kind": "foo"}], [{"kind": "dense"}], [{"kind": "dense", "units": 0}],
+                                   [{"kind": "layer_norm", "units": 3}], [{"kind": "dropout", "rate": 1}],
+                                   [{"kind": "dense", "units": 3, "activation": "foo"}], [{"kind": "normalize"}] * 33),
+                    "prompts": ("`prompts` must|not valid Unicode", 5, ["a"], {"a": 5}, {5: "a"}, {"a": "\ud800"}),
+                    "default_prompt": ("There is no prompt", "a", "")}),
 ]  # fmt: skip
 
 

@@ -52,6 +52,8 @@ class Checkpoint:
         read_head: finds the stored head.
         config_file: the configuration, for messages.
         unknown_keys: the configuration's keys that are ignored since lmzoo does not know them, with their values.
+        sequence_length: most tokens of a text, if other files than the tokenizer's say so.
+        notes: what else was read, for reports.
     """
 
     directory: Path
@@ -62,15 +64,18 @@ class Checkpoint:
     read_head: Callable[[], StoredHead] = StoredHead
     config_file: Path | None = None
     unknown_keys: Arguments = field(default_factory=dict)
+    sequence_length: int | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @functools.cached_property
-    def _stored_head(self) -> StoredHead:
+    def stored_head(self) -> StoredHead:
+        """The head that the files hold, if any."""
         return self.read_head()
 
     @property
     def head(self) -> str | None:
         """See `Source.head`."""
-        return self._stored_head.kind
+        return self.stored_head.kind
 
     @property
     def layout(self) -> Layout:
@@ -101,8 +106,8 @@ class Checkpoint:
         kind, heads = cls.head_kind, self.layout.heads
         if kind not in heads:
             return None
-        if kind in self._stored_head.alternatives:
-            return self._stored_head.arguments(kind)
+        if kind in self.stored_head.alternatives:
+            return self.stored_head.arguments(kind)
         if self.head is None:
             return None
         known = task_of(self.head)
@@ -111,14 +116,16 @@ class Checkpoint:
             # One head is a part of the other. The names of its tensors show whether the file holds this one, too.
             wanted, there = ({row.name for row in heads.get(head, {}).values()} for head in (kind, self.head))
             held = canonical_names(self.layout, self.open_tensors()).keys() >= wanted - there
-        return self._stored_head.arguments(kind) if held else None
+        return self.stored_head.arguments(kind) if held else None
 
     def preprocessor(self) -> Preprocessor:
         """See `Source.preprocessor`."""
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
         family = self.family
         tokenizer = read_tokenizer(self.directory, family.tokenizer, size, characters, family.special_tokens)
-        length = longest_sequence(self.directory, self.arguments.get("max_sequence_length", 512))
+        positions = self.arguments.get("max_sequence_length", 512)
+        stated = self.sequence_length
+        length = longest_sequence(self.directory, positions) if stated is None else min(stated, positions)
         return Preprocessor(tokenizer, family.packing, length)
 
     def plan(self, model: keras.Model) -> Plan:
@@ -164,11 +171,13 @@ class Checkpoint:
         of_head = len(done.assignments) - of_backbone
         files = sorted({done.tensors.file_of(name).name for _, name, _ in done.assignments})
         tensors = f"{of_backbone} of the backbone, {of_head} of the head, in {_first(files)}"
-        found = {"format": self.layout.name, "tensors": tensors}
+        found = {"format": self.layout.name, "tensors": tensors, **self.notes}
         if done.tensors.prefix:
             found["names"] = f"without {done.tensors.prefix!r}, with which each begins in the file"
         if self.unknown_keys and self.config_file is not None:
             found[f"not read: keys of {self.config_file.name}"] = self._unknown()
+        if (activation := getattr(model, "output_activation", None)) is not None:
+            found["answers"] = f"after the activation {activation!r}"
         if done.missing:
             found["not there"] = f"{', '.join(done.missing)}: random at first"
         for reason in sorted(set(done.left_out.values())):

@@ -10,12 +10,13 @@ from lmzoo.checkpoints.fairseq import find_fairseq
 from lmzoo.checkpoints.google import find_google
 from lmzoo.checkpoints.hugging_face import find_hugging_face
 from lmzoo.checkpoints.keras_hub import find_keras_hub
+from lmzoo.checkpoints.sentence_transformers import SentenceCheckpoint, find_sentence_transformers
 from lmzoo.files.preset_files import CONFIG_FILE
 
 _WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)
 
 
-def find_checkpoint(directory: Path, family: str | None = None) -> Checkpoint | None:
+def find_checkpoint(directory: Path, family: str | None = None) -> Checkpoint | SentenceCheckpoint | None:
     """Return the checkpoint of another library in a directory, or None if there is none in a supported format.
 
     `family` names the family of a checkpoint that does not tell it.
@@ -23,6 +24,8 @@ def find_checkpoint(directory: Path, family: str | None = None) -> Checkpoint | 
     Raises:
         PresetError: if the format is known, and its family or its configuration is not supported.
     """
+    if (sentence := find_sentence_transformers(directory, family)) is not None:
+        return sentence
     if (directory / CONFIG_FILE).is_file():
         return find_hugging_face(directory, family) or find_keras_hub(directory)
     return next((found for find in _WITHOUT_CONFIG if (found := find(directory))), None)

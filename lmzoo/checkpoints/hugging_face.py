@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lmzoo.checkpoints import sentence_modules
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.engine import Layout, Row, Table, canonical_names, torch_modules
@@ -18,6 +19,7 @@ from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.checkpoints.hugging_face_families import architecture_in, detect_family, named_by
 from lmzoo.checkpoints.hugging_face_heads import count_classes, count_outputs, find_heads, is_regression, read_classes
 from lmzoo.checkpoints.hugging_face_keys import HARMLESS_KEYS, RESTRICTED_KEYS
+from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
@@ -38,6 +40,7 @@ _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
 _WEIGHTS_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
 )  # fmt: skip
+_CROSS_ENCODER_KEYS = {"sbert_ce_default_activation_function", "sentence_transformers"}
 _HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
 ENCODER_KEYS = {
     "vocab_size": "vocabulary_size",
@@ -93,6 +96,10 @@ class HuggingFaceLayout(Layout):
     names: Names | None = None
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
 
+    def __post_init__(self) -> None:
+        """Adds the head of embedders, whose modules are the same for every family."""
+        object.__setattr__(self, "heads", {"embedding": sentence_modules.HEAD, **self.heads})
+
     def with_base(self, name: str, base: str) -> str:
         """Turns a tensor's name in a backbone into its name in a model with a head."""
         return f"{base}.{name}" if name.partition(".")[0] in self.parts else name
@@ -108,7 +115,7 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
     common = {
         "aliases": {name: key for name, key in _own_names(keys).items() if name != key} | table.pop("aliases", {}),
         "allowed": {**RESTRICTED_KEYS, **table.pop("allowed", {})},
-        "ignored": HARMLESS_KEYS | {*ignored},
+        "ignored": HARMLESS_KEYS | _CROSS_ENCODER_KEYS | {*ignored},
     }
     return ConfigTable(keys=keys, **common, **{**usual, **table})
 
@@ -184,15 +191,15 @@ def find_hugging_face(directory: Path, family: str | None = None) -> Checkpoint 
     named = config.get("model_type") is not None or family is not None or named_by(architecture_in(file, config))
     if "registered_name" in config or not (named or _weights_file(directory)):
         return None
-    open_tensors = functools.cache(functools.partial(_open_tensors, directory))
-    record = detect_family(directory, config, open_tensors, family)
+    opened = functools.cache(functools.partial(open_tensors, directory))
+    record = detect_family(directory, config, opened, family)
     return Checkpoint(
         directory,
         "hf",
         record,
         read_arguments(record, "hf", config, file, ignore_unknown=True),
-        open_tensors,
-        functools.partial(_read_head, directory, config, record, open_tensors),
+        opened,
+        functools.partial(_read_head, directory, config, record, opened),
         file,
         record.checkpoints["hf"].config.unknown(config),
     )
@@ -204,7 +211,7 @@ def _weights_file(directory: Path) -> str | None:
     return next((name for name in _WEIGHTS_FILES if name in names), None)
 
 
-def _open_tensors(directory: Path) -> TensorFile:
+def open_tensors(directory: Path) -> TensorFile:
     """Open the weights, without prefixes of wrappers: safetensors if there are any, otherwise a pickled state dict."""
     name = _weights_file(directory)
     if name is None:
@@ -215,9 +222,7 @@ def _open_tensors(directory: Path) -> TensorFile:
     return without_wrappers(files)
 
 
-def _read_head(
-    directory: Path, config: JsonObject, family: Family, open_tensors: Callable[[], TensorFile]
-) -> StoredHead:
+def _read_head(directory: Path, config: JsonObject, family: Family, opened: Callable[[], TensorFile]) -> StoredHead:
     """Find the head: `architectures` names its kind or, if it does not, the names of its tensors show it."""
     file = directory / CONFIG_FILE
     layout = family.checkpoints["hf"]
@@ -226,7 +231,7 @@ def _read_head(
     named = names.kind(architecture) if architecture else None
     shapes = {}
     if _weights_file(directory) and (named is None or named in _WITH_CLASSES):
-        tensors = open_tensors()
+        tensors = opened()
         shapes = {name: tensors.shape(stored) for name, stored in canonical_names(layout, tensors).items()}
 
     def count(kind: str) -> int:
@@ -246,12 +251,25 @@ def _head_arguments(file: Path, config: JsonObject, kind: str, count: int) -> Ar
     arguments = read_classes(file, config, count) if kind in _WITH_CLASSES else {}
     if kind == "classification" and config.get("problem_type") == "multi_label_classification":
         arguments["multi_label"] = True
+    if kind == "regression":
+        arguments = _output_activation(file, config)
     if kind == "seq2seq_lm":
         arguments = _beams(file.parent, config)
     rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
     if rates and kind in _WITH_DROPOUT:
         arguments["dropout"] = rates[0]
     return arguments
+
+
+def _output_activation(file: Path, config: JsonObject) -> Arguments:
+    """The activation that a cross-encoder of Sentence Transformers stores; version 4 has renamed the key."""
+    newer = config.get("sentence_transformers")
+    if isinstance(newer, dict) and newer.get("activation_fn") is not None:
+        key, stored = "sentence_transformers.activation_fn", newer["activation_fn"]
+    else:
+        key = "sbert_ce_default_activation_function"
+        stored = config.get(key)
+    return {} if stored is None else {"output_activation": read_activation(stored, key, file)}
 
 
 def _beams(directory: Path, config: JsonObject) -> Arguments:

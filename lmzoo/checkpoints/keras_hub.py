@@ -16,7 +16,8 @@ from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, head_in, head_tables, with_head
+from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, embedder_length, head_in, head_tables, with_head
+from lmzoo.checkpoints.sentence_modules import describe
 from lmzoo.errors import PresetError
 from lmzoo.family import families_with
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
@@ -70,6 +71,7 @@ def keras_hub_layout(
     omitted: tuple[str, ...] = (),
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
+    embedder: bool = False,
     head_activation: str = KerasHubLayout.head_activation,
     stored_block: str = "transformer_encoder",
     prefix: str = "",
@@ -85,6 +87,7 @@ def keras_hub_layout(
         omitted: see `ConfigTable`.
         transforms: path of a weight with another layout in the file -> the transform.
         dense_in_head: whether the classification head has a dense layer before its last one.
+        embedder: whether KerasHub has an embedder of the family.
         head_activation: see `KerasHubLayout`.
         stored_block: the name of their blocks, without numbers.
         prefix: see `KerasHubLayout`.
@@ -110,7 +113,7 @@ def keras_hub_layout(
             ignored=("dtype", "name", "trainable"),
         ),
         backbone=rows,
-        heads=head_tables(dense_in_head),
+        heads=head_tables(dense_in_head, embedder),
         ignored=HEAD_IGNORED,
         # The first of several layers of one class has no number.
         aliases={rf"^layers/{stored_block}/": f"layers/{stored_block}_0/"},
@@ -150,7 +153,19 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
 
     def open_tensors() -> TensorFile:
         backbone = JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)
-        return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if head else backbone
+        has_weights = head and known[name].checkpoints["keras_hub"].heads[head]
+        return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_weights else backbone
 
+    length = embedder_length(directory) if head == "embedding" else None
+    notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
     stored_head = StoredHead(head, lambda kind: dict(head_arguments))
-    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors, lambda: stored_head)
+    return Checkpoint(
+        directory,
+        "keras_hub",
+        known[name],
+        arguments,
+        open_tensors,
+        lambda: stored_head,
+        sequence_length=length,
+        notes=notes,
+    )

@@ -90,7 +90,7 @@ def fit(
         int | None, typer.Option("--sequence-length", help="Longest sequence in tokens. Default: the preset's.")
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option("--pooling", help=f"first or mean; for embedder cls, mean or max. {RECIPE}")
+        str | None, typer.Option("--pooling", help=f"first or mean; for embedder cls, mean, max or others. {RECIPE}")
     ] = None,
     schedule: ScheduleOption = Schedule.linear,
     class_weight: ClassWeight = None,

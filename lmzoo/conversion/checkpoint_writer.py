@@ -21,8 +21,18 @@ from lmzoo.checkpoints.formats.stacked import stack
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
 from lmzoo.checkpoints.keras_hub import with_heads
+from lmzoo.checkpoints.keras_hub_heads import embedder_config, write_embedder_preprocessor
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
+from lmzoo.checkpoints.sentence_modules import MODULES_FILE
 from lmzoo.checkpoints.tokenizer_files import write_tokenizer
+from lmzoo.conversion.sentence_writer import (
+    SENTENCE_FILES,
+    check_embedder,
+    cross_encoder_keys,
+    without_modules,
+    write_length,
+    write_modules,
+)
 from lmzoo.errors import PresetError
 from lmzoo.family import Family, family_of
 from lmzoo.files.atomic import atomic_directory
@@ -32,6 +42,7 @@ from lmzoo.files.preset_files import (
     METADATA_FILE,
     MODEL_WEIGHTS_FILE,
     PRESET_ENTRIES,
+    TASK_FILE,
     write_json,
 )
 from lmzoo.head_kinds import HasHead, task_name
@@ -58,9 +69,9 @@ def save_checkpoint(
     Args:
         model: a backbone or a task.
         directory: where to write. If writing fails, what was there stays untouched.
-        to: `"hf"` for Hugging Face's transformers, `"keras_hub"` for KerasHub (backbones only), `"tf1"` for the
-            original code of BERT, ALBERT and XLNet, `"bilm"` for AllenNLP's and bilm-tf's ELMo, `"keras"` for a preset
-            of lmzoo.
+        to: `"hf"` for Hugging Face's transformers and, of a `TextEmbedder`, Sentence Transformers; `"keras_hub"` for
+            KerasHub (backbones, and embedders of BERT); `"tf1"` for the original code of BERT, ALBERT and XLNet;
+            `"bilm"` for AllenNLP's and bilm-tf's ELMo; `"keras"` for a preset of lmzoo.
         overwrite: whether an existing directory may be replaced.
         preprocessor: the tokenizer to write, by default the task's.
 
@@ -101,12 +112,16 @@ def save_checkpoint(
     config = _config(layout, dataclasses.replace(backbone.config, **changes))
     weights = weights_of(model)
     if task is not None:
-        if task.head_kind not in layout.heads or to == "keras_hub":
+        embedder = task.head_kind == "embedding"
+        if task.head_kind not in layout.heads or (to == "keras_hub" and not embedder):
             raise PresetError(
                 f"The format {to!r} has no place for the head of a {task_name(task.head_kind)}. Save `task.backbone`."
             )
-        _check_head(task, to)
-        if not task.uses_pooler:
+        if embedder:
+            check_embedder(task, preprocessor, to)
+        else:
+            _check_head(task, to)
+        if not task.uses_pooler and not embedder:  # whose Transformer is a whole backbone in these formats
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
     held = {row.name for row in layout.heads.get("" if task is None else task.head_kind, {}).values()}
@@ -147,10 +162,15 @@ def _effect_of_tanh(backbone: keras.Model) -> tuple[float, float]:
 def _check_head(task: HasHead, to: str) -> None:
     """Checks that the head's arguments are those that other libraries always use: their files cannot hold others."""
     given, model = task.get_config(), task.backbone.config
-    fixed = {"pooling": "first", "objective": task.family.objective, "multi_label": False}
+    fixed = {
+        "pooling": "first",
+        "objective": task.family.objective,
+        "multi_label": False,
+        "output_activation": "linear",
+    }
     fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
     if to == "hf":
-        del fixed["multi_label"]
+        del fixed["multi_label"], fixed["output_activation"]
     for name, expected in fixed.items():
         if given.get(name) not in (None, expected):
             raise PresetError(
@@ -181,7 +201,10 @@ def _config(layout: Layout, config: Any) -> Arguments:
 
 def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     names, head = names_in_transformers(family), None
-    if isinstance(model, HasHead):
+    modules: dict[str, np.ndarray] = {}
+    if isinstance(model, HasHead) and model.head_kind == "embedding":
+        tensors = without_modules(tensors, modules)
+    elif isinstance(model, HasHead):
         head, layout = model.head_kind, family.checkpoints["hf"]
         tensors = ((layout.with_base(name, names.base), array) for name, array in tensors)
         classes = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
@@ -190,11 +213,15 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
             config["label2id"] = {name: i for i, name in enumerate(classes)}
         if head == "regression" or model.multi_label:
             config["problem_type"] = "regression" if head == "regression" else "multi_label_classification"
+        if head == "regression":
+            config |= cross_encoder_keys(model)
         if head == "seq2seq_lm" and model.preprocessor is not None:
             config |= _write_generation(target, model)
     config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
+    if isinstance(model, HasHead) and model.head_kind == "embedding":
+        write_modules(target, model, modules)
 
 
 def _write_generation(target: Path, model: Any) -> Arguments:
@@ -234,7 +261,11 @@ def _write_bilm(target: Path, model: keras.Model, family: Family, config: Argume
 
 def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
     name = f"{keras_hub_prefix(family)}Backbone"
-    write_json(target, CONFIG_FILE, {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"})
+    stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
+    write_json(target, CONFIG_FILE, stored)
+    if isinstance(model, HasHead):
+        task = embedder_config(keras_hub_prefix(family), stored, model.name, model.pooling, model.normalize)
+        write_json(target, TASK_FILE, task)
     write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
     write_hdf5(target / MODEL_WEIGHTS_FILE, with_heads(tensors, config["num_heads"]))
 
@@ -242,10 +273,14 @@ def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: A
 def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     peer = names_in_transformers(family).tokenizer if "hf" in family.checkpoints else None
     write_tokenizer(preprocessor.tokenizer, target, preprocessor.sequence_length, peer)
+    if (target / MODULES_FILE).is_file():
+        write_length(target, preprocessor)
 
 
 def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     write_keras_hub_tokenizer(preprocessor.tokenizer, target, f"{keras_hub_prefix(family)}Tokenizer")
+    if (target / TASK_FILE).is_file():
+        write_embedder_preprocessor(target, keras_hub_prefix(family), preprocessor.sequence_length)
 
 
 def _files_of_google(family: Family) -> list[str]:
@@ -274,7 +309,7 @@ class _Writer:
 _WRITERS = {
     "hf": _Writer(
         "hf",
-        lambda family: ["model.safetensors", CONFIG_FILE, *_TOKENIZER_FILES],
+        lambda family: ["model.safetensors", CONFIG_FILE, *_TOKENIZER_FILES, *SENTENCE_FILES],
         _write_hugging_face,
         _write_tokenizer,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,5 +47,14 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
 
 def write_json(directory: Path, name: str, value: Mapping[str, object]) -> None:
     """Writes `value` into the file `name` of a preset as indented JSON."""
+    _write(directory, name, value)
+
+
+def write_json_list(directory: Path, name: str, values: Sequence[Mapping[str, object]]) -> None:
+    """Write `values` into the file `name` of a preset as an indented JSON list."""
+    _write(directory, name, values)
+
+
+def _write(directory: Path, name: str, value: object) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False)
     Path(directory, name).write_text(text + "\n", encoding="utf-8")

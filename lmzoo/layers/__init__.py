@@ -1,6 +1,6 @@
 """The layers that families are assembled from."""
 
-from lmzoo.layers.activations import get_activation
+from lmzoo.layers.activations import get_activation, get_output_activation
 from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.bilstm import BiLSTMEncoder
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
@@ -9,7 +9,15 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, SpanHead
 from lmzoo.layers.normalization import LayerNorm, unit_vectors
-from lmzoo.layers.pooling import FirstTokenPooler, GatherPositions, MaxPooler, MeanPooler
+from lmzoo.layers.pooling import (
+    FirstTokenPooler,
+    GatherPositions,
+    LastTokenPooler,
+    MaxPooler,
+    MeanPooler,
+    SquareRootMeanPooler,
+    WeightedMeanPooler,
+)
 from lmzoo.layers.recurrent import RecurrentLayer
 from lmzoo.layers.relative_attention import RelativeAttention, RelativeEncoding
 from lmzoo.layers.relative_block import RelativeBlock
@@ -23,6 +31,7 @@ __all__ = [
     "Dropout",
     "FirstTokenPooler",
     "GatherPositions",
+    "LastTokenPooler",
     "LayerNorm",
     "MaskedLMHead",
     "MaxPooler",
@@ -37,10 +46,13 @@ __all__ = [
     "SelfAttention",
     "SpanHead",
     "SplitChoices",
+    "SquareRootMeanPooler",
     "TransformerBlock",
     "TransformerEmbedding",
     "TransitionScores",
+    "WeightedMeanPooler",
     "attention_probabilities",
     "get_activation",
+    "get_output_activation",
     "unit_vectors",
 ]

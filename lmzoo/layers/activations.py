@@ -58,3 +58,24 @@ def get_activation(name: str) -> Callable[[Tensor], Tensor]:
     if name not in ACTIVATIONS:
         raise ValueError(f"Unknown activation {name!r}; known: {', '.join(map(repr, ACTIVATIONS))}.")
     return ACTIVATIONS[name]
+
+
+# The activations of layers on top of a backbone, which may also have none, or end in a probability.
+_OUTPUT_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda x: x,
+    "sigmoid": keras.ops.sigmoid,
+    **ACTIVATIONS,
+}
+
+
+def get_output_activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return the function called `name` for a layer on top of a backbone.
+
+    Names are those of `get_activation`, `"sigmoid"`, and `"linear"` for none.
+
+    Raises:
+        ValueError: For any other name.
+    """
+    if not isinstance(name, str) or name not in _OUTPUT_ACTIVATIONS:
+        raise ValueError(f"Unknown activation {name!r:.60}; known: {', '.join(map(repr, _OUTPUT_ACTIVATIONS))}.")
+    return _OUTPUT_ACTIVATIONS[name]

@@ -70,6 +70,50 @@ class MeanPooler(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
+class SquareRootMeanPooler(MeanPooler):
+    """The sum of the real tokens' vectors divided by the square root of their number; zeros for a sequence without any.
+
+    Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
+    """
+
+    def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
+        """Pools `sequence`."""
+        count = ops.sum(ops.cast(padding_mask, "float32"), axis=1, keepdims=True)  # (B, 1)
+        return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(count), sequence.dtype)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class WeightedMeanPooler(MeanPooler):
+    """The mean of the real tokens' vectors, each weighted by its place, counted from 1 (Muennighoff, 2022).
+
+    A sequence without any has zeros.
+
+    Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
+    """
+
+    def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
+        """Pools `sequence`."""
+        real = ops.cast(padding_mask, "float32")  # (B, T); a half precision has no 257
+        places = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)  # (B, T, 1)
+        total = ops.sum(ops.cast(sequence, "float32") * places, axis=1)  # (B, H)
+        return ops.cast(total / ops.maximum(ops.sum(places, axis=1), 1), sequence.dtype)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class LastTokenPooler(MeanPooler):
+    """The vector of the last real token; zeros for a sequence without any.
+
+    Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
+    """
+
+    def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
+        """Pools `sequence`."""
+        real = ops.cast(padding_mask, "int32")  # (B, T)
+        last = ops.equal(ops.cumsum(real, axis=1), ops.sum(real, axis=1, keepdims=True))
+        return super().call(sequence, ops.cast(last, "int32") * real)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
 class MaxPooler(keras.layers.Layer):
     """The maximum of each feature over the real tokens; zeros for a sequence without any.
 

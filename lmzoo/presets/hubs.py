@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -33,8 +34,9 @@ _NOT_READ = [
     "coreml/*", "onnx/*", "openvino/*", "optimizer.pt", "scaler.pt", "scheduler.pt", "*.pth", "checkpoint-*/*",
     "runs/*", ".gitattributes",
 ]  # fmt: skip
-# PyTorch's weights, only for repositories without other ones.
-_PICKLED, _OTHERS = ["pytorch_model*.bin"], ["*.safetensors", "*.weights.h5"]
+# PyTorch's weights, only for repositories, and modules of Sentence Transformers, without other ones.
+_PICKLED = "pytorch_model*.bin"
+_OTHERS = ["*.safetensors", "*.weights.h5"]
 
 
 class PublishedFile(TypedDict, total=False):
@@ -128,9 +130,9 @@ def _download_hf(handle: str) -> str:
             huggingface_hub.snapshot_download, repository, etag_timeout=_TIMEOUT, local_files_only=local_files_only
         )
         folder = Path(snapshot(ignore_patterns=_NOT_READ, revision=revision or None))
-        if (folder / "config.json").exists() and not any(any(folder.glob(pattern)) for pattern in _OTHERS):
+        if patterns := _pickles(folder):
             # The folder is named after the snapshot's commit. The same patterns find it offline, too.
-            return snapshot(allow_patterns=_PICKLED, revision=folder.name)
+            return snapshot(allow_patterns=patterns, revision=folder.name)
         return str(folder)
 
     try:
@@ -140,6 +142,22 @@ def _download_hf(handle: str) -> str:
             return download(local_files_only=True)
         except OSError:
             raise failure from None
+
+
+def _pickles(folder: Path) -> list[str]:
+    """Return the patterns of the pickles that a downloaded repository lacks weights without."""
+    parts = [folder]
+    if (folder / "modules.json").exists():
+        from lmzoo.checkpoints.sentence_modules import read_modules  # which imports Keras
+
+        with contextlib.suppress(PresetError):  # which is raised again when the folder is read
+            parts = [module.directory for module in read_modules(folder) if module.has_weights]
+    needy = [
+        part
+        for part in parts
+        if (part / "config.json").exists() and not any(any(part.glob(pattern)) for pattern in _OTHERS)
+    ]
+    return [(part.relative_to(folder) / _PICKLED).as_posix() for part in needy]
 
 
 def _download_kaggle(handle: str) -> str:

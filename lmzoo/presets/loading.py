@@ -108,14 +108,14 @@ def load_task(
 
 
 def _new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:
-    """Return the warning that a task's head starts from scratch, "" if only a head for pre-training is left out."""
+    """Return the warning that a task's head starts from scratch, "" if what is left out is not missed."""
     name = cls.__name__
     if cls.pretrains:
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
     if stored == cls.head_kind:
         return f"{str(preset)!r} holds a head of a {name} that lmzoo cannot read, so a new one starts from scratch."
     task = task_of(stored)
-    if stored is None or (task is not None and task.pretrains):
+    if stored is None or (task is not None and (task.pretrains or task.replaceable)):
         return ""
     return (
         f"{str(preset)!r} holds the head of a {task_name(stored)}, not of a {name}, so a new one starts from scratch."
@@ -141,7 +141,7 @@ def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
 
 def _new_parts(stored: Arguments, asked: Arguments) -> str | None:
     """The argument by which the caller asks for other layers than those of the stored head."""
-    usual = {"encoder": None, "crf": False}
+    usual: Arguments = {"encoder": None, "crf": False, "projection": []}
     return next((name for name in usual.keys() & asked if asked[name] != stored.get(name, usual[name])), None)
 
 

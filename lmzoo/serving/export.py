@@ -201,14 +201,16 @@ def signature(
     return tf.function(function, input_signature=inputs, autograph=False)
 
 
-def text_signatures(task: ServedModel) -> Signatures:
-    """The signatures of a task on texts and pairs."""
+def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
+    """Return the signatures of a task on texts and pairs, with `prompt` put before each text."""
+    import tensorflow as tf
+
     from lmzoo.text.graphs import graph_packer
 
     pack = graph_packer(task.preprocessor)
 
-    def from_strings(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        features = pack(*texts)
+    def from_strings(text: tf.Tensor, *pair: tf.Tensor) -> dict[str, tf.Tensor]:
+        features = pack(tf.strings.join([prompt, text]) if prompt else text, *pair)
         truncated = features.pop("truncated")
         return {**task.serve(features), "truncated": truncated}
 

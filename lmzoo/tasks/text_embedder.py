@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import keras
 import numpy as np
@@ -11,15 +12,27 @@ from keras import ops
 
 from lmzoo.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import family_of
-from lmzoo.layers import MaxPooler, MeanPooler, unit_vectors
+from lmzoo.layers import unit_vectors
+from lmzoo.serving.export import text_signatures
+from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.data_adapter import BATCH_SIZE
-from lmzoo.tasks.base.examples import Batch, Examples, Labels, Texts, Weights, as_array, example_weights
+from lmzoo.tasks.base.examples import (
+    Batch,
+    EncodedInputs,
+    Examples,
+    Labels,
+    Texts,
+    Weights,
+    as_array,
+    example_weights,
+)
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.reports import report_pairs
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
+from lmzoo.tasks.embedding_prompts import add_prompt, checked_prompts
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.packing import Indices
@@ -59,7 +72,8 @@ class EncodedPairs(Encoded):
 class TextEmbedder(Task):
     """Computes a vector for a text, so that texts can be compared (Reimers and Gurevych, 2019).
 
-    The model's output is float32 (B, H). It has no weights of its own.
+    The model's output is float32 (B, H), or of the width that several poolings or a `projection` give. It has no
+    weights of its own but those of the projection.
 
     `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text on its own. With
     `objective="contrastive"` the texts of a pair belong together (a question and its answer, two wordings of a
@@ -74,17 +88,25 @@ class TextEmbedder(Task):
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        pooling: `"mean"` or `"max"` over the tokens without padding, or `"cls"`, the last layer's vector of the first
-            token. (`TextClassifier`'s `pooling="first"` is another: the backbone's `pooled_output`, for BERT with one
-            more dense layer, trained for another task.)
+        pooling: `"mean"` or `"max"` over the tokens without padding; `"cls"`, the last layer's vector of the first
+            token; `"lasttoken"`, that of the last one; `"weightedmean"`, the mean with weights 1, 2, 3, ... in the
+            order of the tokens; `"mean_sqrt_len_tokens"`, the sum divided by the square root of their number; or a
+            list of several, whose vectors are concatenated. (`TextClassifier`'s `pooling="first"` is another: the
+            backbone's `pooled_output`, for BERT with one more dense layer, trained for another task.)
         normalize: bool, whether to divide vectors by their lengths, so that their products are cosines.
+        projection: layers between pooling and `normalize`, a list of dicts: `{"kind": "dense", "units": 64,
+            "activation": "tanh", "use_bias": True}` (by default without an activation, `"linear"`, and with a bias),
+            `{"kind": "layer_norm"}`, `{"kind": "dropout", "rate": 0.1}`, `{"kind": "normalize"}` and
+            `{"kind": "truncate", "units": 64}`, which keeps the first features.
+        prompts: texts to put before other texts, by name, such as `{"query": "query: "}`.
+        default_prompt: name of the prompt that is put before every text; None for no prompt. Settable.
         objective: `"contrastive"` or `"cosine"`, the objective of `fit`.
         temperature: positive float, of the contrastive objective.
         name: name of the model.
 
     Raises:
-        ValueError: for an unknown `pooling` or `objective`, a `temperature` that is not positive, or `"cls"` for a
-            family without a special first token (ELMo).
+        ValueError: for an unknown `pooling`, layer of the `projection`, `objective` or `default_prompt`, a
+            `temperature` that is not positive, or `"cls"` for a family without a special first token (ELMo).
 
     Example:
 
@@ -99,6 +121,7 @@ class TextEmbedder(Task):
     """
 
     head_kind = "embedding"
+    replaceable = True
     uses_pooler = False
     independent_rows = False
     _layer_models: LayerModels | None = None
@@ -107,39 +130,34 @@ class TextEmbedder(Task):
         self,
         backbone: Backbone,
         preprocessor: Preprocessor | None = None,
-        pooling: str = "mean",
+        pooling: str | Sequence[str] = "mean",
         normalize: bool = True,
         objective: str = "contrastive",
         temperature: float = 0.05,
+        projection: Sequence[Mapping[str, Any]] | None = None,
+        prompts: Mapping[str, str] | None = None,
+        default_prompt: str | None = None,
         labels: None = None,
         name: str | None = None,
     ) -> None:
-        if pooling not in ("cls", "mean", "max"):
-            raise ValueError(f'`pooling` must be "cls", "mean" or "max", got {pooling!r}.')
-        if pooling == "cls" and not family_of(backbone).packing.start:
-            raise ValueError(
-                f'A {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
-            )
+        modes = pooling_modes(backbone, pooling)
+        layers = checked_projection(projection)
+        texts = checked_prompts(prompts, default_prompt)
         if objective not in ("contrastive", "cosine"):
             raise ValueError(f'`objective` must be "contrastive" or "cosine", got {objective!r}.')
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
-        family_of(backbone)  # an error for anything else
-        inputs = backbone.input
-        mask = backbone.padding_mask(inputs)  # (B, T)
-        if pooling == "cls":
-            first = ops.zeros_like(mask[:, :1], dtype="int32")  # (B, 1)
-            pooled = backbone.vectors_at(inputs, first)[:, 0]  # (B, H)
-        else:
-            pooler = (MaxPooler if pooling == "max" else MeanPooler)(dtype=backbone.dtype_policy, name="pooler")
-            pooled = pooler(backbone(inputs)["sequence_output"], mask)  # (B, H)
-        outputs = unit_vectors(pooled) if normalize else ops.cast(pooled, "float32")
-        super().__init__(backbone, preprocessor, inputs, outputs, None, name)
+        vectors = project(pool(backbone, modes), layers, backbone)  # (B, H)
+        outputs = unit_vectors(vectors) if normalize else ops.cast(vectors, "float32")
+        super().__init__(backbone, preprocessor, backbone.input, outputs, None, name)
         self.objective: str = objective
         if objective == "contrastive":
             self.learns_from = 'pairs alone (with `objective="cosine"` from pairs and their similarities)'
         self.temperature: float = float(temperature)
-        self.pooling: str = pooling
+        self.pooling: str | list[str] = modes[0] if len(modes) == 1 else modes
         self.normalize: bool = normalize
+        self.projection: list[dict[str, Any]] = layers
+        self.prompts: dict[str, str] = texts
+        self.default_prompt: str | None = default_prompt
 
     def default_loss(self) -> keras.losses.Loss:
         """The loss of the objective."""
@@ -153,7 +171,41 @@ class TextEmbedder(Task):
     def unused_variables(self) -> list[keras.Variable]:
         """Also ELMo's gamma, which scales all vectors, if they are divided by their lengths."""
         mix = self.backbone.scalar_mix
-        return super().unused_variables + ([mix.gamma] if mix is not None and self.normalize else [])
+        scale_is_lost = self.normalize and not self.projection
+        return super().unused_variables + ([mix.gamma] if mix is not None and scale_is_lost else [])
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain lists and dicts."""
+        config = super().get_config()
+        modes = self.pooling if isinstance(self.pooling, str) else list(self.pooling)
+        layers = [dict(layer) for layer in self.projection]
+        return {**config, "pooling": modes, "projection": layers, "prompts": dict(self.prompts)}
+
+    # === Prompts ===
+
+    def prompt_text(self, prompt_name: str | None = None) -> str:
+        """Return the prompt with a name, by default the default prompt; "" for none.
+
+        Raises:
+            ValueError: If there is no prompt of that name.
+        """
+        name = self.default_prompt if prompt_name is None else prompt_name
+        return "" if name is None else checked_prompts(self.prompts, name)[name]
+
+    def encode_inputs(self, x: Texts) -> EncodedInputs:
+        """Encode texts or pairs, each with the default prompt before it; see `Task.encode_inputs`."""
+        return self._encode_with(x, self.prompt_text())
+
+    def _encode_with(self, x: Texts, prompt: str) -> EncodedInputs:
+        if prompt and not isinstance(x, Encoded):
+            self.check_takes_text()
+            words = self.text_preprocessor.tokenizer.takes_words
+            firsts, seconds = split_segments(x, words)
+            columns = {"texts": firsts} if seconds is None else {"texts": firsts, "pairs": seconds}
+            firsts, *others = clean_columns(columns, words)
+            firsts = add_prompt(prompt, firsts)
+            x = (firsts, *others) if others else firsts
+        return super().encode_inputs(x)
 
     def forget_compiled(self) -> None:
         """Also drops the models that `embed` made for single layers."""
@@ -191,6 +243,7 @@ class TextEmbedder(Task):
         if len(firsts) != len(seconds):
             raise ValueError(f"Pairs need as many second texts as first: got {len(firsts)} and {len(seconds)}.")
         both = [text for pair in zip(firsts, seconds, strict=True) for text in pair]
+        both = add_prompt(self.prompt_text(), both)
         return EncodedPairs(self.text_preprocessor.encode(both))
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
@@ -224,7 +277,15 @@ class TextEmbedder(Task):
     # === Vectors ===
 
     @overload
-    def embed(self, texts: Texts, batch_size: int = 32, level: Literal["text"] = "text") -> np.ndarray: ...
+    def embed(
+        self,
+        texts: Texts,
+        batch_size: int = 32,
+        level: Literal["text"] = "text",
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray: ...
 
     @overload
     def embed(
@@ -232,7 +293,13 @@ class TextEmbedder(Task):
     ) -> list[WordVectors]: ...
 
     def embed(
-        self, texts: Texts, batch_size: int = 32, level: str = "text", layers: Layers = None
+        self,
+        texts: Texts,
+        batch_size: int = 32,
+        level: str = "text",
+        layers: Layers = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> np.ndarray | list[WordVectors]:
         """The vectors of texts, or of their words.
 
@@ -250,6 +317,9 @@ class TextEmbedder(Task):
                 layer or, for ELMo, the trained mix. An int: one of `hidden_states`, where 0 is the input of the first
                 layer and -1 the last layer. A list of ints: their mean. A dict from ints to floats: their sum with
                 these weights. `"all"`: all of them, separately.
+            prompt_name: for texts, the name in `prompts` of the text to put before each of them, by default that of
+                `default_prompt`.
+            prompt: such a text itself, instead; "" for none.
 
         Returns:
             For texts, float32 (n, H). For words, a list of n `WordVectors(words, offsets, vectors)`: the words, their
@@ -257,7 +327,8 @@ class TextEmbedder(Task):
 
         Raises:
             TypeError: naming the position of an entry that is not text.
-            ValueError: for another level, for pairs at level "word", or for layers that the model does not have.
+            ValueError: for another level, for pairs or a prompt at level "word", for layers or a prompt that the model
+                does not have, or for both a prompt and the name of one.
 
         Example:
 
@@ -271,6 +342,8 @@ class TextEmbedder(Task):
         ```
         """
         if level == "word":
+            if prompt is not None or prompt_name is not None:
+                raise ValueError('A prompt is for `level="text"`: the words of a text are read without one.')
             check_arguments(batch_size=batch_size)
             self.compile_by_default()
             self.check_takes_text()
@@ -282,12 +355,21 @@ class TextEmbedder(Task):
             raise ValueError(f'`level` must be "text" or "word", got {level!r}.')
         if layers is not None:
             raise ValueError('`layers` are for `level="word"`: the vector of a text is the output of the model.')
+        if prompt is not None and prompt_name is not None:
+            raise ValueError(f"Pass `prompt` or `prompt_name`, not both; got {prompt!r:.60} and {prompt_name!r:.60}.")
+        if prompt is not None or prompt_name is not None:
+            require(isinstance(prompt, str | None), "prompt", "a string", prompt)
+            texts = self._encode_with(texts, self.prompt_text(prompt_name) if prompt is None else prompt)
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
     verb = "embed"
     compare = report_pairs
     served_outputs = ("embedding",)
     output_name = "embedding"
+
+    def signatures(self) -> Signatures:
+        """Return the signatures for texts and pairs, which put the default prompt before each text."""
+        return text_signatures(self, self.prompt_text())
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H), vectors of texts."""

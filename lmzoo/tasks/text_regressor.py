@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.layers import get_output_activation
 from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.reports import report_numbers
@@ -30,10 +31,12 @@ class TextRegressor(TextVectorTask):
     new head starts at the mean of the first labels that `fit` sees. With labels far from zero, learning the bias would
     turn the vectors of all texts into one direction.
 
-    The constructor's arguments are those of `lmzoo.models.TextClassifier`, but for the classes.
+    The constructor's arguments are those of `lmzoo.models.TextClassifier`, but for the classes, and
+    `output_activation`: `"linear"`, or `"sigmoid"` for labels, and answers, between 0 and 1. Cross-encoders of Sentence
+    Transformers say in their files which one they need.
 
     Raises:
-        ValueError: for an unknown `pooling` or `encoder`.
+        ValueError: for an unknown `pooling`, `encoder` or `output_activation`.
 
     Example:
 
@@ -57,14 +60,17 @@ class TextRegressor(TextVectorTask):
         pooling: str = "first",
         encoder: str | None = None,
         encoder_dim: int = 256,
+        output_activation: str = "linear",
         labels: None = None,
         name: str | None = None,
     ) -> None:
+        activation = get_output_activation(output_activation)
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1)
         inputs = backbone.input
-        outputs = head(vector.of(backbone, inputs))  # (B, 1)
+        outputs = activation(head(vector.of(backbone, inputs)))  # (B, 1)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
+        self.output_activation: str = output_activation
 
     def default_loss(self) -> keras.losses.Loss:
         """Mean squared error."""
@@ -79,7 +85,7 @@ class TextRegressor(TextVectorTask):
     ) -> TrainingData:
         """See `Task.batches`; in training the bias of a new head, which is zero, is set to the mean of the labels."""
         batches = super().batches(x, y, sample_weight, options)
-        if options.training:
+        if options.training and self.output_activation == "linear":
             bias, labels = self.head.logits.bias, self.encode_labels(_first_labels(x, batches[0]) if y is None else y)
             if labels is not None and len(labels) and not np.any(keras.ops.convert_to_numpy(bias)):
                 bias.assign([labels.mean()])
@@ -90,9 +96,20 @@ class TextRegressor(TextVectorTask):
 
         Raises:
             TypeError: naming the first one that is not a number.
-            ValueError: naming the first one that is not finite; for several numbers per text.
+            ValueError: naming the first one that is not finite or, for a sigmoid, not between 0 and 1; for several
+                numbers per text.
         """
-        return None if y is None else encode_numbers(y)
+        if y is None:
+            return None
+        array = encode_numbers(y)
+        outside = np.flatnonzero((array < 0) | (array > 1))
+        if self.output_activation == "sigmoid" and len(outside):
+            raise ValueError(
+                f"Label {array[outside[0]]:g} at position {outside[0]} is not between 0 and 1, as the answers of a "
+                "sigmoid are. Divide the labels by their highest value, or load the task with "
+                '`output_activation="linear"`.'
+            )
+        return array
 
     def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
         """The number of each text.
@@ -102,7 +119,8 @@ class TextRegressor(TextVectorTask):
             batch_size: int.
 
         Returns:
-            For each text a float, in the units of the labels, which may lie outside of their range.
+            For each text a float, in the units of the labels, which may lie outside of their range unless the task has
+            a sigmoid.
         """
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 

@@ -9,11 +9,13 @@ import shutil
 import numpy as np
 import pytest
 
+import lmzoo
 from lmzoo.conversion import save_checkpoint
 from lmzoo.family import families
-from lmzoo.models import Backbone, MaskedLM, TextClassifier
+from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder
 from lmzoo.presets import PresetError
-from lmzoo.testing import tiny_preprocessor
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from lmzoo.text import TextWarning
 from tests.checkpoints.model_files import load
 from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, randomise, run, to_numpy
 
@@ -86,6 +88,100 @@ def test_masked_lm(name, saved, tmp_path):
     other = MaskedLM(ours.backbone)
     assert ours.head.layer_norm_epsilon == 1e-5
     assert (ours.head.activation != other.head.activation) == (name == "bert")
+
+
+@pytest.fixture(scope="module")
+def embedders(keras_hub, tmp_path_factory):
+    """Makes an embedder of KerasHub's with its own preprocessor, and its preset in a directory of its own."""
+
+    @functools.cache
+    def make(**arguments):
+        family = families()["bert"]
+        sizes = {"num_layers": 3, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "max_sequence_length": 67}
+        words = tiny_preprocessor(family).tokenizer.vocabulary
+        tokenizer = keras_hub.BertTokenizer(words, lowercase=True, strip_accents=True)
+        preprocessor = keras_hub.BertTextEmbedderPreprocessor(tokenizer, sequence_length=13)
+        backbone = keras_hub.BertBackbone(vocabulary_size=len(words), **sizes)
+        task = keras_hub.BertTextEmbedder(backbone, preprocessor, **arguments)
+        randomise(task)
+        directory = tmp_path_factory.mktemp("embedder")
+        task.save_to_preset(str(directory))
+        return task, directory
+
+    return make
+
+
+@pytest.mark.tf_only  # KerasHub's tokenizer
+@pytest.mark.parametrize(
+    "arguments", [{}, {"pooling_mode": "cls"}, {"pooling_mode": "max", "normalize": False}], ids=str
+)
+def test_text_embedder(arguments, embedders):
+    theirs, directory = embedders(**arguments)
+    ours = TextEmbedder.from_preset(directory)
+    assert ours.pooling == arguments.get("pooling_mode", "mean")
+    assert ours.preprocessor.sequence_length == 13
+    with pytest.warns(TextWarning, match="1 of 4 texts were truncated to 13 tokens"):
+        actual = ours.embed(["good film", "the plot was never dull .", "bad", "good film " * 9])
+    expected = theirs.encode_text(["good film", "the plot was never dull .", "bad", "good film " * 9], verbose=0)
+    assert difference(actual, expected) <= (1e-6 if ours.normalize else 1e-5)
+    assert lmzoo.verify(directory)["modules"].startswith(f"Transformer, Pooling ({ours.pooling})")
+
+
+def test_an_embedder_without_a_preprocessor(saved, tmp_path):
+    theirs = saved("bert", "TextEmbedder", pooling_mode="cls", normalize=False)
+    actual, expected = outputs(theirs, load(tmp_path, TextEmbedder), padded_batch())
+    assert difference(actual, expected) <= 1e-5
+    assert load(tmp_path, TextEmbedder, normalize=True).normalize
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("arguments", [{}, {"pooling": "cls", "normalize": False}], ids=str)
+def test_an_embedder_written_for_it(arguments, keras_hub, tmp_path):
+    backbone = tiny_backbone(families()["bert"], activation="gelu_tanh")
+    ours = TextEmbedder(backbone, tiny_preprocessor(families()["bert"]), **arguments)
+    ours.preprocessor.sequence_length = 13
+    save_checkpoint(ours, tmp_path / "hub", to="keras_hub")
+    texts = ["good film", "the plot was never dull .", "bad"]
+    expected = keras_hub.TextEmbedder.from_preset(str(tmp_path / "hub")).encode_text(texts, verbose=0)
+    assert difference(ours.embed(texts), expected) <= (1e-6 if ours.normalize else 1e-5)
+    again = TextEmbedder.from_preset(tmp_path / "hub")
+    assert (again.pooling, again.normalize) == (ours.pooling, ours.normalize)
+    assert again.preprocessor.sequence_length == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pooling": "lasttoken"}, "KerasHub's embedders have the poolings mean, cls, max, not 'lasttoken'"),
+        ({"pooling": ["cls", "max"]}, "KerasHub's embedders have the poolings mean, cls, max, not"),
+        ({"projection": [{"kind": "normalize"}]}, "'keras_hub' cannot express `projection="),
+        ({"prompts": {"it": "a "}, "default_prompt": "it"}, "'keras_hub' cannot express `default_prompt='it'`"),
+    ],
+)
+def test_embedders_that_it_cannot_hold(arguments, message, tmp_path):
+    backbone = tiny_backbone(families()["bert"], activation="gelu_tanh")
+    with pytest.raises(PresetError, match=message):
+        save_checkpoint(TextEmbedder(backbone, **arguments), tmp_path / "hub", to="keras_hub")
+    assert not (tmp_path / "hub").exists()
+    with pytest.raises(PresetError, match="'keras_hub' has no place for the head of a TextEmbedder"):
+        save_checkpoint(tiny_task(TextEmbedder, families()["roberta"]), tmp_path / "hub", to="keras_hub")
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value", "message"),
+    [
+        ("task.json", "pooling_mode", "lasttoken", "`pooling_mode` must be one of mean, cls, max, got 'lasttoken'"),
+        ("task.json", "normalize", 1, "`normalize` must be true or false, got 1"),
+        ("preprocessor.json", "sequence_length", 0, "`sequence_length` must be a positive integer, got 0"),
+    ],
+)
+def test_refused_embedders(file, key, value, message, embedders, tmp_path):
+    shutil.copytree(embedders()[1], tmp_path, dirs_exist_ok=True)
+    stored = json.loads((tmp_path / file).read_text())
+    stored["config"][key] = value
+    (tmp_path / file).write_text(json.dumps(stored))
+    with pytest.raises(PresetError, match=message):
+        TextEmbedder.from_preset(tmp_path)
 
 
 def test_a_head_of_its_own_is_kept_and_not_written_elsewhere(saved, tmp_path):

@@ -112,6 +112,12 @@ CASES = {
     ),
     layers.FirstTokenPooler: (lambda p: layers.FirstTokenPooler(H, dtype=p), lambda: [floats(B, T, H)]),
     layers.MeanPooler: (lambda p: layers.MeanPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
+    layers.SquareRootMeanPooler: (
+        lambda p: layers.SquareRootMeanPooler(dtype=p),
+        lambda: [floats(B, T, H), mask(B, T)],
+    ),
+    layers.WeightedMeanPooler: (lambda p: layers.WeightedMeanPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
+    layers.LastTokenPooler: (lambda p: layers.LastTokenPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
     layers.MaxPooler: (lambda p: layers.MaxPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
     layers.GatherPositions: (lambda p: layers.GatherPositions(dtype=p), lambda: [floats(B, T, H), ids(T, B, S)]),
     HashedWordEmbedding: (lambda p: HashedWordEmbedding(V, H, dtype=p), lambda: [ids(262, B, T, W)]),

@@ -31,7 +31,7 @@ from lmzoo.data.corpora import Preparation, TokenCorpus, prepare_corpus, read_do
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.family import Family, families
 from lmzoo.files.archives import unpack
-from lmzoo.models import Backbone, NgramLM, Task, TextClassifier
+from lmzoo.models import Backbone, NgramLM, Task, TextClassifier, TextEmbedder
 from lmzoo.presets import keras_preset
 from lmzoo.presets.source import open_source
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_texts
@@ -144,6 +144,30 @@ def checkpoint_kind(to: str, family: str, **flags: Any) -> ArtifactKind:
         return content_of(Backbone.from_preset(folder / to)) | read
 
     return ArtifactKind(to, save, load, **flags)
+
+
+@functools.cache
+def embedder(version: int) -> Any:
+    """A tiny embedder with modules of every kind."""
+    layers = [
+        {"kind": "normalize"},
+        {"kind": "dense", "units": 11, "activation": "tanh"},
+        {"kind": "layer_norm"},
+        {"kind": "dropout", "rate": 0.1},
+    ]
+    backbone, prompts = tiny_backbone(families()["bert"], num_layers=1), {"query": "the "}
+    made = TextEmbedder(backbone, preprocessor_of("bert"), ["cls", "mean"], projection=layers, prompts=prompts)
+    for _ in range(1 + version):
+        randomize(made)
+    return made
+
+
+def save_sentence_transformers(folder: Path, version: int) -> None:
+    lmzoo.save_checkpoint(embedder(version), folder / "sentences", "hf")
+
+
+def load_sentence_transformers(folder: Path) -> Content:
+    return content_of(TextEmbedder.from_preset(folder / "sentences"))
 
 
 # === Exports ===
@@ -394,6 +418,7 @@ KINDS: dict[str, ArtifactKind] = {
     "preset in half precision": ArtifactKind("preset", save_preset_in_half_precision, load_classifier, vouched=True),
     "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
     "hf": checkpoint_kind("hf", "bert"),
+    "sentence transformers": ArtifactKind("sentences", save_sentence_transformers, load_sentence_transformers),
     "hf of two languages": checkpoint_kind("hf", "marian"),
     "hf of a decoder": checkpoint_kind("hf", "gpt2"),
     "tf1": checkpoint_kind("tf1", "bert", forks=False, needs="tensorflow"),

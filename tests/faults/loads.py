@@ -19,7 +19,7 @@ from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.cli.stored_models import find_model, load_task
 from lmzoo.data.corpora import TokenCorpus
 from lmzoo.files.archives import unpack
-from lmzoo.models import Backbone, Task, TextClassifier
+from lmzoo.models import Backbone, Task, TextClassifier, TextEmbedder
 from lmzoo.presets.source import open_source
 
 with contextlib.suppress(ImportError):  # what it imports is imported now, and not under the audit hook
@@ -54,6 +54,10 @@ def trusted_preset(path: str) -> None:
         TextClassifier.from_preset(path)
     finally:
         keras.backend.clear_session()  # which makes it distrustful again
+
+
+def embedder(path: str) -> None:
+    TextEmbedder.from_preset(path)
 
 
 def backbone(path: str) -> None:

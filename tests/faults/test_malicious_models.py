@@ -227,6 +227,80 @@ def test_hostile_folders(name: str, ground: Ground) -> None:
     ground.refused("checkpoint" if kind == "hf" else "backbone", folder)
 
 
+# === Sentence Transformers ===
+
+
+def entry(number: int, **values: Any) -> Callable[[Path], None]:
+    """Changes the values in an entry of `modules.json`."""
+    return lambda folder: edit(folder / "modules.json", lambda entries: entries[number].update(values))
+
+
+def linked(name: str) -> Callable[[Path], None]:
+    """A folder, or a file in one, that leads to one outside."""
+
+    def change(folder: Path) -> None:
+        secret = folder.parent / "secret"
+        secret.unlink()
+        (folder / name).rename(secret)
+        (folder / name).symlink_to(secret)
+
+    return change
+
+
+def values_of(name: str, **values: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / name, lambda stored: stored.update(values))
+
+
+DENSE = "3_Dense/config.json"
+HOSTILE_MODULES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a path above": (entry(3, path="../secret"), "name of a folder inside"),
+    "a path through the folder": (entry(3, path="1_Pooling/../../secret"), "name of a folder inside"),
+    "an absolute path": (entry(3, path="/proc/self"), "name of a folder inside"),
+    "a linked module": (linked("3_Dense"), "is a link to"),
+    "linked weights": (linked("3_Dense/model.safetensors"), "is a link to"),
+    "a linked list": (linked("modules.json"), "is a link to"),
+    "linked prompts": (linked("config_sentence_transformers.json"), "is a link to"),
+    "code of the folder": (entry(3, type="modeling_own.Dense"), "No code of a folder is run"),
+    "code of the system": (entry(3, type="os.system"), "No code of a folder is run"),
+    "code of the package": (entry(3, type="sentence_transformers.util.misc.import_from_string"), "is not supported"),
+    "an activation": (values_of(DENSE, activation_function="modeling_own.run"), "`activation_function` must be"),
+    "an activation of torch": (values_of(DENSE, activation_function="torch.hub.load"), "`activation_function` must be"),
+    "many modules": (text("modules.json", "[" + "{}," * 10**5 + "{}]"), "lists 100,001 modules"),
+    "nested modules": (text("modules.json", "[" * 10**5), "cannot be read as JSON"),
+    "a huge layer": (
+        lambda folder: (
+            values_of(DENSE, out_features=10**12)(folder),
+            values_of("4_LayerNorm/config.json", dimension=10**12)(folder),
+        )[0],
+        "Nothing was built",
+    ),
+    "a huge input": (values_of(DENSE, in_features=10**12), "must take vectors of width"),
+    "a program in place of weights": (text("3_Dense/model.safetensors", "#!/bin/sh"), "model.safetensors"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_MODULES)
+def test_hostile_modules(name: str, ground: Ground) -> None:
+    change, message = HOSTILE_MODULES[name]
+    (ground.folder / "secret").write_bytes(b"secret")
+    folder = ground.copy("sentence transformers")
+    (folder / "modeling_own.py").write_text("open('RAN', 'w')")
+    change(folder)
+    ground.refused("embedder", folder, message)
+
+
+def test_pickled_weights_of_a_module(ground: Ground) -> None:
+    torch = pytest.importorskip("torch")
+    folder = ground.copy("sentence transformers")
+    weights = folder / "3_Dense/model.safetensors"
+    torch.save({"linear.weight": torch.zeros(11, 3), "linear.bias": Path}, weights.with_name("pytorch_model.bin"))
+    weights.unlink()
+    ground.refused("embedder", folder, "asks for 'pathlib.Path', which weights do not need")
+
+
+# === Corpora ===
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

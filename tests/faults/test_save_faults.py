@@ -14,16 +14,17 @@ from tests.faults.artifact_kinds import KINDS
 from tests.faults.failing_disk import ALL, Fault, call_fails, disk_full, disk_gone, file_too_large, killed
 from tests.faults.watched_process import Outcome, WatchedProcess
 
-# How often a process is killed while it saves, of 65 times; those in `SHORT` are what `make test` does, too.
+# How often a process is killed while it saves, of 68 times; those in `SHORT` are what `make test` does, too.
 KILLS = {
     "keras": 8, "preset": 8, "state": 8, "corpus": 8, "hf": 6, "keras_hub": 6, "bilm": 5, "training": 6, "tf1": 2,
     "prepared corpus": 5, "saved model": 1, "onnx": 1, "litert": 1, "arpa": 3, "arpa.gz": 2,
+    "sentence transformers": 3,
 }  # fmt: skip
 SHORT = ["keras", "preset", "state", "corpus"]
 THEIRS = {"NOTES.md": "mine", ".git/HEAD": "ref"}  # what users keep in a preset's or a checkpoint's folder
 # HDF5 ends the process, at once or later, if a disk that had room is full by the time when Keras closes the weights.
 CRASHES = ["preset"]
-HAS_THEIRS = ["preset", "hf", "keras_hub", "bilm", "tf1", "saved model"]
+HAS_THEIRS = ["preset", "hf", "sentence transformers", "keras_hub", "bilm", "tf1", "saved model"]
 
 
 class Saving:

@@ -141,6 +141,25 @@ def test_which_files_are_fetched(monkeypatch, hub, handle, revision, weights, be
         resolve(handle)
 
 
+MODULES = b"""[{"path": "", "type": "sentence_transformers.models.Transformer"},
+ {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+ {"path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+ {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}]"""
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_which_files_of_sentence_transformers_are_fetched(hub, weights):
+    """Modules may have pickled weights where the Transformer has not."""
+    pickles = [*{weights, "pytorch_model.bin"}, "2_Dense/pytorch_model.bin", "3_Dense/pytorch_model.bin"]
+    read = ["config.json", "modules.json", "1_Pooling/config.json", "2_Dense/config.json", "3_Dense/config.json"]
+    read += ["3_Dense/model.safetensors"]
+    serve_hub(hub, "main", [*read, *pickles, *NOT_READ])
+    hub.serve(f"/org/name/resolve/{COMMIT}/modules.json", hub.content(MODULES, etag='"m"', X_Repo_Commit=COMMIT))
+    folder = resolve("hf://org/name")
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert found == {*read, weights, "2_Dense/pytorch_model.bin"}
+
+
 def test_a_network_that_breaks_off_is_tried_again(monkeypatch, hub):
     serve_hub(hub, "", ["config.json", "model.safetensors"])
     tree = f"/api/models/org/name/tree/{COMMIT}"

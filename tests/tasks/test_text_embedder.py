@@ -48,7 +48,17 @@ def ranking(task, pairs):
 # === Pooling ===
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+POOLED = {
+    "cls": lambda states: states[0],
+    "mean": lambda states: states.mean(axis=0),
+    "max": lambda states: states.max(axis=0),
+    "mean_sqrt_len_tokens": lambda states: states.sum(axis=0) / len(states) ** 0.5,
+    "weightedmean": lambda states: np.average(states, axis=0, weights=np.arange(len(states)) + 1),
+    "lasttoken": lambda states: states[-1],
+}
+
+
+@pytest.mark.parametrize("pooling", POOLED)
 @pytest.mark.parametrize("name", EACH)
 def test_pooling_is_numpys_over_each_text_alone(name, pooling):
     if (name, pooling) == ("elmo", "cls"):
@@ -60,7 +70,7 @@ def test_pooling_is_numpys_over_each_text_alone(name, pooling):
     for text in TEXTS:
         features = {k: keras.ops.convert_to_tensor(v) for k, v in raw.preprocessor([text]).items()}
         (states,) = keras.ops.convert_to_numpy(raw.backbone(features)["sequence_output"])  # (T, H), no padding
-        expected.append({"cls": states[0], "mean": states.mean(axis=0), "max": states.max(axis=0)}[pooling])
+        expected.append(POOLED[pooling](states))
     found, normalized = raw.embed(TEXTS), unit.embed(TEXTS, batch_size=3)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert found.dtype == normalized.dtype == "float32"
@@ -69,8 +79,81 @@ def test_pooling_is_numpys_over_each_text_alone(name, pooling):
     np.testing.assert_allclose(normalized, np.array(expected) / lengths, rtol=1e-5, atol=1e-5)
 
 
+def test_several_poolings_and_a_projection():
+    layers = [
+        {"kind": "normalize"},
+        {"kind": "dense", "units": 13, "activation": "sigmoid"},
+        {"kind": "layer_norm"},
+        {"kind": "dropout", "rate": 0.5},
+        {"kind": "dense", "units": 11, "use_bias": False},
+        {"kind": "truncate", "units": 7},
+    ]
+    modes = ["lasttoken", "cls", "mean"]
+    task = make(pooling=modes, projection=layers, normalize=False)
+    for weight in task.weights[len(task.backbone.weights) :]:
+        weight.assign(np.random.default_rng(0).normal(size=weight.shape) + 0.3)
+    kernel, bias, gamma, beta, last = map(keras.ops.convert_to_numpy, task.weights[len(task.backbone.weights) :])
+    x = np.concatenate([make(pooling=mode, normalize=False).embed(TEXTS) for mode in modes], axis=1).astype("float64")
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    x = 1 / (1 + np.exp(-(x @ kernel + bias)))
+    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5) * gamma + beta
+    np.testing.assert_allclose(task.embed(TEXTS, batch_size=3), (x @ last)[:, :7], rtol=1e-4, atol=1e-5)
+
+
+def test_a_projection_is_trained(weights_of):
+    task = make(projection=[{"kind": "dense", "units": 11, "activation": "tanh"}, {"kind": "layer_norm"}])
+    task.compile(AdamW(0.01, weight_decay=0.0))
+    before = weights_of(task)
+    task.fit(PAIRS, batch_size=7, verbose=0)
+    changed = [not np.array_equal(a, b) for a, b in zip(before, weights_of(task), strict=True)]
+    assert all(changed[-4:])
+
+
+# === Prompts ===
+
+
+def test_a_prompt_is_put_before_each_text():
+    prompts = {"query": "good film ", "passage": "the "}
+    task, plain = make(prompts=prompts, default_prompt="query"), make()
+    said = [prompts["query"] + text for text in TEXTS]
+    np.testing.assert_array_equal(task.embed(TEXTS), plain.embed(said))
+    np.testing.assert_array_equal(task.predict(TEXTS, verbose=0), plain.embed(said))
+    np.testing.assert_array_equal(task.embed(TEXTS, prompt_name="passage"), plain.embed([f"the {t}" for t in TEXTS]))
+    np.testing.assert_array_equal(task.embed(TEXTS, prompt="bad "), plain.embed([f"bad {t}" for t in TEXTS]))
+    np.testing.assert_array_equal(task.embed(TEXTS, prompt=""), plain.embed(TEXTS))
+    np.testing.assert_array_equal(task.embed((TEXTS, TEXTS[::-1])), plain.embed((said, TEXTS[::-1])))
+    both = [(f"good film {a}", f"good film {b}") for a, b in PAIRS]
+    assert task.evaluate(PAIRS, verbose=0) == plain.evaluate(both, verbose=0)
+    task.default_prompt = None
+    np.testing.assert_array_equal(task.embed(TEXTS), plain.embed(TEXTS))
+
+
+def test_a_prompt_before_words():
+    task, plain = make("elmo", prompts={"it": "good film "}, default_prompt="it"), make("elmo")
+    np.testing.assert_array_equal(
+        task.embed([["a", "b"], "a b", []]), plain.embed([["good", "film", "a", "b"], "good film a b", "good film"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"prompt_name": "it"}, "There is no prompt 'it'; `prompts` has 'query'"),
+        ({"prompt": "a", "prompt_name": "query"}, "Pass `prompt` or `prompt_name`, not both"),
+        ({"prompt": 7}, "`prompt` must be a string, got 7"),
+        ({"prompt": "a", "level": "word"}, 'A prompt is for `level="text"`'),
+    ],
+)
+def test_wrong_prompts(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(prompts={"query": "the "}).embed(TEXTS, **arguments)
+    for texts in (["a", None], [7], "a"):
+        with pytest.raises(TypeError):
+            make(prompts={"query": "the "}, default_prompt="query").embed(texts)
+
+
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("pooling", POOLED)
 def test_rows_of_padding_are_finite_and_train(name, pooling):
     if (name, pooling) == ("elmo", "cls"):
         return
@@ -303,7 +386,7 @@ def test_half_precision_gives_float32():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"pooling": "first"}, '`pooling` must be "cls", "mean" or "max", got \'first\''),
+        ({"pooling": "first"}, "`pooling` must be one of \"cls\", .*, or a list of several, got 'first'"),
         ({"objective": "triplet"}, '`objective` must be "contrastive" or "cosine"'),
         ({"temperature": 0}, "`temperature` must be a positive number, got 0"),
         ({"temperature": "0.05"}, "`temperature` must be a positive number"),

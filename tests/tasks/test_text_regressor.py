@@ -173,3 +173,14 @@ def test_dropout_and_pooling(tiny, tmp_path):
     assert task.head.dropout.rate == 0.3
     task.save(tmp_path / "task.keras")
     assert keras.saving.load_model(tmp_path / "task.keras").head.dropout.rate == 0.3
+
+
+def test_answers_of_a_sigmoid(tiny):
+    task = build(tiny, output_activation="sigmoid")
+    linear = build(tiny)
+    linear.set_weights(task.get_weights())
+    np.testing.assert_allclose(task.score(TEXTS), 1 / (1 + np.exp(-np.array(linear.score(TEXTS)))), atol=1e-6)
+    task.fit(TEXTS, [0.0, 1.0, 0.5], verbose=0)
+    assert bias_of(task) == 0  # the mean of the labels would be in front of the sigmoid
+    with pytest.raises(ValueError, match=r"Label 4.5 at position 1 is not between 0 and 1.*`output_activation=\"lin"):
+        task.fit(TEXTS, [0.0, 4.5, 1.0], verbose=0)

@@ -45,7 +45,7 @@ def file_in(directory: Path, name: str) -> Path:
     """The file with a name in a checkpoint's directory, which must really lie there.
 
     A symbolic link may lead to another file in the directory. One that leads out of it is refused, except in Hugging
-    Face's cache, where `snapshots/<revision>/` holds links into `blobs/` next to `snapshots/`.
+    Face's cache, where `snapshots/<revision>/` and its folders hold links into `blobs/` next to `snapshots/`.
 
     Raises:
         PresetError: if the name is a path, or the file is a link out of the directory.
@@ -63,7 +63,7 @@ def check_inside(directory: Path, path: Path) -> None:
         PresetError: if the file really lies elsewhere.
     """
     root, real = Path(os.path.realpath(directory)), Path(os.path.realpath(path))
-    homes = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
+    homes = [root, *(parent.parent / "blobs" for parent in root.parents[:2] if parent.name == "snapshots")]
     if not any(real.is_relative_to(home) for home in homes):
         raise PresetError(
             f"{path} is a link to {real}, which is outside the directory, and is not followed. Put the file itself "

@@ -41,5 +41,6 @@ GOOGLE = google_layout(
 KERAS_HUB = keras_hub_layout(
     {**SEPARATE_EMBEDDINGS, "pooler/dense": "dense"},
     keys=("num_segments",),
+    embedder=True,
     activation="gelu_tanh",
 )

@@ -1,0 +1,142 @@
+"""From the vectors of a text's tokens to the vector of the text: pooling, and the layers after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.arguments import is_integer, require, require_share
+from lmzoo.families.backbone import Backbone
+from lmzoo.family import family_of
+from lmzoo.layers import (
+    Dropout,
+    LastTokenPooler,
+    LayerNorm,
+    MaxPooler,
+    MeanPooler,
+    SquareRootMeanPooler,
+    WeightedMeanPooler,
+    get_output_activation,
+    unit_vectors,
+)
+from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.tensor_types import Tensor
+
+_POOLERS: dict[str, type[keras.layers.Layer]] = {
+    "max": MaxPooler,
+    "mean": MeanPooler,
+    "mean_sqrt_len_tokens": SquareRootMeanPooler,
+    "weightedmean": WeightedMeanPooler,
+    "lasttoken": LastTokenPooler,
+}
+POOLING_MODES = ("cls", *_POOLERS)
+_MOST_LAYERS = 32
+_EPSILON = 1e-5  # of PyTorch's LayerNorm
+# Kind of layer -> its settings and their defaults; a setting without a default is required.
+_REQUIRED = object()
+_SETTINGS: dict[str, dict[str, object]] = {
+    "dense": {"units": _REQUIRED, "activation": "linear", "use_bias": True},
+    "dropout": {"rate": _REQUIRED},
+    "layer_norm": {},
+    "normalize": {},
+    "truncate": {"units": _REQUIRED},
+}
+
+
+def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]:
+    """Return the modes in the argument `pooling` of a task, checked.
+
+    Raises:
+        ValueError: For an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
+    """
+    family = family_of(backbone)  # an error for anything else than a backbone
+    modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
+    if not modes or not all(isinstance(m, str) and m in POOLING_MODES for m in modes) or len(set(modes)) < len(modes):
+        known = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
+        raise ValueError(f"`pooling` must be one of {known}, or a list of several, got {pooling!r:.100}.")
+    if "cls" in modes and not family.packing.start:
+        raise ValueError(
+            f'A {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
+        )
+    return modes
+
+
+def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
+    """Return a vector for each text, float (B, H · len(modes)), symbolic."""
+    inputs = backbone.input
+    mask = backbone.padding_mask(inputs)  # (B, T)
+    if [*modes] == ["cls"]:
+        first = ops.zeros_like(mask[:, :1], dtype="int32")  # (B, 1)
+        return backbone.vectors_at(inputs, first)[:, 0]
+    sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
+    pooled = [_pool_once(sequence, mask, mode, backbone.dtype_policy, len(modes)) for mode in modes]
+    return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
+
+
+def _pool_once(sequence: Tensor, mask: Tensor, mode: str, dtype: keras.DTypePolicy, count: int) -> Tensor:
+    if mode == "cls":
+        return sequence[:, 0]
+    return _POOLERS[mode](dtype=dtype, name="pooler" if count == 1 else f"pooler_{mode}")(sequence, mask)
+
+
+def checked_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return the layers in the argument `projection` of a task, with all their settings.
+
+    Raises:
+        ValueError: Naming the first layer that is unknown, or whose settings are.
+    """
+    layers = () if projection is None else projection
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) > _MOST_LAYERS:
+        raise ValueError(f"`projection` must be a list of at most {_MOST_LAYERS} layers, got {projection!r:.100}.")
+    return [_checked_layer(layer, f"projection[{i}]") for i, layer in enumerate(layers)]
+
+
+def _checked_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
+    kind = layer.get("kind") if isinstance(layer, Mapping) else None
+    if not isinstance(kind, str) or kind not in _SETTINGS:
+        known = ", ".join(f'"{kind}"' for kind in _SETTINGS)
+        raise ValueError(f"`{name}` must be a dict whose `kind` is one of {known}, got {layer!r:.100}.")
+    settings = {"kind": kind, **_SETTINGS[kind], **layer}
+    if unknown := settings.keys() - _SETTINGS[kind].keys() - {"kind"}:
+        raise ValueError(f"`{name}` has the unknown setting {sorted(unknown)[0]!r:.60} for {kind!r}.")
+    if missing := [setting for setting, value in settings.items() if value is _REQUIRED]:
+        raise ValueError(f"`{name}` lacks {missing[0]!r}, which {kind!r} needs.")
+    if "units" in settings:
+        require(is_integer(settings["units"], 1), f"{name}['units']", "a positive integer", settings["units"])
+    if "rate" in settings:
+        require_share(f"{name}['rate']", settings["rate"])
+    if "activation" in settings:
+        get_output_activation(settings["activation"])
+        require(isinstance(settings["use_bias"], bool), f"{name}['use_bias']", "a bool", settings["use_bias"])
+    return settings
+
+
+def project(vectors: Tensor, projection: Sequence[Mapping[str, Any]], backbone: Backbone) -> Tensor:
+    """Return symbolic vectors (B, H) after the layers of `projection`, which `checked_projection` returned."""
+    for number, layer in enumerate(projection):
+        vectors = _apply(vectors, layer, f"projection_{number}", backbone)
+    return vectors
+
+
+def _apply(vectors: Tensor, layer: Mapping[str, Any], name: str, backbone: Backbone) -> Tensor:
+    dtype = backbone.dtype_policy
+    if layer["kind"] == "dense":
+        dense = keras.layers.Dense(
+            layer["units"],
+            activation=get_output_activation(layer["activation"]),
+            use_bias=layer["use_bias"],
+            kernel_initializer=TruncatedNormal(stddev=getattr(backbone.config, "initializer_range", 0.02)),
+            dtype=dtype,
+            name=name,
+        )
+        return dense(vectors)
+    if layer["kind"] == "layer_norm":
+        return LayerNorm(epsilon=_EPSILON, dtype=dtype, name=name)(vectors)
+    if layer["kind"] == "dropout":
+        return Dropout(layer["rate"], dtype=dtype, name=name)(vectors)
+    if layer["kind"] == "truncate":
+        return vectors[:, : layer["units"]]
+    return unit_vectors(vectors)

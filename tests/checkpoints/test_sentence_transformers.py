@@ -1,0 +1,328 @@
+"""Sentence Transformers' own models, saved by it and loaded here, and the other way round: the same vectors."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.conversion import save_checkpoint
+from lmzoo.models import Backbone, TextEmbedder, TextRegressor
+from lmzoo.presets import PresetError
+from lmzoo.testing import randomize, tiny_task
+from tests.checkpoints.sentence_folders import (
+    OLD,
+    PAIRS,
+    TEXTS,
+    WIDTH,
+    edit,
+    embedder,
+    families,
+    peer,
+    read_there,
+    transformer,
+)
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sentence_transformers")
+
+from sentence_transformers import CrossEncoder  # noqa: E402 - after the check that it is there
+from sentence_transformers.sentence_transformer.modules import (  # noqa: E402
+    Dense,
+    Dropout,
+    LayerNorm,
+    Normalize,
+    Pooling,
+)
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+UNIT, RAW = 1e-6, 1e-5
+
+
+def difference(ours, theirs) -> float:
+    assert np.shape(ours) == np.shape(theirs)
+    return float(np.abs(np.asarray(ours) - np.asarray(theirs)).max())
+
+
+def check(task, model, limit, texts=TEXTS, **prompt) -> None:
+    """That both give the same vectors in batches with padding, whatever is next to a text."""
+    expected = model.encode(texts, batch_size=4, **prompt)
+    assert difference(task.embed(texts, batch_size=3, **prompt), expected) <= limit
+    assert np.abs(expected[0] - expected[1]).max() > 100 * limit
+
+
+# === Read ===
+
+
+@pytest.mark.parametrize("mode", [*MODES, ["mean", "cls"], ["lasttoken", "max", "weightedmean"], MODES], ids=str)
+def test_each_pooling(mode, tmp_path):
+    normalize = isinstance(mode, list)
+    model = peer(tmp_path / "it", Pooling(WIDTH, mode), *([Normalize()] if normalize else []))
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    assert (task.pooling, task.normalize, task.preprocessor.sequence_length) == (mode, normalize, 23)
+    check(task, model, UNIT if normalize else RAW)
+
+
+ACTIVATIONS = {
+    "linear": "Identity",
+    "gelu": "GELU",
+    "relu": "ReLU",
+    "sigmoid": "Sigmoid",
+    "swish": "SiLU",
+    "tanh": "Tanh",
+}
+
+
+def test_each_activation(tmp_path):
+    layers = [Dense(WIDTH, WIDTH, ours != "gelu", getattr(torch.nn, name)()) for ours, name in ACTIVATIONS.items()]
+    model = peer(tmp_path / "it", Pooling(WIDTH), *layers)
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    assert [layer["activation"] for layer in task.projection] == [*ACTIVATIONS]
+    check(task, model, RAW)
+    save_checkpoint(task, tmp_path / "ours", "hf")
+    check(task, read_there(tmp_path / "ours"), RAW)
+
+
+def many():
+    """Two dense layers, and more than one layer of every other kind."""
+    return [
+        Pooling(WIDTH, ("max", "mean")),
+        Normalize(),
+        Dropout(0.3),
+        Dense(2 * WIDTH, 17),
+        LayerNorm(17),
+        Dense(17, 11, bias=False, activation_function=torch.nn.ReLU()),
+        Normalize(),
+        LayerNorm(11),
+        Dropout(),
+    ]
+
+
+def test_many_modules(tmp_path):
+    model = peer(tmp_path / "it", *many())
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    check(task, model, RAW)
+    assert not task.normalize
+    kinds = [layer["kind"] for layer in task.projection]
+    assert kinds == ["normalize", "dropout", "dense", "layer_norm", "dense", "normalize", "layer_norm", "dropout"]
+    report = lmzoo.verify(tmp_path / "it")
+    assert report["modules"] == (
+        "Transformer, Pooling (max, mean), Normalize, Dropout (0.3), Dense (17, tanh), LayerNorm, Dense (11, relu), "
+        "Normalize, LayerNorm, Dropout (0.2)"
+    )
+    assert report["tensors"].endswith("of the backbone, 7 of the head, in model.safetensors")
+
+
+SLOW = pytest.mark.slow  # the files of all families are read by the same code
+
+
+@pytest.mark.parametrize(
+    "name", ["roberta", "gpt", *(pytest.param(n, marks=SLOW) for n in ("albert", "distilbert", "xlnet"))]
+)
+def test_other_families(name, tmp_path):
+    width = families()[name].tiny.hidden_dim
+    mode = "weightedmean" if name == "xlnet" else ["lasttoken", "mean"]
+    texts = TEXTS[:-1]  # where no special tokens are added, there is no token in ""
+    model = peer(tmp_path / "it", Pooling(width, mode), Normalize(), name=name)
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    check(task, model, UNIT, texts)
+    save_checkpoint(task, tmp_path / "ours", "hf")
+    check(task, read_there(tmp_path / "ours"), UNIT, texts)
+
+
+def test_a_decoder_reads_texts_without_an_end(tmp_path):
+    model = peer(tmp_path / "it", Pooling(families()["gpt2"].tiny.hidden_dim, "lasttoken"), name="gpt2")
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    check(task, model, RAW, TEXTS[:-1])
+    save_checkpoint(task, tmp_path / "ours", "hf")
+    check(task, read_there(tmp_path / "ours"), RAW, TEXTS[:-1])
+    usual = tiny_task(TextEmbedder, families()["gpt2"])
+    with pytest.raises(PresetError, match=r"cannot express '<\|endoftext\|>' at the end of a text.*`end=\"\"`"):
+        save_checkpoint(usual, tmp_path / "no", "hf")
+    assert not (tmp_path / "no").exists()
+
+
+def old_folder(tmp_path, **settings):
+    """A folder of 2020: the Transformer in a folder of its own, everything pickled, the older spelling of all keys."""
+    model = peer(tmp_path / "it", Pooling(WIDTH, ("mean", "cls")), Dense(2 * WIDTH, 11), Normalize())
+    new, old = tmp_path / "it", tmp_path / "old"
+    (old / "0_Transformer").mkdir(parents=True)
+    for file in transformer(tmp_path / "weights").iterdir():
+        if file.name != "model.safetensors":
+            shutil.copy(file, old / "0_Transformer")
+    shutil.copytree(new / "2_Dense", old / "2_Dense")
+    torch.save(model[0].model.state_dict(), old / "0_Transformer/pytorch_model.bin")
+    torch.save(model[2].state_dict(), old / "2_Dense/pytorch_model.bin")
+    (old / "2_Dense/model.safetensors").unlink()
+    (old / "2_Dense/config.json").write_text(json.dumps({
+        "in_features": 2 * WIDTH, "out_features": 11, "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+    }))  # fmt: skip
+    (old / "1_Pooling").mkdir()
+    (old / "1_Pooling/config.json").write_text(json.dumps({
+        "word_embedding_dimension": WIDTH, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True,
+        "pooling_mode_max_tokens": False, "pooling_mode_mean_sqrt_len_tokens": False,
+    }))  # fmt: skip
+    paths = {"Transformer": "0_Transformer", "Pooling": "1_Pooling", "Dense": "2_Dense", "Normalize": "3_Normalize"}
+    entries = [{"idx": i, "name": str(i), "path": p, "type": f"{OLD}.{k}"} for i, (k, p) in enumerate(paths.items())]
+    (old / "modules.json").write_text(json.dumps(entries))
+    (old / "0_Transformer/sentence_roberta_config.json").write_text(json.dumps(settings))
+    return old
+
+
+def test_a_folder_of_2020(tmp_path):
+    folder = old_folder(tmp_path, max_seq_length=7, do_lower_case=False)
+    task = TextEmbedder.from_preset(folder)
+    assert (task.pooling, task.preprocessor.sequence_length) == (["cls", "mean"], 7)
+    with pytest.warns(lmzoo.text.TextWarning, match="2 of 7 texts were truncated to 7 tokens"):
+        vectors = task.embed(TEXTS)
+    assert difference(vectors, read_there(folder).encode(TEXTS)) <= UNIT
+    Backbone.from_preset(folder)
+
+
+def test_text_may_be_lowercased_before_a_cased_tokenizer(tmp_path):
+    folder = old_folder(tmp_path, max_seq_length=None, do_lower_case=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        file = folder / "0_Transformer" / name
+        file.write_text(re.sub(r'"(lowercase|do_lower_case)": ?true', r'"\1": false', file.read_text()))
+    texts = ["Good FILM", "é É İ ǅ ß", "the Plot"]
+    task = TextEmbedder.from_preset(folder)
+    assert (task.preprocessor.tokenizer.lowercase, task.preprocessor.tokenizer.strip_accents) == (True, False)
+    check(task, read_there(folder), UNIT, texts)
+    assert difference(task.embed(texts[:1]), task.embed(["good film"])) == 0
+    edit(folder / "0_Transformer/sentence_roberta_config.json", do_lower_case=False)
+    assert difference(TextEmbedder.from_preset(folder).embed(texts[:1]), task.embed(texts[:1])) > 0.01
+
+
+# === Write ===
+
+
+PROJECTION = [
+    {"kind": "normalize"},
+    {"kind": "dense", "units": 17, "activation": "tanh"},
+    {"kind": "layer_norm"},
+    {"kind": "dropout", "rate": 0.3},
+    {"kind": "dense", "units": 11, "use_bias": False},
+]
+WRITTEN = {
+    "plain": {},
+    "cls": {"pooling": "cls", "normalize": False},
+    "several": {"pooling": ["cls", "mean_sqrt_len_tokens", "lasttoken"]},
+    "several in another order": {"pooling": ["weightedmean", "max", "cls"], "normalize": False},
+    "projected": {"projection": PROJECTION, "prompts": {"query": "the "}},
+    "projected last": {"projection": PROJECTION, "normalize": False},
+    "truncated": {
+        "projection": [*PROJECTION, {"kind": "normalize"}, {"kind": "truncate", "units": 5}],
+        "normalize": False,
+    },
+    "prompted": {"prompts": {"query": "the ", "passage": ""}, "default_prompt": "query"},
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_written_for_it(case, tmp_path):
+    task = embedder(**WRITTEN[case])
+    randomize(task)
+    task.preprocessor.sequence_length = 23
+    save_checkpoint(task, tmp_path / "it", "hf")
+    model = read_there(tmp_path / "it")
+    assert model.max_seq_length == 23
+    check(task, model, UNIT if task.normalize else RAW)
+    again = TextEmbedder.from_preset(tmp_path / "it")
+    kept = ("pooling", "normalize", "projection", "prompts", "default_prompt")
+    assert {name: again.get_config()[name] for name in kept} == {name: task.get_config()[name] for name in kept}
+    for ours, theirs in zip(task.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (ours, theirs)))
+    model.save(str(tmp_path / "again"), create_model_card=False)
+    assert difference(TextEmbedder.from_preset(tmp_path / "again").embed(TEXTS), task.embed(TEXTS)) <= UNIT
+
+
+# === Prompts ===
+
+
+def test_prompts(tmp_path):
+    prompts = {"query": "good film ", "passage": "the plot", "none": ""}
+    model = peer(tmp_path / "it", Pooling(WIDTH), Normalize(), prompts=prompts, default_prompt_name="query")
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    assert task.prompts == {**prompts, "document": ""}
+    assert task.default_prompt == "query"
+    for prompt in ({}, {"prompt_name": "passage"}, {"prompt_name": "none"}, {"prompt": "bad "}, {"prompt": ""}):
+        check(task, model, UNIT, **prompt)
+    check(task, model, UNIT, PAIRS)
+    np.testing.assert_array_equal(task.predict(TEXTS, verbose=0), task.embed(TEXTS))
+    assert lmzoo.verify(tmp_path / "it")["prompts"] == "passage, query; by default query"
+
+
+def test_truncated_vectors(tmp_path):
+    model = peer(tmp_path / "it", Pooling(WIDTH), Normalize(), truncate_dim=5, similarity_fn_name="dot")
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    assert task.embed(TEXTS).shape == (7, 5)
+    check(task, model, UNIT)
+    assert lmzoo.verify(tmp_path / "it")["not used: similarity_fn_name"] == "'dot' in config_sentence_transformers.json"
+
+
+# === Cross-encoders ===
+
+
+def cross_encoder(folder, name="bert", **arguments):
+    """A tiny cross-encoder that lmzoo wrote, without what says which activation it has."""
+    task = tiny_task(TextRegressor, families()[name])
+    randomize(task)
+    save_checkpoint(task, folder, "hf")
+    edit(folder / "config.json", sentence_transformers=...)
+    return read_cross_encoder(folder, **arguments)
+
+
+def read_cross_encoder(folder, **arguments):
+    return CrossEncoder(str(folder), device="cpu", local_files_only=True, **arguments)
+
+
+def check_scores(folder, model, activation) -> TextRegressor:
+    task = TextRegressor.from_preset(folder)
+    assert task.output_activation == activation
+    expected = model.predict(PAIRS)
+    assert difference(task.score(PAIRS), expected) <= UNIT
+    assert np.ptp(expected) > 1e-3
+    return task
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "linear", "tanh"])
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_a_cross_encoder_as_it_saves_one(name, activation, tmp_path):
+    model = cross_encoder(tmp_path / "plain", name, activation_fn=getattr(torch.nn, ACTIVATIONS[activation])())
+    model.save(str(tmp_path / "it"), create_model_card=False)
+    task = check_scores(tmp_path / "it", model, activation)
+    assert lmzoo.verify(tmp_path / "it")["answers"] == f"after the activation {activation!r}"
+    save_checkpoint(task, tmp_path / "ours", "hf")
+    check_scores(tmp_path / "ours", read_cross_encoder(tmp_path / "ours"), activation)
+
+
+@pytest.mark.parametrize("key", ["sentence_transformers", "sbert_ce_default_activation_function"])
+@pytest.mark.parametrize("activation", ["sigmoid", "linear"])
+def test_a_cross_encoder_of_earlier_versions(key, activation, tmp_path):
+    cross_encoder(tmp_path / "it")
+    kind = "activation" if activation == "sigmoid" else "linear"
+    name = f"torch.nn.modules.{kind}.{ACTIVATIONS[activation]}"
+    stored = {"activation_fn": name, "version": "5.2.0"} if key == "sentence_transformers" else name
+    edit(tmp_path / "it/config.json", **{key: stored})
+    check_scores(tmp_path / "it", read_cross_encoder(tmp_path / "it"), activation)
+
+
+def test_a_regressor_that_stores_no_activation_returns_what_it_computes(tmp_path):
+    cross_encoder(tmp_path / "it")
+    task = TextRegressor.from_preset(tmp_path / "it")
+    assert task.output_activation == "linear"
+    assert max(map(abs, task.score(PAIRS))) > 0
+
+
+def test_the_length_of_a_cross_encoder(tmp_path):
+    model = cross_encoder(tmp_path / "plain", max_length=7)
+    model.save(str(tmp_path / "it"), create_model_card=False)
+    assert TextRegressor.from_preset(tmp_path / "it").preprocessor.sequence_length == 7
