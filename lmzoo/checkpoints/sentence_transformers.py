@@ -107,7 +107,7 @@ class SentenceCheckpoint:
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
-        if cls.head_kind == self.task.head:
+        if cls.head_kind == self.task.head == "embedding":
             self._check_shapes()
         return self._part_for(cls).head_of(cls)
 
@@ -116,8 +116,7 @@ class SentenceCheckpoint:
 
     def _check_shapes(self) -> None:
         """Check dense layers before any is built, so that none is far larger than what its file holds."""
-        head = self.task.stored_head
-        layers = head.arguments(head.kind).get("projection", ()) if head.kind else ()
+        layers = self.task.stored_head.arguments("embedding").get("projection", ())
         tensors = self.task.open_tensors() if any(layer["kind"] == "dense" for layer in layers) else None
         for number, layer in enumerate(layers):
             name = f"modules.{number}.linear.weight"
@@ -249,13 +248,9 @@ def _embedder(
 
     arguments = {**arguments, "prompts": prompts, "default_prompt": default}
     notes |= _length_note(transformer)
-    return dataclasses.replace(
-        transformer,
-        directory=directory,
-        open_tensors=with_modules,
-        read_head=lambda: StoredHead("embedding", lambda kind: dict(arguments)),
-        notes=notes,
-    )
+    head = StoredHead("embedding", lambda kind: dict(arguments))
+    task = dataclasses.replace(transformer, read_head=lambda: head, notes=notes)
+    return dataclasses.replace(task, open_tensors=with_modules, directory=directory)
 
 
 def _length_note(transformer: Checkpoint) -> dict[str, str]:
@@ -282,15 +277,18 @@ def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Modul
     if settings["default_prompt"] is not None and settings["prompts"][settings["default_prompt"]]:
         raise PresetError(f"{directory / SETTINGS_FILE}: `default_prompt_name` of a CrossEncoder is not supported.")
     transformer = dataclasses.replace(transformer, notes={"modules": "Transformer", **_length_note(transformer)})
-    if transformer.head != "regression" or settings["activation"] is None:
+    if settings["activation"] is None:
         return transformer
-    activation = read_activation(settings["activation"], "activation_fn", directory / SETTINGS_FILE)
     stored = transformer.stored_head
+    file = directory / SETTINGS_FILE
 
-    def with_activation(kind: str) -> Arguments:
+    def arguments(kind: str) -> Arguments:
+        if kind != "regression":
+            return stored.arguments(kind)
+        activation = read_activation(settings["activation"], "activation_fn", file)
         return {**stored.arguments(kind), "output_activation": activation}
 
-    return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored, arguments=with_activation))
+    return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored, arguments=arguments))
 
 
 def _lowercased(tokenizer: Tokenizer, directory: Path) -> Tokenizer:
