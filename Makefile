@@ -18,8 +18,15 @@ TOOLS_STAMP := $(TOOLS)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-# `make test` leaves out the tests marked slow, `make test-all` none.
-MARKS ?= not slow
+# `make test` runs a tenth of the tests marked slow, another one each day, `make test-all` all of them. The tenth is fixed
+# here, so that it does not change at midnight: see tests/conftest.py.
+ifndef TENTH
+TENTH := $(shell date +%j | tail -c 2)
+endif
+export TENTH
+MARKS ?= not slow or tenth
+AND_SLOW = $(if $(findstring tenth,$(MARKS)),$(COMMA) and tenth $(TENTH) of the slow tests)
+COMMA := ,
 
 TESTS := $(filter-out tests/reference tests/mutants tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
@@ -103,7 +110,7 @@ test-quick: $(DEV_STAMP)  ## a minute of tests, to run while you work
 test-all: $(DEV_STAMP)  ## all tests, also the slow ones, with XLA's full optimization; before a release
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint docs wheel-check
 	@for backend in tf jax; do for part in $(PARTS); do \
-		XLA_FLAGS= $(MAKE) --no-print-directory test-$$backend MARKS= TESTS="$$part" JAX_TESTS="$$part" || exit 1; \
+		LMZOO_FULL_OPTIMIZATION=1 $(MAKE) --no-print-directory test-$$backend MARKS= TESTS="$$part" JAX_TESTS="$$part" || exit 1; \
 	done; done
 
 mutants: $(DEV_STAMP)  ## check that the tests find each of the faults in tests/mutants/faults.py
@@ -116,11 +123,11 @@ lint: $(DEV_STAMP)  ## ruff and mypy
 	@$(BIN)/mypy
 
 test-tf: $(DEV_STAMP)  ## the tests on TensorFlow; PYTEST_ARGS="-k bert" for some
-	@echo "== tests, TensorFlow backend"
+	@echo "== tests, TensorFlow backend$(AND_SLOW)"
 	@$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $(TESTS) || [ $$? -eq 5 ]
 
 test-jax: $(DEV_STAMP)  ## the tests of layers, models, training and conformance on JAX
-	@echo "== tests, JAX backend"
+	@echo "== tests, JAX backend$(AND_SLOW)"
 	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $(JAX_TESTS) || [ $$? -eq 5 ]
 
 wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty folder, run the quickstart with it

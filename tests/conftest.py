@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # There are as many workers as processors: more threads would only wait for one another.
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-# XLA spends most of its time on optimising code that a test runs once. `make test-all` runs with full optimisation.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
-)
+os.environ.setdefault("XLA_FLAGS", "")
+if os.environ.get("LMZOO_FULL_OPTIMIZATION") != "1" and "optimization_level" not in os.environ["XLA_FLAGS"]:
+    # XLA spends most of its time on optimizing code that a test runs once. `make test-all` runs with full optimization.
+    os.environ["XLA_FLAGS"] = (
+        f"{os.environ['XLA_FLAGS']} --xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true"
+    )
 
 import keras
 import pytest
@@ -41,10 +45,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in LONG:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") and str(zlib.crc32(item.nodeid.encode()) % 10) == os.environ.get("TENTH"):
+            item.add_marker(pytest.mark.tenth)
+        if "bfloat16" in item.nodeid and _forbids_kernels_for_bfloat16():
+            reason = (
+                "TensorFlow calls oneDNN for bfloat16 if the processor has AVX-512, and dies if oneDNN may not use it"
+            )
+            item.add_marker(pytest.mark.skip(reason=reason))
     if BACKEND != "tensorflow":
         for item in items:
             if item.get_closest_marker("tf_only"):
                 item.add_marker(pytest.mark.skip(reason=f"needs the TensorFlow backend, this is {BACKEND}"))
+
+
+@functools.cache
+def _forbids_kernels_for_bfloat16() -> bool:
+    """Return whether oneDNN may not use the instructions by which TensorFlow chooses its kernels for bfloat16."""
+    processor = Path("/proc/cpuinfo")
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    has_instructions = processor.exists() and "avx512f" in processor.read_text("utf-8")
+    return BACKEND == "tensorflow" and limit.startswith(("SSE", "AVX2", "AVX_")) and has_instructions
 
 
 def pytest_collection_finish() -> None:

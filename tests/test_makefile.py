@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.conftest import LONG
 
+pytest_plugins = ["pytester"]
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
@@ -58,3 +60,33 @@ def test_long_tests_are_there(root: Path) -> None:
     for line in sorted(LONG):
         file, function = line.split("[")[0].split("::")
         assert f"def {function}(" in (root / file).read_text("utf-8"), line
+
+
+def test_the_tenths_are_what_make_test_leaves_out(
+    root: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slow test runs on one day in ten, and each other test on every day."""
+    marks = re.search(r"^MARKS \?= (.+)$", (root / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert marks is not None
+    pytester.makeini("[pytest]\nmarkers = slow\n    tenth\naddopts = -p no:cacheprovider")
+    pytester.makeconftest("from tests.conftest import pytest_collection_modifyitems")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("i", range(7))
+        def test_quick(i): ...
+
+        @pytest.mark.slow
+        @pytest.mark.parametrize("i", range(97))
+        def test_slow(i): ...
+        """
+    )
+    runs = []
+    for tenth in range(10):
+        monkeypatch.setenv("TENTH", str(tenth))
+        collected = pytester.inline_run("--collect-only", "--quiet", "-m", marks[1])
+        runs.append({item.nodeid for item in collected.getcall("pytest_collection_finish").session.items})
+    quick = set.intersection(*runs)
+    assert len(quick) == 7
+    assert sum(len(run - quick) for run in runs) == len(set.union(*runs) - quick) == 97

@@ -13,7 +13,7 @@ from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.compilation import expected_retracing
-from lmzoo.tasks.base.input_kinds import check_preprocessor, split_segments
+from lmzoo.tasks.base.input_kinds import fit_preprocessor, split_segments
 from lmzoo.tensor_types import Tensors
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
@@ -86,8 +86,7 @@ class Reader:
                 f"A {type(backbone).__name__} reads a source and a target, and this is about single sequences: see "
                 "`lmzoo.models.Seq2SeqLM.source_attention`."
             )
-        check_preprocessor(backbone, found)
-        return cls(backbone, found)
+        return cls(backbone, fit_preprocessor(backbone, found))
 
     def read(self, texts: Any) -> tuple[list[ReadText], EncodedTexts]:
         """The tokens of texts or pairs, and the packed sequences.

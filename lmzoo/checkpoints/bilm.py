@@ -20,7 +20,7 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
     """The checkpoint of an ELMo.
 
     Raises:
-        PresetError: if an option is missing, or is unknown and might change the results; if a file is damaged.
+        PresetError: if an option is missing, or a file is damaged.
     """
     options = dict(_flat(read_json(options_file.parent, options_file.name)))
     format, sizes = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens", {}
@@ -31,8 +31,16 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
         sizes["vocabulary_size"] = weights.shape("embedding")[0] + 1  # one more row, for padding
 
     def read(family: Family) -> Checkpoint:
-        arguments = read_arguments(family, format, options, options_file, **sizes)
-        return Checkpoint(options_file.parent, format, family, arguments, lambda: Hdf5File(weight_file))
+        arguments = read_arguments(family, format, options, options_file, ignore_unknown=True, **sizes)
+        return Checkpoint(
+            options_file.parent,
+            format,
+            family,
+            arguments,
+            lambda: Hdf5File(weight_file),
+            config_file=options_file,
+            unknown_keys=family.checkpoints[format].config.unknown(options),
+        )
 
     return find_family(format, read)
 

@@ -63,6 +63,7 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         from tokenizers import decoders, processors
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+        backend.add_special_tokens([token for token in tokenizer.special_tokens if token not in tokenizer.text_tokens])
         backend.decoder = decoders.ByteLevel()
         start, end = tokenizer.start_token, tokenizer.end_token
         if start and end and start != end:  # GPT-2, whose documents end where others begin, adds nothing to a text

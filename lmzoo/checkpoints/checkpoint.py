@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class StoredHead:
+    """The head that a checkpoint's files hold, if any.
+
+    Attributes:
+        kind: its kind, or None for no head.
+        arguments: reads arguments of the task's constructor, as far as the files give them, for a kind of head.
+        alternatives: other kinds of heads that the tensors may be, if nothing but their names tells it.
+    """
+
+    kind: str | None = None
+    arguments: Callable[[str], Arguments] = lambda kind: {}
+    alternatives: Collection[str] = ()
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint whose format and family are known, as a `lmzoo.presets.source.Source`.
 
@@ -32,9 +48,10 @@ class Checkpoint:
         format: "hf", "google", "fairseq", "keras_hub" or "bilm", a key of `Family.checkpoints`.
         family: the record of its family.
         arguments: arguments of the family's configuration class.
-        head: kind of the head that it holds, or None.
-        head_arguments: arguments of the task's constructor, as far as the files give them.
         open_tensors: opens the weights.
+        read_head: finds the stored head.
+        config_file: the configuration, for messages.
+        unknown_keys: the configuration's keys that are ignored since lmzoo does not know them, with their values.
         sequence_length: most tokens of a text, if other files than the tokenizer's say so.
         notes: what else was read, for reports.
     """
@@ -44,10 +61,20 @@ class Checkpoint:
     family: Family
     arguments: Arguments
     open_tensors: Callable[[], TensorFile]
-    head: str | None = None
-    head_arguments: Arguments = field(default_factory=dict)
+    read_head: Callable[[], StoredHead] = StoredHead
+    config_file: Path | None = None
+    unknown_keys: Arguments = field(default_factory=dict)
     sequence_length: int | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def _stored_head(self) -> StoredHead:
+        return self.read_head()
+
+    @property
+    def head(self) -> str | None:
+        """See `Source.head`."""
+        return self._stored_head.kind
 
     @property
     def layout(self) -> Layout:
@@ -66,12 +93,21 @@ class Checkpoint:
                 check_sizes(self.layout, self.open_tensors(), self.backbone_class.config_class(**self.arguments))
             except PresetError as error:
                 raise PresetError(self.layout.config.with_stored_keys(str(error))) from None
+        if self.unknown_keys:
+            warnings.warn(f"{self.config_file}: ignoring unknown keys: {self._unknown()}.", stacklevel=2)
         return self.family.backbone(**{**self.arguments, **overrides})
+
+    def _unknown(self) -> str:
+        return ", ".join(f"`{key}` ({value!r:.60})" for key, value in self.unknown_keys.items())
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """See `Source.head_of`."""
         kind, heads = cls.head_kind, self.layout.heads
-        if self.head is None or kind not in heads:
+        if kind not in heads:
+            return None
+        if kind in self._stored_head.alternatives:
+            return self._stored_head.arguments(kind)
+        if self.head is None:
             return None
         known = task_of(self.head)
         held = kind == self.head
@@ -79,7 +115,7 @@ class Checkpoint:
             # One head is a part of the other. The names of its tensors show whether the file holds this one, too.
             wanted, there = ({row.name for row in heads.get(head, {}).values()} for head in (kind, self.head))
             held = canonical_names(self.layout, self.open_tensors()).keys() >= wanted - there
-        return dict(self.head_arguments) if held else None
+        return self._stored_head.arguments(kind) if held else None
 
     def preprocessor(self) -> Preprocessor:
         """See `Source.preprocessor`."""
@@ -100,10 +136,18 @@ class Checkpoint:
         head = model.head_kind if isinstance(model, HasHead) else None
         return plan(self.layout, self.open_tensors(), weights_of(model), head)
 
-    def load(self, model: keras.Model) -> Plan:
-        """Assigns the weights; arguments and errors are those of `plan`, which is also returned."""
-        weights, done = weights_of(model), self.plan(model)
+    def load(self, model: keras.Model, with_head: bool = True) -> Plan:
+        """See `Source.load`; returns the plan, whose errors are those of `plan`."""
+        loaded = model if with_head else getattr(model, "backbone", model)
+        weights = weights_of(loaded)
+        done = self.plan(loaded)
         done.run()
+        if prefix := done.tensors.prefix:
+            warnings.warn(
+                f"{done.tensors.path}: every name begins with {prefix!r}, which a wrapper of the model left there, and "
+                "was read without it.",
+                stacklevel=2,
+            )
         for path in done.missing:  # the model may have been built without initial values
             if path.endswith("/kernel"):
                 deviation = getattr(model, "backbone", model).config.initializer_range
@@ -127,8 +171,13 @@ class Checkpoint:
         files = sorted({done.tensors.file_of(name).name for _, name, _ in done.assignments})
         tensors = f"{of_backbone} of the backbone, {of_head} of the head, in {_first(files)}"
         found = {"format": self.layout.name, "tensors": tensors, **self.notes}
-        if "output_activation" in self.head_arguments:
-            found["answers"] = f"after the activation {self.head_arguments['output_activation']!r}"
+        settings = self._stored_head.arguments(self.head) if self.head else {}
+        if "output_activation" in settings:
+            found["answers"] = f"after the activation {settings['output_activation']!r}"
+        if done.tensors.prefix:
+            found["names"] = f"without {done.tensors.prefix!r}, with which each begins in the file"
+        if self.unknown_keys and self.config_file is not None:
+            found[f"not read: keys of {self.config_file.name}"] = self._unknown()
         if done.missing:
             found["not there"] = f"{', '.join(done.missing)}: random at first"
         for reason in sorted(set(done.left_out.values())):
@@ -156,16 +205,18 @@ def find_family(format: str, read: Callable[[Family], T]) -> T:
     raise errors[0]
 
 
-def read_arguments(family: Family, format: str, stored: Mapping[str, object], file: Path, **others: Any) -> Arguments:
+def read_arguments(
+    family: Family, format: str, stored: Mapping[str, object], file: Path, ignore_unknown: bool = False, **others: Any
+) -> Arguments:
     """Reads the arguments of a family's configuration class from a file's content, `stored`.
 
-    `others` are arguments that other files give.
+    Unknown keys are errors or, with `ignore_unknown`, ignored. `others` are arguments that other files give.
 
     Raises:
         PresetError: naming the file, and the key whose value the family does not allow.
     """
     table = family.checkpoints[format].config
-    arguments = {**table.read(stored, file), **others}
+    arguments = {**table.read(stored, file, ignore_unknown), **others}
     try:
         family.backbone.config_class(**arguments)
     except ValueError as error:

@@ -19,10 +19,12 @@ JsonObject: TypeAlias = Mapping[str, Any]  # from a file, so that nothing is cer
 class ConfigTable:
     """How the keys of a configuration file correspond to the arguments of a family's configuration class.
 
-    A key that the table does not list might change what the model computes, so it is an error.
+    A key that the table does not list might change what the model computes, so it is an error. In files that people
+    edit, readers ignore it with a warning, as the other library does without one.
 
     Attributes:
         keys: the file's key -> our argument.
+        aliases: another name of a key in `keys` -> that key.
         defaults: the value that the other library assumes for a missing key; a key without a default is required.
         values: our argument -> {value in the file: our value}, where the spelling differs. No other value is allowed.
         shifts: our argument -> how much larger the file's value is.
@@ -37,6 +39,7 @@ class ConfigTable:
     """
 
     keys: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shifts: Mapping[str, int] = field(default_factory=dict)
@@ -47,21 +50,26 @@ class ConfigTable:
     omitted: Collection[str] = ()
     written: Mapping[str, object] = field(default_factory=dict)
 
-    def read(self, stored: Mapping[str, object], file: Path | str) -> Arguments:
+    def unknown(self, stored: Mapping[str, object]) -> Arguments:
+        """Return the keys of a file's content, `stored`, that the table does not list, with their values."""
+        known = {*self.keys, *self.aliases, *self.allowed, *self.training, *self.ignored, *self.written}
+        return {key: stored[key] for key in sorted(stored.keys() - known)}
+
+    def read(self, stored: Mapping[str, object], file: Path | str, ignore_unknown: bool = False) -> Arguments:
         """Reads the arguments of our configuration class from a file's content, `stored`.
+
+        Args:
+            stored: keys and values.
+            file: the file, for messages.
+            ignore_unknown: whether to ignore keys that the table does not list, see `unknown`.
 
         Raises:
             PresetError: naming the key that is missing, unknown, or has a value that our models do not support.
         """
-        if unknown := sorted(stored.keys() - {*self.keys, *self.allowed, *self.training, *self.ignored, *self.written}):
-            raise PresetError(
-                f"{file}: the key {unknown[0]!r} (value {stored[unknown[0]]!r:.60}) is unknown. It might change what "
-                "the model computes, so nothing is loaded."
-            )
-        for key, values in self.allowed.items():
-            if key in stored and stored[key] not in values:
-                expected = " or ".join(map(repr, values))
-                raise PresetError(f"{file}: `{key}` must be {expected}, got {stored[key]!r:.60}.")
+        if not ignore_unknown:
+            self._check_keys(stored, file)
+        self._check_values(stored, file)
+        stored = self._resolve_aliases(stored, file)
         config: Arguments = dict(self.constants)
         for key, argument in self.keys.items():
             if key not in stored and key not in self.defaults:
@@ -85,6 +93,34 @@ class ConfigTable:
                     stacklevel=2,
                 )
         return config
+
+    def _check_keys(self, stored: Mapping[str, object], file: Path | str) -> None:
+        if unknown := self.unknown(stored):
+            key, value = next(iter(unknown.items()))
+            raise PresetError(
+                f"{file}: the key {key!r} (value {value!r:.60}) is unknown. It might change what the model computes, "
+                "so nothing is loaded."
+            )
+
+    def _check_values(self, stored: Mapping[str, object], file: Path | str) -> None:
+        for key, values in self.allowed.items():
+            if key in stored and stored[key] not in values:
+                expected = " or ".join(map(repr, values))
+                raise PresetError(f"{file}: `{key}` must be {expected}, got {stored[key]!r:.60}.")
+
+    def _resolve_aliases(self, stored: Mapping[str, object], file: Path | str) -> Arguments:
+        """Return `stored` with the values of aliases under the keys that they stand for."""
+        resolved = dict(stored)
+        for alias, key in self.aliases.items():
+            if alias not in stored:
+                continue
+            if key in resolved and resolved[key] != stored[alias]:
+                raise PresetError(
+                    f"{file}: `{key}` is {resolved[key]!r:.60}, but `{alias}`, another name for it, is "
+                    f"{stored[alias]!r:.60}. Remove the wrong one."
+                )
+            resolved[key] = stored[alias]
+        return resolved
 
     def with_stored_keys(self, message: str) -> str:
         """Replaces our arguments, in backquotes, by the file's keys in an error message."""

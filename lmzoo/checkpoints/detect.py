@@ -13,17 +13,19 @@ from lmzoo.checkpoints.keras_hub import find_keras_hub
 from lmzoo.checkpoints.sentence_transformers import SentenceCheckpoint, find_sentence_transformers
 from lmzoo.files.preset_files import CONFIG_FILE
 
-_WITH_CONFIG = (find_hugging_face, find_keras_hub)
 _WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)
 
 
-def find_checkpoint(directory: Path) -> Checkpoint | SentenceCheckpoint | None:
-    """The checkpoint of another library in a directory; None if there is none in a known format.
+def find_checkpoint(directory: Path, family: str | None = None) -> Checkpoint | SentenceCheckpoint | None:
+    """Return the checkpoint of another library in a directory, or None if there is none in a supported format.
+
+    `family` names the family of a checkpoint that does not tell it.
 
     Raises:
         PresetError: if the format is known, and its family or its configuration is not supported.
     """
-    if (sentence := find_sentence_transformers(directory)) is not None:
+    if (sentence := find_sentence_transformers(directory, family)) is not None:
         return sentence
-    finders = _WITH_CONFIG if (directory / CONFIG_FILE).is_file() else _WITHOUT_CONFIG
-    return next((found for find in finders if (found := find(directory))), None)
+    if (directory / CONFIG_FILE).is_file():
+        return find_hugging_face(directory, family) or find_keras_hub(directory)
+    return next((found for find in _WITHOUT_CONFIG if (found := find(directory))), None)

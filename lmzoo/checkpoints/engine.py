@@ -130,6 +130,7 @@ class Layout:
         config: the table of its configuration files.
         backbone: where the backbone's weights are.
         heads: kind of head -> where its weights are.
+        unread_heads: kind of head that the format may hold, but lmzoo does not read -> a tensor that only it has.
         aliases: other spellings of tensor names: regular expression -> replacement.
         copies: tensors that may be stored twice: name -> name of the original, which must hold the same values.
         optional: prefixes of paths of weights that may be missing together, such as an untrained pooler's.
@@ -143,6 +144,7 @@ class Layout:
     config: ConfigTable
     backbone: Table
     heads: Mapping[str, Table] = field(default_factory=dict)
+    unread_heads: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
@@ -210,7 +212,7 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
     """
     names = canonical_names(layout, tensors)
     found: dict[str, set[str]] = {}
-    for pattern in map(_pattern, {row.name for row in layout.backbone.values()}):
+    for pattern in map(name_pattern, {row.name for row in layout.backbone.values()}):
         for letter in pattern.groupindex:
             found.setdefault(letter, set()).update(m[letter] for name in names if (m := pattern.fullmatch(name)))
     limits = {
@@ -313,7 +315,7 @@ def _rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, R
         if path.startswith(layout.absent):
             continue
         for template, row in table.items():
-            if match := _pattern(template).fullmatch(path):
+            if match := name_pattern(template).fullmatch(path):
                 rows[path] = replace(row, name=row.name.format(**match.groupdict()))
                 break
         else:
@@ -345,8 +347,8 @@ def _joined_shape(weights: list[keras.Variable]) -> Shape:
     return (*weights[0].shape[:-1], sum(weight.shape[-1] for weight in weights))
 
 
-def _pattern(template: str) -> re.Pattern[str]:
-    """Turns `block_{i}/kernel` into a regular expression with a group i."""
+def name_pattern(template: str) -> re.Pattern[str]:
+    """Turn `block_{i}/kernel` into a regular expression with a group i."""
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
@@ -381,6 +383,6 @@ def _reason(layout: Layout, canonical: str, head: str | None) -> str | None:
     if reason := next((why for pattern, why in layout.ignored.items() if re.fullmatch(pattern, canonical)), None):
         return reason
     for kind, table in layout.heads.items():
-        if kind != head and any(_pattern(row.name).fullmatch(canonical) for row in table.values()):
+        if kind != head and any(name_pattern(row.name).fullmatch(canonical) for row in table.values()):
             return f"the head of a {task_name(kind)}"
     return f"a copy of {layout.copies[canonical]}" if canonical in layout.copies else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_arguments
-from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, find_family, read_arguments
+from lmzoo.checkpoints.config_table import JsonObject
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
@@ -25,8 +25,8 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
     file = directory / _WEIGHTS_FILE
     if not file.is_file():
         return None
-    tensors = TorchFile(file)
-    options = _options(tensors, file)
+    stored = TorchFile(file)
+    options, tensors = _options(stored, file), without_wrappers(stored)
 
     def read(family: Family) -> Checkpoint:
         table = family.checkpoints["fairseq"].config
@@ -36,7 +36,7 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
         if len(words) != 1:
             raise PresetError(f"{file} is not fairseq's {family.name}: it lacks '…{_WORD_TABLE}'.")
         arguments = read_arguments(family, "fairseq", known, file, vocabulary_size=tensors.shape(words[0])[0])
-        return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, *_head(tensors))
+        return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, lambda: _head(tensors))
 
     return find_family("fairseq", read)
 
@@ -49,11 +49,11 @@ def _options(tensors: TorchFile, file: Path) -> JsonObject:
     return options
 
 
-def _head(tensors: TensorFile) -> tuple[str, Arguments]:
-    """The kind of head in a checkpoint, and arguments for the constructor of its task."""
+def _head(tensors: TensorFile) -> StoredHead:
+    """Return the head in a checkpoint."""
     outputs = [
         name for name in tensors.names() if name.endswith(".out_proj.weight") and "classification_heads." in name
     ]
     if len(outputs) == 1:
-        return "classification", {"num_classes": tensors.shape(outputs[0])[0]}
-    return "masked_lm", {}
+        return StoredHead("classification", lambda kind: {"num_classes": tensors.shape(outputs[0])[0]})
+    return StoredHead("masked_lm")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
+from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_modules
 from lmzoo.checkpoints.formats.stacked import UnstackedTensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
@@ -37,6 +37,13 @@ _HEADS: dict[str, set[str]] = {
     "question_answering": {"cls/squad/output_weights"},
     "pretraining": {"cls/predictions/output_bias", "cls/seq_relationship/output_bias"},
     "masked_lm": {"cls/predictions/output_bias"},
+}
+# What training leaves in a checkpoint of TensorFlow 1: slots of each variable, and variables of the run itself.
+TRAINING_STATE = {
+    r".*/(adam|lamb)_[mv]|.*/(Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer)(_\d+)?": "the optimizer's state",
+    r"(.*/)?(beta[12]_power(_\d+)?|(current_)?loss_scale|good_steps)": "the optimizer's state",
+    r"(.*/)?\.?(optimizer|OPTIMIZER_SLOT)/.*": "the optimizer's state",
+    r"global_step|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH": "not a weight",
 }
 
 
@@ -80,6 +87,7 @@ def google_config(
         values={"activation": {"gelu": gelu, "relu": "relu", "tanh": "tanh"}},
         training={"attention_probs_dropout_prob": "dropout"},
         constants=constants,
+        allowed={"ln_type": ("postln",)},
         ignored=ignored,
         omitted=omitted,
     )
@@ -108,8 +116,7 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
         aliases={r"^module/": ""},
         optional=("pooler/",),
         ignored={
-            r".*/(adam|lamb)_[mv]|(.*/)?\.?(optimizer|OPTIMIZER_SLOT)/.*": "the optimizer's state",
-            r"global_step|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH": "not a weight",
+            **TRAINING_STATE,
             r"cls/seq_relationship/.*": "the head of next-sentence or sentence-order prediction",
         },
     )
@@ -126,7 +133,8 @@ def find_google(directory: Path) -> Checkpoint | None:
     if file is None:
         return None
     family = found[file]
-    arguments = read_arguments(family, "google", read_json(directory, file.name), file)
+    stored = read_json(directory, file.name)
+    arguments = read_arguments(family, "google", stored, file, ignore_unknown=True)
     tensors: TensorFile = TensorFlowCheckpoint(_prefix(directory))
     if is_model_garden(tensors):
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
@@ -135,8 +143,11 @@ def find_google(directory: Path) -> Checkpoint | None:
     layout = family.checkpoints["google"]
     if isinstance(layout, StackedLayout):
         tensors = UnstackedTensors(tensors, layout.stacked)
-        return Checkpoint(directory, "google", family, arguments, lambda: tensors, layout.head_of(tensors), {})
-    return Checkpoint(directory, "google", family, arguments, lambda: tensors, *_head(tensors))
+        head = StoredHead(layout.head_of(tensors))
+    else:
+        head = _head(tensors)
+    unknown = layout.config.unknown(stored)
+    return Checkpoint(directory, "google", family, arguments, lambda: tensors, lambda: head, file, unknown)
 
 
 def _prefix(directory: Path) -> Path:
@@ -148,11 +159,13 @@ def _prefix(directory: Path) -> Path:
     return found[0].with_suffix("")
 
 
-def _head(tensors: TensorFile) -> tuple[str | None, Arguments]:
-    """The kind of head in a checkpoint, and arguments for the constructor of its task; (None, {}) for no head."""
+def _head(tensors: TensorFile) -> StoredHead:
+    """Return the head in a checkpoint."""
     names = {re.sub(r"^module/", "", name): name for name in tensors.names()}
     kind = next((kind for kind, own in _HEADS.items() if names.keys() >= own), None)
     if kind == "classification":
         outputs = tensors.shape(names["output_weights"])[0]
-        return (kind, {"num_classes": outputs}) if outputs > 1 else ("regression", {})
-    return kind, {}
+        if outputs > 1:
+            return StoredHead(kind, lambda kind: {"num_classes": outputs})
+        kind = "regression"
+    return StoredHead(kind)

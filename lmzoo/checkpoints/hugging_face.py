@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints import sentence_modules
-from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
-from lmzoo.checkpoints.engine import Layout, Row, Table, torch_modules
+from lmzoo.checkpoints.engine import Layout, Row, Table, canonical_names, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
+from lmzoo.checkpoints.hugging_face_families import architecture_in, detect_family, named_by
+from lmzoo.checkpoints.hugging_face_heads import count_classes, count_outputs, find_heads, is_regression, read_classes
+from lmzoo.checkpoints.hugging_face_keys import HARMLESS_KEYS, RESTRICTED_KEYS
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.errors import PresetError
-from lmzoo.family import families_with
+from lmzoo.family import Family
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
 
 ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "tanh": "tanh",
 }
 _WITH_CLASSES = ("classification", "token_classification")
 _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
-# Keys of every family that do not change what the model computes, or that only a head needs.
-_IGNORED = {
-    "_attn_implementation_autoset", "_name_or_path", "_num_labels", "architectures", "bos_token_id",
-    "chunk_size_feed_forward", "classifier_dropout", "cls_token_id", "dtype", "eos_token_id", "finetuning_task",
-    "gradient_checkpointing", "id2label", "label2id", "language", "model_type", "num_labels", "output_attentions",
-    "output_hidden_states", "output_past", "pad_token_id", "problem_type", "return_dict",
-    "sbert_ce_default_activation_function", "sentence_transformers", "sep_token_id", "tie_word_embeddings",
-    "tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "use_bfloat16", "use_cache",
-}  # fmt: skip
+_WEIGHTS_FILES = (
+    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
+)  # fmt: skip
+# What cross-encoders of Sentence Transformers store, see `_output_activation`.
+_CROSS_ENCODER_KEYS = ("sbert_ce_default_activation_function", "sentence_transformers")
 _HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
-_ALLOWED: dict[str, tuple[object, ...]] = {
-    "add_cross_attention": (False,),
-    "is_decoder": (False,),
-    "is_encoder_decoder": (False,),
-    "position_embedding_type": ("absolute",),
-    "pruned_heads": ({},),
-}
 ENCODER_KEYS = {
     "vocab_size": "vocabulary_size",
     "num_hidden_layers": "num_layers",
@@ -59,6 +56,7 @@ ENCODER_KEYS = {
     "layer_norm_eps": "layer_norm_epsilon",
     "initializer_range": "initializer_range",
 }
+_COMMON_NAMES = ("hidden_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers")
 # What transformers assumes for a missing key, in BERT and in the families derived from it.
 ENCODER_DEFAULTS = {
     "hidden_act": "gelu",
@@ -115,8 +113,18 @@ def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...
         "training": {"attention_probs_dropout_prob": "dropout"},
         "values": {"activation": ACTIVATIONS},
     }
-    allowed = {**_ALLOWED, **table.get("allowed", {})}
-    return ConfigTable(keys=keys, **{**usual, **table, "allowed": allowed, "ignored": _IGNORED | {*ignored}})
+    common = {
+        "aliases": {name: key for name, key in _own_names(keys).items() if name != key} | table.pop("aliases", {}),
+        "allowed": {**RESTRICTED_KEYS, **table.pop("allowed", {})},
+        "ignored": HARMLESS_KEYS | {*_CROSS_ENCODER_KEYS, *ignored},
+    }
+    return ConfigTable(keys=keys, **common, **{**usual, **table})
+
+
+def _own_names(keys: Mapping[str, str]) -> dict[str, str]:
+    """Return what a family calls the keys that every configuration of transformers also has by a common name."""
+    own = {argument: key for key, argument in keys.items()}
+    return {name: own[ENCODER_KEYS[name]] for name in _COMMON_NAMES if ENCODER_KEYS[name] in own}
 
 
 def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> ConfigTable:
@@ -166,68 +174,94 @@ def hugging_face_layout(
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
     }
-    ignored = {r"(.*\.)?position_ids": "a buffer", **fields.pop("ignored", {})}
+    ignored = {r"(.*\.)?(position|token_type)_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
     return HuggingFaceLayout(name, heads=all_heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
 
 
-def find_hugging_face(directory: Path) -> Checkpoint | None:
-    """The checkpoint in a directory whose `config.json` has a `model_type`; None if there is none.
+def find_hugging_face(directory: Path, family: str | None = None) -> Checkpoint | None:
+    """Return the checkpoint of transformers in a directory, or None if its `config.json` is of another library.
+
+    `family` names the family of a checkpoint without `model_type`.
 
     Raises:
-        PresetError: for an unknown type of model, or a configuration that our model does not support.
+        PresetError: for an unsupported family, or a configuration that our model does not support.
     """
-    file, config = directory / CONFIG_FILE, read_json(directory, CONFIG_FILE)
-    if "model_type" not in config:
+    file = directory / CONFIG_FILE
+    config = read_json(directory, CONFIG_FILE)
+    named = config.get("model_type") is not None or family is not None or named_by(architecture_in(file, config))
+    if "registered_name" in config or not (named or _weights_file(directory)):
         return None
-    known = {names_in_transformers(family).model_type: family for family in families_with("hf")}
-    family = known.get(str(config["model_type"]))
-    if family is None:
-        raise PresetError(
-            f"{file}: models of type {config['model_type']!r:.60} are not supported; supported are {', '.join(known)}."
-        )
-    arguments = read_arguments(family, "hf", config, file)
-    if config.get("architectures"):
-        head = _named_head(file, config, names_in_transformers(family))
-    else:
-        head = (_unnamed_head(directory, family.checkpoints["hf"]), {})
-    return Checkpoint(directory, "hf", family, arguments, lambda: open_tensors(directory), *head)
+    opened = functools.cache(functools.partial(open_tensors, directory))
+    record = detect_family(directory, config, opened, family)
+    return Checkpoint(
+        directory,
+        "hf",
+        record,
+        read_arguments(record, "hf", config, file, ignore_unknown=True),
+        opened,
+        functools.partial(_read_head, directory, config, record, opened),
+        file,
+        record.checkpoints["hf"].config.unknown(config),
+    )
+
+
+def _weights_file(directory: Path) -> str | None:
+    """Return the name of the file to read the weights from, or None if there is none."""
+    names = {path.name for path in directory.iterdir()}
+    return next((name for name in _WEIGHTS_FILES if name in names), None)
 
 
 def open_tensors(directory: Path) -> TensorFile:
-    """Return the weights in a directory: safetensors if there are any, otherwise a pickled state dict."""
-    names = {path.name for path in directory.iterdir()}
-    if {"model.safetensors", "model.safetensors.index.json"} & names:
-        return SafetensorsFiles(directory)
-    for name in ("pytorch_model.bin", "pytorch_model.bin.index.json"):
-        if name in names:
-            return TorchFile(directory / name)
-    raise PresetError(f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin.")
+    """Open the weights, without prefixes of wrappers: safetensors if there are any, otherwise a pickled state dict."""
+    name = _weights_file(directory)
+    if name is None:
+        raise PresetError(
+            f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin."
+        )
+    files = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
+    return without_wrappers(files)
 
 
-def _unnamed_head(directory: Path, layout: Layout) -> str | None:
-    """The kind of head that the tensors show, for a `config.json` that names none, as in Google's small BERTs."""
-    head = layout.heads.get("masked_lm", {})
-    held = open_tensors(directory).names()
-    return "masked_lm" if head and head["masked_lm_head/output_bias"].name in held else None
+def _read_head(
+    directory: Path, config: JsonObject, family: Family, open_tensors: Callable[[], TensorFile]
+) -> StoredHead:
+    """Find the head: `architectures` names its kind or, if it does not, the names of its tensors show it."""
+    file = directory / CONFIG_FILE
+    layout = family.checkpoints["hf"]
+    names = names_in_transformers(family)
+    architecture = architecture_in(file, config)
+    named = names.kind(architecture) if architecture else None
+    shapes = {}
+    if _weights_file(directory) and (named is None or named in _WITH_CLASSES):
+        tensors = open_tensors()
+        shapes = {name: tensors.shape(stored) for name, stored in canonical_names(layout, tensors).items()}
+
+    def count(kind: str) -> int:
+        return count_outputs(layout, kind, shapes) or count_classes(config)
+
+    kinds = [named] if named else find_heads(layout, shapes, config)
+    if named == "classification" and is_regression(config, count(named)):
+        kinds = ["regression"]
+    has_none = not kinds or architecture == names.architecture(None)  # as far as the file says
+    return StoredHead(
+        None if has_none else kinds[0], lambda kind: _head_arguments(file, config, kind, count(kind)), kinds
+    )
 
 
-def _named_head(file: Path, config: JsonObject, names: Names) -> tuple[str | None, Arguments]:
-    """The kind of head that `config.json` names, and arguments for its task's constructor; (None, {}) for no head."""
-    kind = names.kind(str(config["architectures"][0]))
-    arguments = _classes(file, config) if kind in _WITH_CLASSES else {}
-    if kind == "classification":
-        problem = config.get("problem_type")
-        if problem == "regression" or (problem is None and arguments["num_classes"] == 1):
-            kind, arguments = "regression", _output_activation(file, config)
-        elif problem == "multi_label_classification":
-            arguments["multi_label"] = True
+def _head_arguments(file: Path, config: JsonObject, kind: str, count: int) -> Arguments:
+    """Read arguments of the constructor of the task with a kind of head of `count` outputs."""
+    arguments = read_classes(file, config, count) if kind in _WITH_CLASSES else {}
+    if kind == "classification" and config.get("problem_type") == "multi_label_classification":
+        arguments["multi_label"] = True
+    if kind == "regression":
+        arguments = _output_activation(file, config)
     if kind == "seq2seq_lm":
         arguments = _beams(file.parent, config)
     rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
     if rates and kind in _WITH_DROPOUT:
         arguments["dropout"] = rates[0]
-    return kind, arguments
+    return arguments
 
 
 def _output_activation(file: Path, config: JsonObject) -> Arguments:
@@ -246,18 +280,3 @@ def _beams(directory: Path, config: JsonObject) -> Arguments:
     own = directory / "generation_config.json"
     found = read_json(directory, own.name) if own.is_file() else config
     return {name: found[name] for name in ("num_beams", "length_penalty") if found.get(name) is not None}
-
-
-def _classes(file: Path, config: JsonObject) -> Arguments:
-    """`num_classes`, and `labels` if the classes have names."""
-    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    try:
-        labels = [names[key] for key in sorted(names, key=int)]
-        numbers = sorted(map(int, names))
-    except (TypeError, ValueError):
-        labels, numbers = [], [-1]
-    if numbers != list(range(len(labels))) or not all(isinstance(label, str) for label in labels):
-        raise PresetError(f"{file}: `id2label` must map the numbers from 0 to names, got {names!r:.80}.")
-    if labels == [f"LABEL_{i}" for i in range(len(labels))]:  # transformers' placeholders for missing names
-        return {"num_classes": len(labels)}
-    return {"num_classes": len(labels), "labels": labels}

@@ -19,7 +19,7 @@ _CONFIG: dict[str, tuple[str, object]] = {
 }
 _IGNORED = (
     "n_ctx", "n_special", "predict_special_tokens", "summary_activation", "summary_first_dropout",
-    "summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params",
+    "summary_proj_to_labels", "summary_type", "summary_use_proj",
 )  # fmt: skip
 _MODULES = {
     "attention/output_dense": "attn.c_proj",
@@ -61,7 +61,7 @@ def decoder_layout(
             ignored=_IGNORED,
             defaults={theirs: default for theirs, (_, default) in config.items()},
             training={"attn_pdrop": "dropout", "embd_pdrop": "dropout"},
-            allowed=allowed or {},
+            allowed={"is_decoder": (False, True, None), **(allowed or {})},  # they are causal in any case
             **({"values": values} if values else {}),
         ),
         backbone={
@@ -79,6 +79,7 @@ def decoder_layout(
             },
         },
         heads={"causal_lm": {}},
+        unread_heads={"classification": "score.weight"},
         aliases={r"^transformer\.": ""},
         copies={"lm_head.weight": f"{tokens}.weight"},
         ignored={

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, read_arguments
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Layout, Row, Transform
 from lmzoo.checkpoints.family_names import keras_hub_prefix
@@ -158,4 +158,14 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
 
     length = embedder_length(directory) if head == "embedding" else None
     notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
-    return Checkpoint(directory, "keras_hub", known[name], arguments, open_tensors, head, head_arguments, length, notes)
+    stored_head = StoredHead(head, lambda kind: dict(head_arguments))
+    return Checkpoint(
+        directory,
+        "keras_hub",
+        known[name],
+        arguments,
+        open_tensors,
+        lambda: stored_head,
+        sequence_length=length,
+        notes=notes,
+    )

@@ -9,8 +9,10 @@ from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat, XlnetFormat
 from lmzoo.checkpoints.sentencepiece_pair_format import MarianFormat
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
+from lmzoo.checkpoints.vocabulary_files import has_file
 from lmzoo.checkpoints.wordpiece_format import WordPieceFormat
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json
 from lmzoo.text import Tokenizer
 
 _FORMATS: dict[type[Tokenizer], TokenizerFormat] = {}
@@ -42,6 +44,15 @@ def format_of(cls: type[Tokenizer]) -> TokenizerFormat:
     if cls not in _FORMATS:
         raise PresetError(f"No format of another library can hold a {cls.__name__}.")
     return _FORMATS[cls]
+
+
+def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
+    """Return whether a directory holds the files of a tokenizer of a class, without reading its vocabulary."""
+    format = format_of(cls)
+    if has_file(directory, PIPELINE_FILE):
+        pipeline = read_json(directory, PIPELINE_FILE)
+        return format_in(pipeline, directory, format) is format
+    return any(all(has_file(directory, name) for name in names) for names in format.files)
 
 
 def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat) -> TokenizerFormat:

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from lmzoo.arguments import is_integer
-from lmzoo.checkpoints.checkpoint import Checkpoint
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import Plan
 from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
@@ -107,7 +107,7 @@ class SentenceCheckpoint:
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
-        if cls.head_kind == self.task.head:
+        if cls.head_kind == self.task.head == "embedding":
             self._check_shapes()
         return self._part_for(cls).head_of(cls)
 
@@ -116,7 +116,7 @@ class SentenceCheckpoint:
 
     def _check_shapes(self) -> None:
         """Check dense layers before any is built, so that none is far larger than what its file holds."""
-        layers = self.task.head_arguments.get("projection", ())
+        layers = self.task.read_head().arguments("embedding").get("projection", ())
         tensors = self.task.open_tensors() if any(layer["kind"] == "dense" for layer in layers) else None
         for number, layer in enumerate(layers):
             name = f"modules.{number}.linear.weight"
@@ -137,17 +137,20 @@ class SentenceCheckpoint:
             packing = dataclasses.replace(packing, end="")
         return Preprocessor(tokenizer, packing, found.sequence_length)
 
-    def load(self, model: keras.Model) -> Plan:
+    def load(self, model: keras.Model, with_head: bool = True) -> Plan:
         """Load the weights into a backbone or a task; see `Checkpoint.load`."""
-        return self._part_for(model).load(model)
+        part = self._part_for(model) if with_head else self.transformer
+        return part.load(model, with_head)
 
     def report(self, model: keras.Model) -> dict[str, str]:
         """Check all weights, and return names of parts -> what was found."""
         return self._part_for(model).report(model)
 
 
-def find_sentence_transformers(directory: Path) -> SentenceCheckpoint | None:
+def find_sentence_transformers(directory: Path, family: str | None = None) -> SentenceCheckpoint | None:
     """Return the folder of Sentence Transformers in a directory, or None if it has no `modules.json`.
+
+    `family` names the family of a Transformer that does not tell it.
 
     Raises:
         PresetError: Naming the file, and the module or the key that lmzoo does not support.
@@ -160,7 +163,7 @@ def find_sentence_transformers(directory: Path) -> SentenceCheckpoint | None:
     if modules[0].kind != "Transformer":
         raise PresetError(f"{directory / MODULES_FILE} begins with a {modules[0].kind}, expected a Transformer.")
     folder = modules[0].directory
-    transformer = find_hugging_face(folder)
+    transformer = find_hugging_face(folder, family)
     if transformer is None:
         raise PresetError(f"{folder} holds no model of Hugging Face's: its config.json names no `model_type`.")
     length, lowercase = _read_length(reader, folder, settings["model_type"])
@@ -245,7 +248,8 @@ def _embedder(
 
     arguments = {**arguments, "prompts": prompts, "default_prompt": default}
     notes |= _length_note(transformer)
-    task = dataclasses.replace(transformer, head="embedding", head_arguments=arguments, notes=notes)
+    head = StoredHead("embedding", lambda kind: dict(arguments))
+    task = dataclasses.replace(transformer, read_head=lambda: head, notes=notes)
     return dataclasses.replace(task, open_tensors=with_modules, directory=directory)
 
 
@@ -273,11 +277,18 @@ def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Modul
     if settings["default_prompt"] is not None and settings["prompts"][settings["default_prompt"]]:
         raise PresetError(f"{directory / SETTINGS_FILE}: `default_prompt_name` of a CrossEncoder is not supported.")
     transformer = dataclasses.replace(transformer, notes={"modules": "Transformer", **_length_note(transformer)})
-    if transformer.head != "regression" or settings["activation"] is None:
+    if settings["activation"] is None:
         return transformer
-    activation = read_activation(settings["activation"], "activation_fn", directory / SETTINGS_FILE)
-    arguments = {**transformer.head_arguments, "output_activation": activation}
-    return dataclasses.replace(transformer, head_arguments=arguments)
+    stored = transformer.read_head()
+    file = directory / SETTINGS_FILE
+
+    def arguments(kind: str) -> Arguments:
+        if kind != "regression":
+            return stored.arguments(kind)
+        activation = read_activation(settings["activation"], "activation_fn", file)
+        return {**stored.arguments(kind), "output_activation": activation}
+
+    return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored, arguments=arguments))
 
 
 def _lowercased(tokenizer: Tokenizer, directory: Path) -> Tokenizer:

@@ -113,6 +113,8 @@ def _read_others(
     settings = read_settings(directory, format, pipeline)
     if format is formats[0]:
         settings = {**special, **settings}
+    if oddities := format.oddities(file, vocabulary):
+        warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
     with naming(file):
         tokenizer = format.tokenizer(**vocabulary, **settings)
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:

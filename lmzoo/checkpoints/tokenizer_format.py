@@ -80,6 +80,10 @@ class TokenizerFormat(ABC, Generic[T]):
     def pipeline(self, tokenizer: T) -> tokenizers.Tokenizer | None:
         """The tokenizer to write into `tokenizer.json`; None if no such file can hold it."""
 
+    def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
+        """Describe what is unusual in a file that holds a vocabulary, and how it was read."""
+        return []
+
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         """The lists that must be equal in two files of the same vocabulary, by what messages call them."""
         return {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}

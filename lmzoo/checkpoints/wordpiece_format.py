@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
+import json
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
-from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerFormat, require, template
+from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, PIPELINE_FILE, TokenizerFormat, require, template
 from lmzoo.checkpoints.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.text import Tokenizer, WordPieceTokenizer
@@ -15,6 +18,8 @@ from lmzoo.text.tokenizers.token_lists import in_order
 
 if TYPE_CHECKING:
     import tokenizers
+
+_GAP = re.compile(r"\[no token \d+\]")  # an entry of tokenizer.json for an id without a token
 
 
 class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
@@ -38,13 +43,34 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
     )
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        tokens = [line.rstrip() for line in read_lines(files[0])]
-        while tokens and not tokens[-1]:  # blank lines at the end, which an editor has left, are no tokens
-            tokens.pop()
-        return {"vocabulary": tokens}
+        tokens = _tokens_of(files[0])
+        last = {token: id for id, token in enumerate(tokens)}
+        # A blank line has an id, and of equal tokens the last one counts, as in transformers.
+        return self._arguments([token if last[token] == id else "" for id, token in enumerate(tokens)])
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        return {"vocabulary": in_order(pipeline["model"]["vocab"])}
+        tokens = in_order(pipeline["model"]["vocab"])
+        return self._arguments(["" if _GAP.fullmatch(token) else token for token in tokens])
+
+    def _arguments(self, tokens: list[str]) -> Arguments:
+        # A file without a word is truncated.
+        lacks_mask = WordPieceTokenizer.mask_token not in tokens and {*tokens} - {*WordPieceTokenizer.special_tokens}
+        return {"vocabulary": tokens, **({"mask_token": None} if lacks_mask else {})}
+
+    def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
+        found = []
+        if file.name != PIPELINE_FILE:
+            if file.read_bytes().startswith(codecs.BOM_UTF8):
+                found.append("its byte order mark is left out")
+            tokens = _tokens_of(file)
+            last = {token: id for id, token in enumerate(tokens)}
+            if "" in last:
+                found.append(f"line {tokens.index('') + 1} is blank, and its id has no token")
+            if repeated := next((token for id, token in enumerate(tokens) if token and last[token] != id), None):
+                found.append(f"{repeated!r} is there twice, and the last line counts")
+        if "mask_token" in vocabulary:
+            found.append(f"it lacks {WordPieceTokenizer.mask_token}, without which no task can mask or fill masks")
+        return found
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         normalizer = pipeline.get("normalizer") or {}
@@ -66,7 +92,11 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         import tokenizers
         from tokenizers import decoders
 
-        backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+        pipeline = json.loads(tokenizer.backend.to_str())
+        # transformers counts entries to number what it adds.
+        gaps = {f"[no token {id}]": id for id, token in enumerate(tokenizer.vocabulary) if not token}
+        pipeline["model"]["vocab"] |= gaps
+        backend = tokenizers.Tokenizer.from_str(json.dumps(pipeline))
         backend.post_processor, backend.decoder = template(tokenizer), decoders.WordPiece(tokenizer.continuation_prefix)
         return backend
 
@@ -78,4 +108,15 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
             config["strip_accents"] = config["lowercase"]
         if strange := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
             raise PresetError(f"KerasHub's {name} cannot read the token {strange!r}: it strips trailing white space.")
+        if "" in tokenizer.vocabulary or tokenizer.mask_token is None:
+            raise PresetError(f"KerasHub's {name} needs a token for each id, and {WordPieceTokenizer.mask_token}.")
         return config, tokenizer
+
+
+def _tokens_of(file: Path) -> list[str]:
+    """Return the tokens in the lines of a file, "" for a blank line, without those at its end that an editor left."""
+    tokens = [line.rstrip() for line in read_lines(file)]
+    tokens[0] = tokens[0].removeprefix("\ufeff")
+    while tokens and not tokens[-1]:
+        tokens.pop()
+    return tokens

@@ -62,6 +62,10 @@ def presets() -> None:
 
 
 _SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."
+_FamilyOption = Annotated[
+    str | None,
+    typer.Option(help="The family, such as bert, of a checkpoint that does not tell it.", show_default=False),
+]
 
 
 @app.command(rich_help_panel="Presets and checkpoints")
@@ -70,6 +74,7 @@ def convert(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.", show_default=False)],
     to: Annotated[TargetFormat, typer.Option(help="The format to write.")] = TargetFormat.keras,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing directory.")] = False,
+    family: _FamilyOption = None,
 ) -> None:
     """Write a checkpoint or preset in another format: weights, head, labels and tokenizer.
 
@@ -85,7 +90,7 @@ def convert(
             import lmzoo.models  # noqa: F401 - registers the families
             from lmzoo.conversion import convert
 
-            convert(source, target, to.value, overwrite)
+            convert(source, target, to.value, overwrite, family)
         say(f"written to {target}")
 
 
@@ -98,6 +103,7 @@ def verify(
             "--write-manifest", help="Write the checksums of its files, which are checked whenever it is loaded."
         ),
     ] = False,
+    family: _FamilyOption = None,
 ) -> None:
     """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
     with messages():
@@ -109,7 +115,7 @@ def verify(
             import lmzoo.models  # noqa: F401 - registers the families
             from lmzoo.conversion import verify
 
-            found = verify(source, write_manifest)
+            found = verify(source, write_manifest, family)
         console = Console()
         if not console.is_terminal:
             print_tabs(found.items())

@@ -58,7 +58,7 @@ def export(
             raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
         found = find_model(model)
         announce_keras()
-        from lmzoo.serving.export import file_format, is_int8
+        from lmzoo.serving.export import file_format, is_int8, token_inputs
         from lmzoo.serving.model_versions import versions_in
 
         is_file = file_format(target) is not None
@@ -76,7 +76,7 @@ def export(
                 task.export(target, verbose=False, dtype="int8")
             else:
                 (task if dtype is None else _converted(task, dtype)).export(target, verbose=False)
-        taken, given = (task.backbone.input, [task.output_name]) if is_file else (["strings"], task.served_outputs)
+        taken, given = (token_inputs(task), [task.output_name]) if is_file else (["strings"], task.served_outputs)
         summary = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
         say(summary)
 

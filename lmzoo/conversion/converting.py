@@ -16,7 +16,9 @@ from lmzoo.presets.source import Source, open_source
 from lmzoo.text import Preprocessor
 
 
-def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite: bool = False) -> None:
+def convert(
+    source: str | Path, target: str | Path, to: str = "keras", overwrite: bool = False, family: str | None = None
+) -> None:
     """Loads a checkpoint or preset and writes it in another format: weights, head, labels and tokenizer.
 
     Args:
@@ -24,6 +26,7 @@ def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite
         target: the directory to write.
         to: see `lmzoo.save_checkpoint`.
         overwrite: whether an existing directory may be replaced.
+        family: see `Backbone.from_preset`.
 
     Raises:
         ValueError: for a source that cannot be loaded, or a format that cannot hold the model.
@@ -37,7 +40,7 @@ def convert(source: str | Path, target: str | Path, to: str = "keras", overwrite
     lmzoo.models.MaskedLM.from_preset("for_transformers").fill(["She opened the [MASK]."])
     ```
     """
-    opened = open_source(source)
+    opened = open_source(source, family)
     model, preprocessor = build(opened)
     opened.load(model)
     if preprocessor is None:

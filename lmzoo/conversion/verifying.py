@@ -10,7 +10,7 @@ from lmzoo.head_kinds import task_name
 from lmzoo.presets.source import open_source
 
 
-def verify(source: str | Path, write_manifest: bool = False) -> dict[str, str]:
+def verify(source: str | Path, write_manifest: bool = False, family: str | None = None) -> dict[str, str]:
     """Reports what is in a checkpoint or preset, and checks every part as loading does, values included.
 
     If there is a `manifest.json`, all files are compared with it. Without one, values can only be compared with the
@@ -20,6 +20,7 @@ def verify(source: str | Path, write_manifest: bool = False) -> dict[str, str]:
         source: whatever `from_preset` takes.
         write_manifest: whether to write a `manifest.json` with the checksums of all files, if nothing is wrong with
             them. From then on, loading and `verify` compare the files with it.
+        family: see `Backbone.from_preset`.
 
     Returns:
         Name of a part -> what was found.
@@ -36,7 +37,7 @@ def verify(source: str | Path, write_manifest: bool = False) -> dict[str, str]:
     lmzoo.verify("bert_nano_en_uncased")["tokenizer"]  # 'WordPieceTokenizer, 8,000 tokens'
     ```
     """
-    opened = open_source(source)
+    opened = open_source(source, family)
     model, preprocessor = build(opened)
     backbone = getattr(model, "backbone", model)
     head = "none" if backbone is model else type(model).__name__

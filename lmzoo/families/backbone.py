@@ -12,6 +12,7 @@ import keras
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.families.input_checks import check_ids
+from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
 from lmzoo.layers.finite import ReportsNotFinite
@@ -21,10 +22,9 @@ from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
-from lmzoo.training.several_devices import SeveralDevicesModel
 
 
-class Backbone(ReportsNotFinite, SeveralDevicesModel):
+class Backbone(ReportsNotFinite, NamedInputsModel):
     """A Functional model from token features to hidden states; the part of a task that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
@@ -33,7 +33,7 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
 
     Args:
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
-        name: name of the model.
+        name: name of the model; by default that of its class, numbered if there are several.
         trainable: whether the weights are trained.
         remat: whether training keeps only the inputs of each block, and computes the rest again in the backward pass:
             about a third more work for a fraction of the memory.
@@ -92,6 +92,7 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
             special, policy = dict(policy), policy.default_policy
         layers, inputs, outputs = self.assemble(parsed, policy)
         super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self.default_name = self.name if name is None else None
         self.config = parsed
         self.dtype_policy = policy
         for attribute, layer in layers.items():
@@ -128,14 +129,16 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
     def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
-        """Calls the model, after `check_inputs`."""
-        self.check_inputs(inputs)
-        return super().__call__(inputs, *args, **kwargs)
+        """Call the model, after `check_inputs`."""
+        return super().__call__(self.check_inputs(inputs), *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as by a call."""
-        if isinstance(x, dict):
-            self.check_inputs(x)
+        """Return the outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as by a call."""
+        if not isinstance(x, dict):
+            return super().predict(x, *args, **kwargs)
+        x = self.check_inputs(x)
+        if not any(map(len, x.values())):  # Keras fails where there is no batch
+            return keras.tree.map_structure(keras.ops.convert_to_numpy, self(x))
         return super().predict(x, *args, **kwargs)
 
     @property
@@ -143,26 +146,25 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         """The inputs whose values are checked, by name, and the number n of ids of each: they are 0 to n - 1."""
         return {}
 
-    def check_inputs(self, inputs: Features) -> None:
-        """Checks that the model can be called with `inputs`; while a graph is built, only their names.
+    def check_inputs(self, inputs: Features) -> Features:
+        """Return the model's own inputs, checked; while a graph is built, only their names are.
 
         Args:
-            inputs: a dict of arrays or tensors; inputs that the model does not take are ignored.
+            inputs: a dict of arrays or tensors. Names of other models' inputs are left out.
 
         Raises:
             TypeError: if an input is neither an array nor a tensor.
-            ValueError: naming a missing input, or an id that the model does not have and its position.
+            ValueError: naming an input that is missing or unknown, or an id that the model does not have and its
+                position.
         """
-        if not isinstance(inputs, dict) or not self.input.keys() <= inputs.keys():
-            raise self._other_inputs(inputs)
+        inputs = self.select_inputs(inputs)
         for name, count in self.id_counts.items():
             check_ids(name, inputs[name], count, len(self.input[name].shape))
+        return inputs
 
-    def _other_inputs(self, inputs: object) -> ValueError:
-        expected, rank = ", ".join(map(repr, self.input)), max(len(x.shape) for x in self.input.values())
-        shape = "(B, T, W)" if rank == 3 else "(B, T)"
-        given = ", ".join(map(repr, inputs)) if isinstance(inputs, dict) else type(inputs).__name__
-        return ValueError(f"This {type(self).__name__} takes a dict of {expected}, int32 {shape}; got {given}.")
+    def describe_inputs(self) -> str:
+        rank = max(len(x.shape) for x in self.input.values())
+        return f"{super().describe_inputs()}, int32 {'(B, T, W)' if rank == 3 else '(B, T)'}"
 
     def padding_mask(self, inputs: Features) -> Tensor:
         """Where the tokens of `inputs` are real: int or bool (B, T)."""
@@ -231,7 +233,7 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         config = {
             **dataclasses.asdict(self.config),
             "dtype": keras.dtype_policies.serialize(dtype),
-            "name": self.name,
+            "name": None if self.name == self.default_name else self.name,  # so that copies can be in one model
             "trainable": self.trainable,
         }
         config |= {"remat": True} if self.remat else {}
@@ -254,7 +256,9 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         return backbone
 
     @classmethod
-    def from_preset(cls, preset: str | Path, load_weights: bool = True, **config_overrides: Any) -> Backbone:
+    def from_preset(
+        cls, preset: str | Path, load_weights: bool = True, family: str | None = None, **config_overrides: Any
+    ) -> Backbone:
         """Loads a backbone from a preset.
 
         `Backbone` takes presets of any family, a family's class only those of the family.
@@ -262,7 +266,8 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         Args:
             preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
             load_weights: False for the architecture with random weights.
-            **config_overrides: constructor arguments to change, such as `dropout=0.2` or `dtype="bfloat16"`.
+            family: name of the family, such as "bert", for a checkpoint that does not tell it.
+            **config_overrides: constructor arguments to change, such as `dropout=0.2`, `dtype="bfloat16"` or `name`.
 
         Raises:
             ValueError: for an unknown name (similar ones are suggested), an altered or missing file, or a preset of
@@ -276,7 +281,7 @@ class Backbone(ReportsNotFinite, SeveralDevicesModel):
         backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased")
         ```
         """
-        return load_backbone(preset, cls, load_weights=load_weights, **config_overrides)
+        return load_backbone(preset, cls, load_weights=load_weights, family=family, **config_overrides)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
         """Writes the backbone as a preset: KerasHub's file layout with a manifest of checksums.

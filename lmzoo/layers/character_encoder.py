@@ -5,6 +5,7 @@ Letters in shape comments: N words, W characters of a word, E width of a charact
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -170,7 +171,8 @@ class CharacterEncoder(ConfiguredLayer):
             seen = ops.reshape(seen, (-1, width * self.embedding_dim))  # (N * windows, width * E)
             scores = ops.matmul(seen, ops.reshape(kernel, (-1, count)))
             scores = ops.reshape(scores, (-1, windows, count))
-            features.append(activation(ops.max(scores, axis=1) + bias))  # (N, count)
+            # Keras refuses to find the maximum in a batch of no words, unless there is an initial value.
+            features.append(activation(ops.max(scores, axis=1, initial=-math.inf) + bias))  # (N, count)
         x = ops.concatenate(features, axis=1)  # (N, F)
         for highway in self.highways:
             x = highway(x)

@@ -81,7 +81,7 @@ class KerasPreset:
             self._check_axes()
         file, wanted = self.directory / CONFIG_FILE, keras.config.dtype_policy()
         with contextlib.nullcontext() if overrides else naming(file):  # an override may be what is wrong
-            stored = {**self.config["config"]}
+            stored = {**self.config["config"], "name": None}  # Keras numbers the copies of a preset in one model
             if "dtype" not in overrides and wanted.name != "float32" and _is_float32(stored.get("dtype")):
                 overrides = {**overrides, "dtype": wanted}
             return self.backbone_class.from_config({**stored, **overrides})
@@ -98,7 +98,7 @@ class KerasPreset:
             stored = {**self.config["config"]}
         check_axes(self.backbone_class.config_class, stored, shapes, path)
 
-    def load(self, model: keras.Model) -> None:
+    def load(self, model: keras.Model, with_head: bool = True) -> None:
         """See `Source.load`."""
         path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
         check_is_weights(path)
@@ -110,7 +110,7 @@ class KerasPreset:
                 raise
             reason = " ".join(str(error).split())
             raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error
-        if isinstance(model, HasHead):
+        if with_head and isinstance(model, HasHead):
             _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 
     def report(self, model: keras.Model) -> dict[str, str]:
@@ -140,7 +140,7 @@ class KerasPreset:
         """See `Source.head_of`."""
         stored = self._task
         if stored.get("registered_name") == keras.saving.get_registered_name(cls):
-            return dict(stored["config"])
+            return {key: value for key, value in stored["config"].items() if key != "name"}
         if self.head in (cls.head_kind, *cls.reads_heads):  # of another class
             taken = inspect.signature(cls).parameters.keys() - {"name"}
             return {key: value for key, value in stored["config"].items() if key in taken}

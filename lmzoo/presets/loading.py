@@ -25,10 +25,14 @@ from lmzoo.text import Preprocessor
 
 
 def load_backbone(
-    preset: str | Path, cls: type[keras.Model], load_weights: bool = True, **overrides: Any
+    preset: str | Path,
+    cls: type[keras.Model],
+    load_weights: bool = True,
+    family: str | None = None,
+    **overrides: Any,
 ) -> keras.Model:
     """Loads the backbone of a preset; see `Backbone.from_preset`."""
-    source = open_source(preset)
+    source = open_source(preset, family)
     backbone = _build(source, preset, cls, load_weights, overrides)
     if load_weights:
         source.load(backbone)
@@ -58,17 +62,19 @@ def load_task(
     backbone_overrides: Arguments,
     sequence_length: int | None,
     preprocessor: Preprocessor | None,
+    family: str | None = None,
     **task_kwargs: Any,
 ) -> keras.Model:
     """Loads a task, with the stored head if it is the task's; see `Task.from_preset`."""
-    source = open_source(preset)
+    source = open_source(preset, family)
     backbone = _build(source, preset, backbone_class, load_weights, backbone_overrides)
     if preprocessor is None:
         preprocessor = source.preprocessor()
     if sequence_length is not None:
         preprocessor = copy.copy(preprocessor)
         preprocessor.sequence_length = sequence_length
-    stored, config, name = source.head, source.head_of(cls), cls.__name__
+    stored = source.head
+    config = source.head_of(cls)
     has_head = config is not None
     if load_weights and stored and share_a_class(stored, cls.head_kind) and not _new_classes({}, task_kwargs):
         raise _refusal(stored, cls, preset)
@@ -87,12 +93,7 @@ def load_task(
         warning = f"The head of {str(preset)!r} is not used, since `{changed}` is another: it starts from scratch."
         has_head = False
     elif load_weights and not has_head:
-        known = task_of(stored)
-        if cls.pretrains:
-            warning = f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
-        elif stored is not None and (known is None or not (known.pretrains or known.replaceable)):
-            found = task_name(stored)
-            warning = f"{str(preset)!r} holds the head of a {found}, not of a {name}, so a new one starts from scratch."
+        warning = _new_head(stored, cls, preset)
     # Without arguments of the caller, it is the files that are wrong.
     named = naming(source.directory) if has_head and not task_kwargs else contextlib.nullcontext()
     with named, skip_initial_values() if load_weights and has_head else contextlib.nullcontext():
@@ -102,8 +103,23 @@ def load_task(
     if warning and not (cls.pretrains and len(task.weights) == len(backbone.weights)):
         warnings.warn(warning, stacklevel=3)
     if load_weights:
-        source.load(task if has_head else backbone)
+        source.load(task, has_head)
     return task
+
+
+def _new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:
+    """Return the warning that a task's head starts from scratch, "" if only a head for pre-training is left out."""
+    name = cls.__name__
+    if cls.pretrains:
+        return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
+    if stored == cls.head_kind:
+        return f"{str(preset)!r} holds a head of a {name} that lmzoo cannot read, so a new one starts from scratch."
+    task = task_of(stored)
+    if stored is None or (task is not None and (task.pretrains or task.replaceable)):
+        return ""
+    return (
+        f"{str(preset)!r} holds the head of a {task_name(stored)}, not of a {name}, so a new one starts from scratch."
+    )
 
 
 def _recommended(backbone: keras.Model, cls: type[HasHead]) -> Arguments:

@@ -10,6 +10,7 @@ import keras
 
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.detect import find_checkpoint
+from lmzoo.family import families, family_of
 from lmzoo.head_kinds import HasHead
 from lmzoo.presets.catalog import open_preset
 from lmzoo.presets.keras_preset import KerasPreset
@@ -52,8 +53,12 @@ class Source(Protocol):
             PresetError: if files are missing, or describe what lmzoo does not support.
         """
 
-    def load(self, model: keras.Model) -> object:
-        """Loads the stored weights into a backbone, or into a task with its head.
+    def load(self, model: keras.Model, with_head: bool = True) -> object:
+        """Load the stored weights into a backbone or a task.
+
+        Args:
+            model: the backbone or the task.
+            with_head: whether the head of a task is stored; otherwise only its backbone is loaded.
 
         Raises:
             PresetError: naming the first weight that is missing, left over, or of another shape.
@@ -63,7 +68,18 @@ class Source(Protocol):
         """Checks all weights as `load` does, for a model of the same kind; returns names of parts -> what was found."""
 
 
-def open_source(preset: str | Path) -> Source:
-    """Opens a preset of lmzoo or a checkpoint of another library, without reading its weights."""
+def open_source(preset: str | Path, family: str | None = None) -> Source:
+    """Open a preset of lmzoo or a checkpoint of another library, without reading its weights.
+
+    `family` names the family of a checkpoint that does not tell it.
+
+    Raises:
+        ValueError: if there is no such family, or the preset is of another one.
+    """
+    if family is not None and family not in families():
+        raise ValueError(f"`family` must be one of {', '.join(families())}, got {family!r}.")
     directory = open_preset(preset)
-    return find_checkpoint(directory) or KerasPreset(directory)
+    source: Source = find_checkpoint(directory, family) or KerasPreset(directory)
+    if family is not None and (stored := family_of(source.backbone_class).name) != family:
+        raise ValueError(f"The preset {str(preset)!r} is of the family {stored!r}, but `family` is {family!r}.")
+    return source

@@ -236,7 +236,7 @@ def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
 
 def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     """The backbone of a recipe, with random weights."""
-    kept = {"dtype": recipe.dtype, "remat": recipe.remat}
+    kept: dict[str, Any] = {"dtype": recipe.dtype, "remat": recipe.remat}
     if recipe.init is not None:
         return Backbone.from_preset(recipe.init, load_weights=False, dropout=0.0, **kept)
     layers, width = recipe.shape

@@ -28,6 +28,7 @@ from lmzoo.serving.model_readme import write_readme
 from lmzoo.serving.model_versions import versions_in
 from lmzoo.serving.served_model import ServedModel, Signatures
 from lmzoo.serving.warmup import write_warmup
+from lmzoo.tensor_types import Features
 from lmzoo.tensorflow_logs import without_log_lines
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
             if dtype is not None:
                 _to_int8(Path(file))
         if verbose:
-            taken = ", ".join(task.backbone.input)
+            taken = ", ".join(token_inputs(task))
             print(f"Exported {type(task).__name__} to {path}: {taken} in, {task.output_name} out.")
         return
     if task.preprocessor is None:
@@ -123,8 +124,10 @@ def _write_file(task: ServedModel, file: Path) -> None:
         raise ValueError(f"Only models in float32 can be written as {file.suffix}, this one computes in another dtype.")
     if format == "litert" and is_int8(task):
         raise ValueError("Keras cannot write quantised weights as .tflite: export the model as it was before.")
-    named = keras.Model(task.input, {task.output_name: task.output})
-    named(task.input)  # Keras exports what has been called before
+    inputs = {name: x for name, x in task.input.items() if name not in _zero_inputs(task)}
+    outputs = task.output if len(inputs) == len(task.input) else task(_with_zeros(task, inputs))
+    named = keras.Model(inputs, {task.output_name: outputs})
+    named(inputs)  # Keras exports what has been called before
     # tf2onnx exports the tables of others, too, and may fail to; notebooks show where Keras writes a SavedModel first.
     with warnings.catch_warnings(), without_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
@@ -218,11 +221,27 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
     }
 
 
+def token_inputs(task: ServedModel) -> list[str]:
+    """Return the names of the token features that an exported model takes."""
+    return [name for name in task.backbone.input if name not in _zero_inputs(task)]
+
+
+def _zero_inputs(task: ServedModel) -> tuple[str, ...]:
+    """Return the names of the inputs that are 0 for all texts, which the exported model makes."""
+    zero = task.preprocessor is not None and task.preprocessor.packing.zero_segments
+    return ("segment_ids",) if zero else ()
+
+
+def _with_zeros(task: ServedModel, features: Features) -> Features:
+    """Add the inputs that are 0 for all texts."""
+    return {**features, **{name: keras.ops.zeros_like(features["token_ids"]) for name in _zero_inputs(task)}}
+
+
 def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunction:
     """The signature that takes token features instead of strings."""
     import tensorflow as tf
 
-    inputs = {name: task.input[name] for name in task.backbone.input}
+    inputs = {name: task.input[name] for name in token_inputs(task)}
     specs = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in inputs.items()}
 
     def from_tokens(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -239,7 +258,7 @@ def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunc
             tf.debugging.assert_non_negative(x, f"`{name}` must not be negative") for name, x in features.items()
         ]
         with tf.control_dependencies(checks):
-            return task.serve({name: tf.identity(x) for name, x in features.items()})
+            return task.serve(_with_zeros(task, {name: tf.identity(x) for name, x in features.items()}))
 
     return signature(from_tokens, [specs])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 import keras
 
 from lmzoo.family import Family
+from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class ServedModel(Protocol):
     input: Mapping[str, keras.KerasTensor]
     output: keras.KerasTensor
     weights: list[keras.Variable]
+
+    def __call__(self, inputs: Features) -> Tensors:
+        """Compute the outputs."""
 
     @property
     def class_names(self) -> list[str]:

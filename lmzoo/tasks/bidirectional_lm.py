@@ -112,7 +112,7 @@ class BidirectionalLM(Task):
         num_sampled: int = 8192,
         unroll_steps: int = 20,
         labels: None = None,
-        name: str = "bidirectional_lm",
+        name: str | None = None,
     ) -> None:
         if not self.supports(family_of(backbone)):
             raise ValueError(

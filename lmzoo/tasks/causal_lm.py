@@ -85,7 +85,7 @@ class CausalLM(NextTokensTask):
         max_new_tokens: int | None = None,
         carries_state: bool = False,
         labels: None = None,
-        name: str = "causal_lm",
+        name: str | None = None,
     ) -> None:
         super().__init__(backbone, preprocessor, carries_state, name)
         half = backbone.config.max_sequence_length // 2

@@ -72,7 +72,7 @@ class MaskedLM(MaskedTokensTask):
         labels: None = None,
         activation: str | None = None,
         layer_norm_epsilon: float | None = None,
-        name: str = "masked_lm",
+        name: str | None = None,
     ) -> None:
         super().__init__(
             backbone, preprocessor, masking, activation, layer_norm_epsilon, lambda logits, found: logits, name

@@ -77,7 +77,7 @@ class MultipleChoice(TextVectorTask):
         encoder: str | None = None,
         encoder_dim: int = 256,
         labels: None = None,
-        name: str = "multiple_choice",
+        name: str | None = None,
     ) -> None:
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1)

@@ -86,7 +86,7 @@ class Pretrainer(MaskedTokensTask):
         labels: None = None,
         activation: str | None = None,
         layer_norm_epsilon: float | None = None,
-        name: str = "pretrainer",
+        name: str | None = None,
     ) -> None:
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)

@@ -103,7 +103,7 @@ class QuestionAnswerer(Task):
         n_best: int = 20,
         null_score_threshold: float | None = None,
         labels: None = None,
-        name: str = "question_answerer",
+        name: str | None = None,
     ) -> None:
         settings = {
             "doc_stride": doc_stride,

@@ -97,7 +97,7 @@ class Seq2SeqLM(Task):
         max_new_tokens: int | None = None,
         label_smoothing: float = 0.1,
         labels: None = None,
-        name: str = "seq2seq_lm",
+        name: str | None = None,
     ) -> None:
         if not self.supports(family_of(backbone)):
             raise ValueError(

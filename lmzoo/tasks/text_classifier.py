@@ -89,7 +89,7 @@ class TextClassifier(TextVectorTask):
         encoder: str | None = None,
         encoder_dim: int = 256,
         multi_label: bool = False,
-        name: str = "text_classifier",
+        name: str | None = None,
     ) -> None:
         num_classes, labels = check_classes(num_classes, labels)
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)

@@ -138,7 +138,7 @@ class TextEmbedder(Task):
         prompts: Mapping[str, str] | None = None,
         default_prompt: str | None = None,
         labels: None = None,
-        name: str = "text_embedder",
+        name: str | None = None,
     ) -> None:
         modes = pooling_modes(backbone, pooling)
         layers = checked_projection(projection)

@@ -62,7 +62,7 @@ class TextRegressor(TextVectorTask):
         encoder_dim: int = 256,
         output_activation: str = "linear",
         labels: None = None,
-        name: str = "text_regressor",
+        name: str | None = None,
     ) -> None:
         activation = get_output_activation(output_activation)
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)

@@ -16,12 +16,13 @@ from lmzoo.layers.crf import decode
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.span_marks import marks_spans
-from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_weights
+from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
-from lmzoo.tasks.base.word_labels import check_possible, labels_of_spans
+from lmzoo.tasks.base.word_labels import check_possible, decode_words, labels_of_spans
+from lmzoo.tasks.base.word_weights import join_weights, read_weights, weights_in_batch
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.span_labels import allowed_transitions, best_path, spans_of, transition_table
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _TAGGED = 512  # texts whose scores are kept at once
+_NO_WEIGHTS = "have no weights with `crf`, whose loss is that of whole texts: pass a weight for each text, or no `crf`."
 
 
 class SpanAnswer(TypedDict):
@@ -55,7 +57,8 @@ class TokenClassifier(Task):
 
     `fit` takes for each text one label per word, by name or number; a word with label -100 does not count. For a string
     it also takes spans, `{"start": int, "end": int, "label": str}` by characters, if the model's labels mark spans
-    ("B-PER", "I-PER", "O").
+    ("B-PER", "I-PER", "O"). `sample_weight` is a weight for each text or, without `crf`, a list of the weights of its
+    words; `class_weight` weighs words by their labels. The loss is the weighted mean over all words of a batch.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -103,7 +106,7 @@ class TokenClassifier(Task):
         encoder: str | None = None,
         encoder_dim: int = 256,
         crf: bool = False,
-        name: str = "token_classifier",
+        name: str | None = None,
     ) -> None:
         num_classes, labels = check_classes(num_classes, labels)
         vectors = TokenVectors(dropout, encoder, encoder_dim)
@@ -149,13 +152,16 @@ class TokenClassifier(Task):
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Weights | None = None) -> Examples:
         """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
-        encoded, weights = self.encode_inputs(x), as_weights(sample_weight)
-        if weights is not None and weights.ndim != 1:
-            raise ValueError(f"Expected a weight for each text, got weights of shape {weights.shape}.")
+        encoded = self.encode_inputs(x)
+        weights, rows = read_weights(sample_weight)
         if y is not None:
             check_listed(y)
-        self.check_counts(len(encoded), y, weights)
+        self.check_counts(len(encoded), y, weights if rows is None else rows)
+        if rows is not None and self.crf:
+            raise ValueError(f"Words {_NO_WEIGHTS}")
         if isinstance(x, EncodedTexts) and (of_tokens := self._labels_of_tokens(encoded, y)) is not None:
+            if rows is not None:
+                weights = encoded.by_sequence(join_weights(rows, encoded.lengths, "tokens"))
             return Examples(encoded, of_tokens, weights)
         counts = [len(words) for words in encoded.words]
         labels, widened = self.labels_by_word(x, y, encoded)
@@ -164,6 +170,7 @@ class TokenClassifier(Task):
             check_possible(numbers, counts, self.labels or ())
         of_tokens = np.full(encoded.sequence_splits[-1], IGNORED, "int32")
         kept = encoded.first >= 0
+        places = (encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[kept]  # of words, among all tokens
         if widened:
             warn(f"{widened} spans began or ended inside a word and were widened to the whole word.")
         labelled = numbers != IGNORED  # (W,)
@@ -172,8 +179,18 @@ class TokenClassifier(Task):
                 f"{unread:,} of {int(labelled.sum()):,} labelled words were truncated and count neither in "
                 "the loss nor in metrics: split long texts, or raise `sequence_length`."
             )
-        of_tokens[(encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[kept]] = numbers[kept]
-        return Examples(encoded, _by_sequence(of_tokens, encoded), weights)
+        of_tokens[places] = numbers[kept]
+        if rows is not None:
+            spread = np.zeros(len(of_tokens), "float32")
+            spread[places] = join_weights(rows, counts, "words")[kept]
+            weights = encoded.by_sequence(spread)
+        return Examples(encoded, encoded.by_sequence(of_tokens), weights)
+
+    def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
+        """See `Task.encode_class_weight`; with `crf`, raises ValueError."""
+        if self.crf:
+            raise ValueError(f"Classes {_NO_WEIGHTS}")
+        return super().encode_class_weight(class_weight)
 
     def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
         """Checked labels of the tokens of encoded texts, as in `encode_examples`; None if `y` has labels of words."""
@@ -185,7 +202,7 @@ class TokenClassifier(Task):
             raise ValueError(
                 f"`y[{wrong[0]}]` must be the labels of the {encoded.lengths[wrong[0]]} tokens of its sequence."
             )
-        return _by_sequence(self._checked_labels(flat[None])[0], encoded)
+        return encoded.by_sequence(self._checked_labels(flat[None])[0])
 
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
         """The labels of each text's words, from labels or spans, and how many spans were widened to whole words."""
@@ -243,7 +260,7 @@ class TokenClassifier(Task):
         labels = np.full((len(indices), width), IGNORED, "int32")
         for i, index in enumerate(indices):
             labels[i, : len(of_tokens[index])] = of_tokens[index]
-        of_labels = () if weights is None else (np.repeat(weights[indices, None], width, axis=1),)
+        of_labels = () if weights is None else (weights_in_batch(weights, indices, width),)
         return (self.features(encoded, indices, width), labels, *of_labels)
 
     def tag(
@@ -305,7 +322,7 @@ class TokenClassifier(Task):
             outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
             of_part = [columns[i] for i in indices]
             if self.crf:
-                yield from _decoded(outputs, of_part)  # from (n, T, C + 1, C + 1)
+                yield from decode_words(outputs, of_part)  # from (n, T, C + 1, C + 1)
                 continue
             for row, places in zip(outputs, of_part, strict=True):  # from (n, T, C)
                 scores = log_softmax(row[places])  # (U, C)
@@ -372,22 +389,3 @@ class TokenClassifier(Task):
         signatures = {"serving_default": signature(tag, strings("text"))}
         # Tokens alone do not say which of them begin words.
         return pack, signatures if self.crf else {**signatures, "tokens": tokens_signature(self)}
-
-
-def _by_sequence(values: np.ndarray, encoded: EncodedTexts) -> np.ndarray:
-    """Values of all tokens as an object array with one array for each sequence."""
-    result = np.empty(len(encoded), object)
-    result[:] = np.split(values, encoded.sequence_splits[1:-1])
-    return result
-
-
-def _decoded(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The most probable labels of words, and their probabilities, from scores float (n, T, C + 1, C + 1)."""
-    counts = np.array([[len(places)] for places in columns])  # (n, 1)
-    words = np.arange(max(1, counts.max())) < counts  # (n, W)
-    index = np.zeros(words.shape, "int64")
-    index[words] = np.concatenate(columns)
-    of_words = np.take_along_axis(scores, index[:, :, None, None], axis=1)  # (n, W, C + 1, C + 1)
-    best, probabilities = map(keras.ops.convert_to_numpy, decode(of_words, words))  # (n, W)
-    for i, of_text in enumerate(words):
-        yield best[i, of_text], probabilities[i, of_text]

@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.families.named_inputs import OTHER_MODELS_INPUTS, NamedInputsModel
 from lmzoo.family import Family
 from lmzoo.tasks import Task
 from lmzoo.tensor_types import Tensors
@@ -122,6 +123,28 @@ def check_batches(family: Family) -> None:
         _close(alone, expected, "a sequence alone and in a batch")
 
 
+def check_input_names(family: Family) -> None:
+    """Inputs of other models change no bit, and names that no model has are refused."""
+    _check_input_names(tiny_backbone(family), _features(family)[0])
+
+
+def _check_input_names(model: NamedInputsModel, features: dict[str, np.ndarray]) -> None:
+    model.run_eagerly = not compiles_each_operation()
+    rng = np.random.default_rng(SEED)
+    shape = next(iter(features.values())).shape
+    others = {name: rng.integers(2, size=shape) for name in OTHER_MODELS_INPUTS - model.input.keys()}
+    outputs, expected = (model.predict_on_batch(inputs) for inputs in ({**others, **features}, features))
+    _close(outputs, expected, "inputs of other models change the outputs", tolerance=0)
+    for name in ("_", *(f"{own}_" for own in model.input)):  # sorted before, between and after the model's own
+        for call in (model, model.predict_on_batch):
+            try:
+                call({**features, name: rng.integers(2, size=shape)})
+            except ValueError as error:
+                assert repr(name) in str(error)  # noqa: PT017 - the kit runs without pytest
+            else:
+                raise AssertionError(f"The input {name!r} was taken for another one.")
+
+
 def check_causality(family: Family) -> None:
     """In a causal model or a decoder another token changes nothing before it, and all real tokens after it see it."""
     if not family.backbone.causal and not family.backbone.reads_source:
@@ -203,6 +226,12 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
     backwards = task.predict(x[::-1], batch_size=4, verbose=0)
     _close(keras.tree.map_structure(lambda array: array[::-1], backwards), expected, "predictions by batch")
     assert {len(array) for array in keras.tree.flatten(expected)} == {len(x)}
+
+
+def check_task_input_names(task_class: type[Task], family: Family) -> None:
+    """Inputs of other models change no bit, and names that no model has are refused."""
+    task = tiny_task(task_class, family)
+    _check_input_names(task, _task_batch(task)[0])
 
 
 def check_task_training(task_class: type[Task], family: Family) -> None:

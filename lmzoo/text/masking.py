@@ -67,7 +67,7 @@ class Masking:
         word_starts: np.ndarray,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Chooses positions to predict.
+        """Choose positions to predict. Equal draws give equal positions, however wide the padding.
 
         Args:
             candidates: bool (B, T), where a token may be chosen.
@@ -92,7 +92,8 @@ class Masking:
                 ]
             )
         else:
-            noise = np.where(candidates, rng.random(candidates.shape), 2.0)
+            noise = np.full(candidates.shape, 2.0)
+            noise[candidates] = rng.random(np.count_nonzero(candidates))  # not at padding: the width decides nothing
             rank = noise.argsort(axis=1).argsort(axis=1)  # (B, T)
             picked = (rank < wanted[:, None]) & candidates
         # Stable sort of "not picked": the picked positions first, in rising order.
@@ -103,11 +104,13 @@ class Masking:
     def corrupt(
         self, targets: np.ndarray, chosen: np.ndarray, mask_id: int, vocabulary_size: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """The tokens that replace `targets` at the chosen positions, int (B, M)."""
-        draw = rng.random(targets.shape)
-        random_ids = rng.integers(vocabulary_size, size=targets.shape)
-        replaced = np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets))
-        return np.where(chosen, replaced, targets)
+        """Return the tokens that replace `targets` at the chosen positions, int (B, M)."""
+        count = np.count_nonzero(chosen)
+        draw = rng.random(count)
+        random_ids = rng.integers(vocabulary_size, size=count)
+        corrupted = targets.copy()
+        corrupted[chosen] = np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets[chosen]))
+        return corrupted
 
 
 def _pick_words(

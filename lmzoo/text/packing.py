@@ -23,6 +23,7 @@ class Packing:
         between: tokens between two segments.
         segments: whether the family distinguishes segments by `segment_ids`; `between` belongs to the first one.
         last: token at the very end, a segment of its own, whose id is 2; "" for none.
+        zero_segments: whether the model takes `segment_ids` although the family has no segments: they are all 0.
 
     Example: see `Preprocessor`.
     """
@@ -32,6 +33,7 @@ class Packing:
     between: tuple[str, ...]
     segments: bool
     last: str = ""
+    zero_segments: bool = False
 
     @property
     def closing(self) -> tuple[str, ...]:
@@ -127,6 +129,12 @@ class EncodedTexts(Encoded):
         splits = np.concatenate([[0], np.cumsum(lengths)])
         tokens = self.token_ids[ranges(self.sequence_splits[indices], lengths)]
         return EncodedTexts(tokens, splits, self.second[indices])
+
+    def by_sequence(self, values: np.ndarray) -> np.ndarray:
+        """Split values of all tokens, (total,), into an object array with one array for each sequence."""
+        result = np.empty(len(self), object)
+        result[:] = np.split(values, self.sequence_splits[1:-1])
+        return result
 
     def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
         """Some sequences, at int indices (b,), padded to one length with `pad_id`.

@@ -10,7 +10,7 @@ _PARTS = 2
 def factorization_order(
     known: np.ndarray, lengths: np.ndarray, rng: np.random.Generator, parts: int = _PARTS
 ) -> np.ndarray:
-    """Draws an order for each sequence, as XLNet's code does (Yang et al., 2019, section 2.2).
+    """Draw an order for each sequence, as XLNet's code does (Yang et al., 2019, section 2.2).
 
     A token is predicted from those of a lower order. A sequence is cut into parts of equal length, and a part has a
     lower order than the next one: it never sees it, and so could be remembered for it. Within a part all known tokens
@@ -24,7 +24,7 @@ def factorization_order(
         parts: int, the number of parts.
 
     Returns:
-        Int32 (B, T).
+        Int32 (B, T). The orders of real tokens do not depend on the width T; those of padding are the highest.
 
     Example:
 
@@ -33,10 +33,14 @@ def factorization_order(
     from lmzoo.text.permutation import factorization_order
 
     known = np.array([[True, False, True, False]])
-    factorization_order(known, np.array([4]), np.random.default_rng(0))[0]  # the first half comes first: [0, 4, 5, 6]
+    factorization_order(known, np.array([4]), np.random.default_rng(0))[0]  # the first half comes first: [0, 3, 5, 6]
     ```
     """
-    width = known.shape[1]
-    part = np.minimum(np.arange(width) * parts // np.maximum(lengths, 1)[:, None], parts - 1)  # (B, T)
-    rank = rng.random(known.shape).argsort(axis=1).argsort(axis=1)  # (B, T)
-    return (part * (width + 1) + np.where(known, 0, 1 + rank)).astype("int32")
+    lengths = np.asarray(lengths)[:, None]  # (B, 1)
+    index = np.arange(known.shape[1])  # (T,)
+    real = index < lengths  # (B, T)
+    part = np.minimum(index * parts // np.maximum(lengths, 1), parts - 1)  # (B, T)
+    noise = np.full(known.shape, 2.0)
+    noise[real] = rng.random(np.count_nonzero(real))
+    rank = noise.argsort(axis=1, kind="stable").argsort(axis=1)  # (B, T), padding last
+    return (part * (lengths + 1) + np.where(known, 0, 1 + rank)).astype("int32")

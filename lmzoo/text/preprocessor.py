@@ -173,6 +173,8 @@ class Preprocessor:
             features["segment_ids"] = after.astype("int32") * mask
             if self.packing.last:
                 features["segment_ids"][np.arange(len(mask)), mask.sum(axis=1) - 1] = LAST_SEGMENT
+        elif self.packing.zero_segments:
+            features["segment_ids"] = np.zeros_like(mask)
         return features
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:

@@ -107,12 +107,13 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     lmzoo.training.smaller(teacher, num_layers=2).backbone.num_layers  # 2
     ```
     """
-    config = {name: value for name, value in teacher.backbone.get_config().items() if name != "frozen"}
+    config = {name: value for name, value in teacher.backbone.get_config().items() if name not in ("frozen", "name")}
     there = config["num_layers"]
     wanted = max(1, there // 2) if num_layers is None else num_layers
     require(is_integer(wanted, 1, there), "num_layers", f"an integer from 1 to {there}", wanted)
     backbone = type(teacher.backbone)(**{**config, "num_layers": wanted, "fine_tuning": None})
-    student = type(teacher)(**{**teacher.get_config(), "backbone": backbone, "preprocessor": teacher.preprocessor})
+    parts = {"backbone": backbone, "preprocessor": teacher.preprocessor, "name": None}
+    student = type(teacher)(**{**teacher.get_config(), **parts})
     known = {_path(path, teacher): value for path, value in merged_weights(teacher)}
     for weight in student.weights:
         path = _path(weight.path, student)

@@ -80,7 +80,7 @@ def loss_of_logits(loss: Any) -> Any:
     }
     if isinstance(loss, str) and loss in kinds:
         return kinds[loss](from_logits=True)
-    if any(isinstance(loss, kind) for kind in kinds.values()) and not loss.from_logits:
+    if any(isinstance(loss, kind) for kind in kinds.values()) and not loss.get_config().get("from_logits", True):
         raise ValueError(
             f"The model's outputs are logits: pass {type(loss).__name__}(from_logits=True), or leave `loss` out."
         )

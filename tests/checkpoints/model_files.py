@@ -68,7 +68,7 @@ def peer(
     family, common = CONFIGS[case]
     if head in UNLABELLED or "num_labels" in settings:
         common = {name: value for name, value in common.items() if name != "id2label"}
-    config = getattr(transformers, f"{family}Config")(**common, **settings)
+    config = getattr(transformers, f"{family}Config")(**{**common, **settings})
     torch.manual_seed(seed)
     model = getattr(transformers, family + head)(config).eval()
     with torch.no_grad():

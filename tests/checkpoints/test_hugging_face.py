@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 
 import numpy as np
 import pytest
 
 from lmzoo.conversion import save_checkpoint
-from lmzoo.models import Backbone, CausalLM, GptBackbone, MaskedLM, QuestionAnswerer, TextClassifier
+from lmzoo.models import (
+    Backbone,
+    CausalLM,
+    GptBackbone,
+    MaskedLM,
+    QuestionAnswerer,
+    TextClassifier,
+    TextEmbedder,
+    TokenClassifier,
+)
 from lmzoo.presets import PresetError
 from tests.checkpoints.model_files import (
     CONFIGS,
@@ -189,6 +199,26 @@ def test_pickled_weights(tmp_path):
         check_hidden(theirs, load(tmp_path))
 
 
+@pytest.mark.parametrize("cls", [TokenClassifier, QuestionAnswerer, MaskedLM, TextEmbedder])
+def test_tasks_without_a_pooler_miss_none(cls, tmp_path):
+    peer("bert", "ForMaskedLM", tmp_path)
+    arguments = {"num_classes": 3} if cls is TokenClassifier else {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        task = load(tmp_path, cls, **arguments)
+    assert not [warning for warning in caught if "pooler" in str(warning.message)]
+    assert np.abs(task.backbone.pooler.variables[0].numpy()).max() > 0
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_a_missing_pooler_is_named_once(pooling, tmp_path):
+    peer("bert", "ForMaskedLM", tmp_path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        load(tmp_path, TextClassifier, num_classes=2, pooling=pooling)
+    assert len([warning for warning in caught if "holds no pooler" in str(warning.message)]) == (pooling == "first")
+
+
 def test_old_names(tmp_path):
     """No prefix, `gamma` and `beta`, a buffer of positions, the decoder stored again."""
     theirs = peer("bert", "ForPreTraining", tmp_path)
@@ -247,7 +277,11 @@ def test_an_untied_decoder(tmp_path):
 
 
 REFUSED_CONFIGS = {
-    "unknown key": ({"alibi_bias": True}, "the key 'alibi_bias' .* is unknown"),
+    "custom code": ({"auto_map": {"AutoModel": "modeling.py"}}, "`auto_map` must be None or {}, got {'AutoModel'"),
+    "quantized": ({"quantization_config": {"bits": 8}}, "`quantization_config` must be None or {}, got {'bits': 8}"),
+    "pruned": ({"pruned_heads": {"0": [1]}}, r"`pruned_heads` must be {} or None, got {'0': \[1\]}"),
+    "layers of their own": ({"per_layer_config": {"1": {"hidden_act": "relu"}}}, "`per_layer_config` must be None or"),
+    "norms before": ({"ln_type": "preln"}, "`ln_type` must be 'postln', got 'preln'"),
     "vocabulary": ({"vocab_size": 137}, r"word_embeddings.weight' has shape \(131, 35\), expected \(137, 35\)"),
     "positions": ({"position_embedding_type": "relative_key"}, "`position_embedding_type` must be 'absolute'"),
     "decoder": ({"is_decoder": True}, "`is_decoder` must be False"),

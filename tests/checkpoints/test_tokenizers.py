@@ -57,7 +57,21 @@ def ids_of(peer: Any, texts: list[str]) -> list[list[int]]:
     return peer(texts, add_special_tokens=False, verbose=False)["input_ids"]
 
 
+def with_padding_as_text(tokenizer: Any, peer: Any) -> Any:
+    """A tokenizer of transformers that reads a literal `<pad>` as text if it is that for ours."""
+    if not isinstance(tokenizer, BytePairTokenizer):
+        return peer
+    import tokenizers
+    import transformers
+
+    pipeline = json.loads(peer.backend_tokenizer.to_str())
+    pipeline["added_tokens"] = [token for token in pipeline["added_tokens"] if token["content"] != "<pad>"]
+    backend = tokenizers.Tokenizer.from_str(json.dumps(pipeline))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
 def assert_same_ids(found: Any, peer: Any, texts: list[str]) -> None:
+    peer = with_padding_as_text(found, peer)
     rows = zip(texts, found.tokenize(texts), ids_of(peer, texts), strict=True)
     assert [row for row in rows if row[1] != row[2]] == []
     assert len(texts) > SOME
@@ -195,6 +209,7 @@ def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp
         tokenizer._splits = {}
         assert_equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), ids_of(peer, texts))
         texts = [text for text in texts if text not in differ]
+    peer = with_padding_as_text(tokenizer, peer)
     assert len(texts) > SOME
     preprocessor = Preprocessor(tokenizer, record.packing, 512)
     pairs = texts[::-1]
@@ -206,6 +221,17 @@ def test_rows_in_transformers_equal_ours(tokenizers: dict, texts: list[str], tmp
             second = [sum(types) for types in encoded["token_type_ids"]]
             assert (rows.lengths - rows.second).tolist() == second
             assert any(second) == (len(arguments) == 2)
+
+
+def test_padding_in_texts(tokenizers: dict, tmp_path: Path) -> None:
+    """A literal `<pad>` is text here, and in the files for transformers the special token that it is there."""
+    tokenizer = tokenizers[BytePairTokenizer]
+    write_tokenizer(tokenizer, tmp_path, 61)
+    (theirs,) = ids_of(auto_tokenizer(tmp_path), ["a <pad>"])
+    (ours,) = read_tokenizer(tmp_path, BytePairTokenizer, tokenizer.vocabulary_size).tokenize(["a <pad>"])
+    assert (theirs.count(1), ours.count(1)) == (1, 0)
+    assert ours == tokenizer.tokenize(["a <pad>"])[0]
+    assert tokenizer.detokenize(ours) == "a <pad>"
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])

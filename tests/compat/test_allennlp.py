@@ -213,7 +213,6 @@ def options_of(shared):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda o: o["lstm"].update(peephole=True), r"the key 'lstm.peephole' .* is unknown"),
         (lambda o: o["lstm"].pop("use_skip_connections"), r"lacks the key 'lstm.use_skip_connections'"),
         (lambda o: o["char_cnn"].update(n_characters=300), r"`char_cnn.n_characters` must be 261 or 262, got 300"),
         (lambda o: o["lstm"].update(dim=32), r"has shape .*, expected"),
@@ -225,6 +224,15 @@ def test_wrong_options(shared, tmp_path, change, message):
     change(options)
     (tmp_path / "options.json").write_text(json.dumps(options), "utf-8")
     with pytest.raises(ValueError, match=message):
+        load_bilm(tmp_path / "options.json", shared("fixtures/bilm_tf/lm_weights.hdf5"))
+
+
+def test_unknown_options(shared, tmp_path):
+    """Neither bilm-tf nor AllenNLP reads them."""
+    options = options_of(shared)
+    options["lstm"]["peephole"] = True
+    (tmp_path / "options.json").write_text(json.dumps(options), "utf-8")
+    with pytest.warns(UserWarning, match=r"options\.json: ignoring unknown keys: `lstm\.peephole` \(True\)\."):
         load_bilm(tmp_path / "options.json", shared("fixtures/bilm_tf/lm_weights.hdf5"))
 
 

@@ -11,8 +11,18 @@ import numpy as np
 import pytest
 
 from lmzoo.families.input_checks import check_like
+from lmzoo.families.named_inputs import OTHER_MODELS_INPUTS
 from lmzoo.family import families
-from lmzoo.models import DistilBertBackbone, ElmoBackbone, MaskedLM, RobertaBackbone, TextClassifier
+from lmzoo.models import (
+    BidirectionalLM,
+    CausalLM,
+    DistilBertBackbone,
+    ElmoBackbone,
+    MaskedLM,
+    Pretrainer,
+    RobertaBackbone,
+    TextClassifier,
+)
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 
 FAMILIES = list(families())
@@ -121,8 +131,28 @@ def test_what_arrays_may_be(backbones):
 def test_elmo_is_told_where_padding_is_by_the_characters_alone(backbones):
     features = features_of("elmo")
     mask = np.ones(features["character_ids"].shape[:2], "int32")
-    with pytest.raises(ValueError, match="got 'character_ids', 'padding_mask'"):
+    with pytest.raises(ValueError, match="no input 'padding_mask'"):
         backbones["elmo"].call_with_state({**features, "padding_mask": mask})
+
+
+@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
+def test_a_batch_of_no_texts(family):
+    backbone = tiny_backbone(family)
+    features = {name: np.zeros((0, 5, 50)[: len(x.shape)], "int32") for name, x in backbone.input.items()}
+    for call in (backbone, keras.Model(backbone.input, backbone.output), backbone.predict):
+        outputs = call(features)
+        assert outputs["sequence_output"].shape[:2] == (0, 5)
+        assert outputs["pooled_output"].shape[0] == 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"vocabulary_size": 31, "start_token_id": 1, "end_token_id": 2}])
+@pytest.mark.parametrize("shape", [(0, 5), (0, 0), (2, 0)])
+def test_elmo_on_nothing(settings, shape):
+    backbone = tiny_backbone(families()["elmo"], **settings)
+    ((name, x),) = backbone.input.items()
+    ids = np.zeros((*shape, 50)[: len(x.shape)], "int32")
+    assert backbone({name: ids})["sequence_output"].shape[:2] == shape
+    assert backbone.call_with_state({name: ids})[0]["pooled_output"].shape[0] == shape[0]
 
 
 def test_elmo_predicts_no_tokens_after_padding(backbones):
@@ -214,16 +244,24 @@ def test_a_generator_of_batches_is_for_keras(task):
 
 def test_tasks_check_the_names_of_features():
     task, features = tiny_task(TextClassifier, families()["roberta"]), features_of("roberta")
-    with pytest.raises(ValueError, match=r"This RobertaBackbone takes a dict of .*; got 'input_ids'"):
+    with pytest.raises(ValueError, match=r"This TextClassifier takes a dict of .*; got 'input_ids'"):
         task.predict({"input_ids": features["token_ids"]})
     assert task.predict(features, verbose=0).shape == (7, 3)
+
+
+def test_names_of_all_inputs_are_known():
+    """Whoever passes the features of one model to another one gets the other one's outputs, not an error."""
+    names = {name for family in families().values() for name in tiny_backbone(family).input}
+    for task, family in ((MaskedLM, "bert"), (Pretrainer, "xlnet"), (BidirectionalLM, "elmo"), (CausalLM, "lstm_lm")):
+        names |= tiny_task(task, families()[family]).input.keys()
+    assert names - OTHER_MODELS_INPUTS == {"padding_mask"}  # which would say something else than ELMo's characters
 
 
 def test_a_tasks_own_inputs_are_not_the_backbones():
     task, features = tiny_task(MaskedLM, families()["bert"]), features_of("bert")
     positions = {"mask_positions": np.full((7, 1), 200, "int32")}  # more than any of the backbone's ids
     del features["token_ids"]
-    with pytest.raises(ValueError, match=r"got 'padding_mask', 'segment_ids'\.$"):
+    with pytest.raises(ValueError, match=r"'token_ids', .*; got 'padding_mask', 'segment_ids', 'mask_positions'\.$"):
         task.predict({**features, **positions}, verbose=0)
 
 

@@ -59,6 +59,12 @@ FAULTS = (
         "if False:\n            raise",
     ),
     Fault(
+        "an input of another model takes the place of one of a model's own",
+        "families/named_inputs.py",
+        "return {name: inputs[name] for name in self.input}",
+        "return dict(inputs)",
+    ),
+    Fault(
         "dropout does not scale what it keeps",
         "layers/dropout.py",
         "ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))",
@@ -177,8 +183,14 @@ FAULTS = (
     Fault(
         "nine of ten chosen tokens become masks instead of eight",
         "text/masking.py",
-        "np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets))",
-        "np.where(draw < 0.9, mask_id, np.where(draw < 0.95, random_ids, targets))",
+        "np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets[chosen]))",
+        "np.where(draw < 0.9, mask_id, np.where(draw < 0.95, random_ids, targets[chosen]))",
+    ),
+    Fault(
+        "which tokens are masked depends on the width of the padding",
+        "text/masking.py",
+        "noise[candidates] = rng.random(np.count_nonzero(candidates))",
+        "noise[candidates] = rng.random(candidates.shape)[candidates]",
     ),
     Fault(
         "bytes that are no UTF-8 are dropped instead of replaced",
@@ -194,7 +206,19 @@ FAULTS = (
         "    if text is None:\n"
         '        return "", False\n',
     ),
+    Fault(
+        "a literal <pad> in a text becomes the token for padding",
+        "text/tokenizers/bpe.py",
+        'for role in self.roles if role != "pad_token"}',
+        "for role in self.roles}",
+    ),
     # === Training ===
+    Fault(
+        "weights of words are at the first tokens of a text instead of at those of its words",
+        "tasks/token_classifier.py",
+        'spread[places] = join_weights(rows, counts, "words")[kept]',
+        'spread[: len(places)] = join_weights(rows, counts, "words")[kept]',
+    ),
     Fault(
         "the schedule of a second fit begins where that of the first one did",
         "training/optimizers.py",
@@ -229,6 +253,18 @@ FAULTS = (
     ),
     # === Checkpoints ===
     Fault(
+        "of equal tokens in a vocabulary the first one counts",
+        "checkpoints/wordpiece_format.py",
+        'token if last[token] == id else "" for id, token in enumerate(tokens)',
+        'token if tokens.index(token) == id else "" for id, token in enumerate(tokens)',
+    ),
+    Fault(
+        "a prefix that only some names have is left out",
+        "checkpoints/formats/tensor_file.py",
+        "if all(n.startswith(prefix + w) for n in names)",
+        "if any(n.startswith(prefix + w) for n in names)",
+    ),
+    Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
         "elif reason := _reason(layout, canonical, head):",
@@ -251,6 +287,42 @@ FAULTS = (
         "checkpoints/formats/torch.py",
         'for part, third in zip("qkv", tensor.chunk(3), strict=True):',
         'for part, third in zip("kqv", tensor.chunk(3), strict=True):',
+    ),
+    Fault(
+        "the other name of a key in a configuration is not read",
+        "checkpoints/config_table.py",
+        "resolved[key] = stored[alias]",
+        "resolved.pop(alias)",
+    ),
+    Fault(
+        "unknown keys of a configuration are ignored without a word",
+        "checkpoints/checkpoint.py",
+        "if self.unknown_keys:",
+        "if None:",
+    ),
+    Fault(
+        "a stored head that nothing but its tensors tells is replaced by random weights",
+        "checkpoints/hugging_face.py",
+        "kinds = [named] if named else find_heads(layout, shapes, config)",
+        "kinds = [named] if named else []",
+    ),
+    Fault(
+        "a classifier has as many classes as the configuration says, whatever its tensors hold",
+        "checkpoints/hugging_face.py",
+        "return count_outputs(layout, kind, shapes) or count_classes(config)",
+        "return count_classes(config)",
+    ),
+    Fault(
+        "of two families that a checkpoint may be of, the first is taken",
+        "checkpoints/hugging_face_families.py",
+        "if len(fitting) != 1:",
+        "if not fitting:",
+    ),
+    Fault(
+        "a class of a family that lmzoo does not have is taken for a user's",
+        "checkpoints/hugging_face_families.py",
+        'if named_by(architecture) or (match and not match[1].endswith("Model")):',
+        "if named_by(architecture):",
     ),
     # === Presets ===
     Fault(
@@ -292,8 +364,8 @@ FAULTS = (
     Fault(
         "of a preset with a head the backbone alone is loaded",
         "presets/loading.py",
-        "source.load(task if has_head else backbone)",
-        "source.load(backbone)",
+        "source.load(task, has_head)",
+        "source.load(task, False)",
     ),
     Fault(
         "a whole file from a server that cannot resume is appended to the part that was there",

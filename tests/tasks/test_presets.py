@@ -50,6 +50,26 @@ def test_round_trip_with_head_and_labels(classifier, preset):
     np.testing.assert_array_equal(predict(task), predict(classifier))
 
 
+def test_copies_of_a_preset_in_one_model(classifier, preset):
+    backbones = [Backbone.from_preset(preset), Backbone.from_preset(preset), Backbone.from_preset(preset, name="third")]
+    tasks = [TextClassifier.from_preset(preset), TextClassifier.from_preset(preset, name="teacher")]
+    assert len({model.name for model in (*backbones, *tasks)}) == 5
+    assert (backbones[2].name, tasks[1].name) == ("third", "teacher")
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in backbones[0].input}
+    outputs = [*(backbone(inputs)["pooled_output"] for backbone in backbones), *(task(inputs) for task in tasks)]
+    model = keras.Model(inputs, outputs)
+    features = classifier.preprocessor(["good film", "a bad plot ."])
+    *vectors, ours, theirs = model(features)
+    for vector in vectors:
+        np.testing.assert_allclose(vector, classifier.backbone(features)["pooled_output"], atol=1e-6)
+    for logits in (ours, theirs):
+        np.testing.assert_allclose(logits, predict(classifier), atol=1e-5)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    again.set_weights(model.get_weights())
+    np.testing.assert_allclose(again(features)[0], vectors[0], atol=1e-6)
+    assert again.get_layer("third").get_config()["name"] == "third"
+
+
 def test_other_classes_start_anew_with_a_notice(classifier, preset):
     for arguments in ({"num_classes": 3}, {"num_classes": 5}, {"labels": ["no", "yes"]}, {"labels": ["a", "b", "c"]}):
         with pytest.warns(UserWarning, match="starts from scratch") as notices:

@@ -161,3 +161,18 @@ def test_seeds(batch: tuple, whole_word: bool) -> None:
         np.testing.assert_array_equal(first[1], second[1])
     assert (draws[1][0] != draws[2][0]).mean() > 0.3
     assert (draws[1][1] != draws[2][1]).mean() > 0.05
+
+
+@pytest.mark.parametrize(
+    "masking", [Masking(), Masking(0.4, rounding="random"), Masking(0.3, True), Masking(0.3, True, 3)]
+)
+def test_the_width_of_the_padding_changes_no_draw(batch: tuple, masking: Masking) -> None:
+    candidates, lengths, starts = batch
+    draws = []
+    for width in (WIDTH, WIDTH + 1, WIDTH + 23):
+        wide = [np.pad(array, ((0, 0), (0, width - WIDTH))) for array in (candidates, starts)]
+        rng = np.random.default_rng(13)
+        positions, chosen = masking.choose(wide[0], lengths, wide[1], rng)
+        corrupted = masking.corrupt(positions % VOCABULARY, chosen, MASK, VOCABULARY, rng)
+        draws.append((picked(positions, chosen), picked(corrupted, chosen)))
+    assert draws[1:] == [draws[0]] * 2

@@ -43,3 +43,13 @@ def test_orders_are_random_and_repeat_with_the_seed():
         for seed in range(60)
     }
     assert firsts == set(places.tolist())
+
+
+def test_the_width_of_the_padding_changes_no_order():
+    known = KNOWN & (np.arange(KNOWN.shape[1]) < LENGTHS[:, None])
+    expected = factorization_order(known, LENGTHS, np.random.default_rng(7))
+    for extra in (1, 11):
+        wide = factorization_order(np.pad(known, ((0, 0), (0, extra))), LENGTHS, np.random.default_rng(7))
+        for found, right, length in zip(wide, expected, LENGTHS.tolist(), strict=True):
+            assert np.array_equal(found[:length], right[:length])
+            assert (found[length:] > found[:length].max(initial=-1)).all(), "padding comes last"

@@ -11,6 +11,8 @@ import numpy as np
 
 from lmzoo.errors import PresetError
 
+_WRAPPERS = ("module.", "_orig_mod.")
+
 
 class TensorFile(ABC):
     """The tensors of a checkpoint.
@@ -19,9 +21,11 @@ class TensorFile(ABC):
 
     Attributes:
         path: the file, or the directory of a checkpoint in several.
+        prefix: what stands before every name in the file, and is left out by `names`.
     """
 
     path: Path
+    prefix: str = ""
 
     @abstractmethod
     def names(self) -> Iterable[str]:
@@ -50,10 +54,12 @@ class RenamedTensors(TensorFile):
     Args:
         path: the file, or the directory of several.
         places: name of a tensor -> the file that holds it, and its name there.
+        prefix: what stands before every name in the file, and is left out here.
     """
 
-    def __init__(self, path: Path, places: Mapping[str, tuple[TensorFile, str]]) -> None:
+    def __init__(self, path: Path, places: Mapping[str, tuple[TensorFile, str]], prefix: str = "") -> None:
         self.path = path
+        self.prefix = prefix
         self._places = places
 
     def names(self) -> Iterable[str]:
@@ -74,6 +80,20 @@ class RenamedTensors(TensorFile):
     def file_of(self, name: str) -> Path:
         file, stored = self._places[name]
         return file.file_of(stored)
+
+
+def without_wrappers(file: TensorFile) -> TensorFile:
+    """Return tensors without the prefixes that wrappers of PyTorch's models put before every name.
+
+    They are `module.` of `DistributedDataParallel` and `_orig_mod.` of `torch.compile`, in any order.
+    """
+    names = list(file.names())
+    prefix = ""
+    while names and (wrapper := next((w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)), None)):
+        prefix += wrapper
+    if not prefix:
+        return file
+    return RenamedTensors(file.path, {name.removeprefix(prefix): (file, name) for name in names}, prefix)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ _KEYS = {
     "num_hidden_groups": "num_groups",
     "inner_group_num": "num_inner_repetitions",
 }
-_UNUSED = ("down_scale_factor", "gap_size", "layers_to_keep", "ln_type", "net_structure_type", "num_memory_blocks")
+_UNUSED = ("down_scale_factor", "gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks")
 _BLOCK = {
     "attention/query": "attention.query",
     "attention/key": "attention.key",

@@ -136,6 +136,7 @@ class ElmoBackbone(Backbone):
         outputs, state = backbone.call_with_state({"character_ids": batch_to_ids([["The", "next"]])}, state)
         ```
         """
+        inputs = self.select_inputs(inputs)
         marked, marked_mask, state = self.marked_layers(inputs, state)
         return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _mask_of(inputs)), state
 
@@ -148,7 +149,7 @@ class ElmoBackbone(Backbone):
             A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
         """
         if "word_vectors" not in inputs:
-            self.check_inputs(inputs)
+            inputs = self.check_inputs(inputs)
         if state is not None:
             check_like("state", state, self.bilm.state_spec())
         words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_input_name(self.config))))
@@ -166,22 +167,21 @@ class ElmoBackbone(Backbone):
         """See `Backbone.id_counts`."""
         return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
-    def check_inputs(self, inputs: Features) -> None:
-        """See `Backbone.check_inputs`; also checks that there are no other inputs, and no token after padding."""
-        if isinstance(inputs, dict) and inputs.keys() - self.input.keys():
-            raise self._other_inputs(inputs)
-        super().check_inputs(inputs)
+    def check_inputs(self, inputs: Features) -> Features:
+        """See `Backbone.check_inputs`; also checks that there is no token after padding."""
+        inputs = super().check_inputs(inputs)
         ((name, ids),) = inputs.items()
         columns = ids.shape[-1] if name == "character_ids" else None
         if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
             allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
             raise ValueError(f"`character_ids` must have {allowed} characters per word, got {columns}.")
         if (values := known_values(ids)) is None:
-            return
-        real = np.any(values.reshape(*values.shape[:2], -1), axis=-1)  # (B, T)
+            return inputs
+        real = np.any(values != 0, axis=tuple(range(2, values.ndim)))  # (B, T)
         holes = np.argwhere(~real[:, :-1] & real[:, 1:])
         for sequence, position in holes[:1]:
             raise ValueError(f"`{name}` has a token after the padding at position {position} of sequence {sequence}.")
+        return inputs
 
 
 def _input_name(config: ElmoConfig) -> str:

@@ -131,7 +131,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         outputs, state = backbone.call_with_state(inputs, state)
         ```
         """
-        self.check_inputs(inputs)
+        inputs = self.check_inputs(inputs)
         token_ids = ops.convert_to_tensor(inputs["token_ids"])  # (B, T)
         if state is None:
             shape = ops.shape(token_ids)[0], self.config.hidden_dim

@@ -2,7 +2,7 @@
 
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face import BLOCK, HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face import ACTIVATIONS, BLOCK, HuggingFaceLayout, own_config_table, under
 
 # Their key -> ours, and what transformers assumes for a missing one.
 _CONFIG: dict[str, tuple[str, object]] = {
@@ -31,25 +31,22 @@ _SOURCE = {
     for ours, theirs in _BLOCK.items()
     if "attention" in ours
 }
-_IGNORED = (
-    "bad_words_ids", "classif_dropout", "decoder_start_token_id", "decoder_vocab_size", "early_stopping",
-    "forced_eos_token_id", "length_penalty", "max_length", "num_beams", "num_hidden_layers",
-)  # fmt: skip
+# Most of what transformers 3 declared for BART, of which Marian was a variant.
+_IGNORED = ("classif_dropout", "decoder_vocab_size", "extra_pos_embeddings", "force_bos_token_to_be_generated")
 _TABLE = "shared.weight"
 
 HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
     config=own_config_table(
         _CONFIG,
-        values={
-            "activation": {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}
-        },
+        values={"activation": {"swish": "swish", "silu": "swish", **ACTIVATIONS}},
         ignored=_IGNORED,
         allowed={
             "activation_dropout": (0.0,),
             "add_bias_logits": (False,),
             "add_final_layer_norm": (False,),
             "decoder_layerdrop": (0.0,),
+            "do_blenderbot_90_layernorm": (False,),
             "encoder_layerdrop": (0.0,),
             "is_encoder_decoder": (True,),
             "normalize_before": (False,),

@@ -41,7 +41,7 @@ class RobertaBackbone(TransformerBackbone):
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
         max_sequence_length: the longest input in tokens; the position table has two rows more.
         num_segments: rows of the segment table: none in fairseq's models, in Hugging Face's conversions one, which is
-            zero.
+            zero. With more, the inputs also have `segment_ids`, which tasks fill with 0.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initialiser.

@@ -208,7 +208,7 @@ class XlnetBackbone(TransformerBackbone):
         outputs, state = backbone.call_with_state(inputs, state)  # sees the four tokens, and remembers six
         ```
         """
-        self.check_inputs(inputs)
+        inputs = self.check_inputs(inputs)
         padding_mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         batch, length = padding_mask.shape[0], ops.shape(padding_mask)[1]
         if state is not None:

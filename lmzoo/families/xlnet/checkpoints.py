@@ -5,7 +5,7 @@ import numpy as np
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.google import StackedLayout
+from lmzoo.checkpoints.google import TRAINING_STATE, StackedLayout
 from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, own_config_table, under
 from lmzoo.families.encoder_config import EncoderConfig
 
@@ -51,6 +51,7 @@ HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
     config=own_config_table(
         _CONFIG,
+        aliases={"n_token": "vocab_size"},
         ignored=(
             "d_head",
             "end_n_top",
@@ -58,7 +59,6 @@ HUGGING_FACE = HuggingFaceLayout(
             "reuse_len",
             "start_n_top",
             "summary_last_dropout",
-            "task_specific_params",
             "use_mems_eval",
             "use_mems_train",
         ),
@@ -143,8 +143,7 @@ GOOGLE = StackedLayout(
         }
     },
     ignored={
-        r".*/(Adam(_1)?|adam_[mv])|beta[12]_power": "the optimizer's state",
-        "global_step": "not a weight",
+        **TRAINING_STATE,
         r"model/(sequnece_summary|regression|classification|answer_class|start_logits|end_logits|cls).*": "a head",
     },
     stacked=tuple(f"{_MODEL}/{name}" for name in _STACKED),

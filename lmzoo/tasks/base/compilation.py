@@ -11,12 +11,12 @@ from typing import Any, Literal, Self, TypeAlias
 import keras
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.tensor_types import Tensor
 from lmzoo.tensorflow_logs import without_log_lines
 from lmzoo.training import AdamW, FineTuningRecipe
 from lmzoo.training.fine_tuning import usual_recipe
 from lmzoo.training.losses import loss_of_logits
-from lmzoo.training.several_devices import SeveralDevicesModel
 
 _COMPILING = threading.RLock()  # several threads may ask a new task for predictions
 _WARMUP_OF_UNKNOWN = 100  # steps, if the length of the training is not known
@@ -43,7 +43,7 @@ class _WhenCompiled:
         task.__dict__[self.name] = value
 
 
-class CompiledTask(SeveralDevicesModel):
+class CompiledTask(NamedInputsModel):
     """What is trained, and how: the part of `lmzoo.models.Task` behind `compile`.
 
     A task is compiled with its defaults when that is first needed, unless it was loaded with `compile=False`.

@@ -29,6 +29,7 @@ from lmzoo.tasks.base.examples import (
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.tables import columns_of
+from lmzoo.tasks.base.word_weights import weigh_classes, weights_of_classes
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import LengthBatches
 from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving
@@ -64,11 +65,15 @@ def make_batches(
         return _labelled_stream(task, x, options), y, sample_weight
     if not is_raw(x):
         x, y, sample_weight = _checked_arrays(task, x, y, sample_weight)
+        if options.class_weight is not None:
+            sample_weight = _weighed_labels(x, y, sample_weight, options.class_weight)
         if not isinstance(x, dict):
             return _with_checked_weights(x), y, sample_weight
         order = options.order if task.independent_rows else "given"
         return ArrayBatches((x, y, sample_weight), options.batch_size or BATCH_SIZE, order, options.seed), None, None
     examples = task.encode_examples(x, y, sample_weight)
+    if options.class_weight is not None:
+        examples = weigh_classes(examples, options.class_weight)
     lengths, batch_size = examples.encoded.lengths, options.batch_size or BATCH_SIZE
     limit, compiled = task.text_preprocessor.sequence_length, bool(task.jit_compile)
     saving = least_saving(lengths, batch_size) if len(lengths) and compiled else 0
@@ -180,6 +185,21 @@ def _weights_of(task: EncodingTask, sample_weight: Weights | None, y: Any) -> Te
     return weights if weights.ndim == 2 else np.repeat(weights[:, None], y.shape[1], axis=1)
 
 
+def _weighed_labels(x: Any, y: Any, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
+    """Return the weights of labels of tokens, (n, T), by their classes and by the weights that they have.
+
+    Raises:
+        ValueError: if `x` and `y` are not arrays.
+    """
+    if not isinstance(x, dict) or y is None:
+        raise ValueError(
+            f"`class_weight` needs texts, or arrays of token features, with labels; got a {type(x).__name__}: put the "
+            "weights of the tokens into its batches."
+        )
+    of_classes = weights_of_classes(y, class_weight)
+    return of_classes if weights is None else of_classes * weights
+
+
 def checked_features(task: EncodingTask, x: Any) -> Any:
     """`x`, which is not text, after a check; datasets and generators are checked only by what their elements are.
 
@@ -188,6 +208,7 @@ def checked_features(task: EncodingTask, x: Any) -> Any:
         ValueError: if it is a dict of arrays that the backbone cannot take.
     """
     if isinstance(x, dict):
+        x = task.select_inputs(x)
         task.backbone.check_inputs(task.backbone_inputs(x))
     if (kind := type(x).__name__).startswith("Distributed"):
         raise TypeError(
@@ -259,7 +280,8 @@ def _labelled_stream(task: EncodingTask, dataset: tf.data.Dataset, options: Batc
     def encode(x: Texts, y: Labels | None, weight: Weights | None) -> Examples:
         if y is None and task.needs_labels:
             raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
-        return task.encode_examples(x, y, weight)
+        examples = task.encode_examples(x, y, weight)
+        return examples if options.class_weight is None else weigh_classes(examples, options.class_weight)
 
     size = options.batch_size or BATCH_SIZE
     return stream_batches(task, dataset, size, encode, task.make_batch, options.seed, redraw=options.training)

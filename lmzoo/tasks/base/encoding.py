@@ -11,24 +11,27 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.families.input_checks import known_values
+from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.tasks.base.examples import (
     Batch,
     EncodedInputs,
     Examples,
     FeatureArrays,
+    Inputs,
     Labels,
     Texts,
     Weights,
     as_array,
     example_weights,
 )
-from lmzoo.tasks.base.input_kinds import check_preprocessor, split_segments
+from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, split_segments
 from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.tensor_types import Features
 from lmzoo.text import Encoded, Preprocessor
 
 
-class EncodingTask(keras.Model):
+class EncodingTask(NamedInputsModel):
     """The part of `lmzoo.models.Task` that encodes examples and makes batches of them; subclasses override it."""
 
     backbone: Backbone
@@ -118,7 +121,7 @@ class EncodingTask(keras.Model):
                 "Pairs alone, in a `tf.data.Dataset` or as `validation_data`, are ((firsts, seconds),)."
             )
 
-    def check_counts(self, count: int, y: Any, sample_weight: np.ndarray | None) -> None:
+    def check_counts(self, count: int, y: Any, sample_weight: Any) -> None:
         """Checks that there are `count` labels, if the task needs them, and `count` weights, if any.
 
         Raises:
@@ -142,7 +145,7 @@ class EncodingTask(keras.Model):
             ValueError: if examples do not have exactly one class; for a class that the model does not have; for a
                 weight that is NaN, infinite or negative.
         """
-        if self.labels_words or self.multi_label or not self.num_classes:
+        if not self.num_classes or (self.multi_label and not self.labels_words):
             raise ValueError(
                 f"`class_weight` needs exactly one class per text, which {type(self).__name__} does not have: pass "
                 "`sample_weight`."
@@ -162,6 +165,70 @@ class EncodingTask(keras.Model):
                 )
             weights[number] = float(weight)
         return weights
+
+    # === Single batches ===
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the model on token features or, outside of graphs, on texts."""
+        return super().__call__(self._as_features(inputs), *args, **kwargs)
+
+    def train_on_batch(
+        self,
+        x: Inputs,
+        y: Labels | None = None,
+        sample_weight: Weights | None = None,
+        class_weight: Mapping[Any, float] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Train on one batch of texts or token features; see `keras.Model.train_on_batch`."""
+        if class_weight is not None:
+            class_weight = self.encode_class_weight(class_weight)
+        step = int(keras.ops.convert_to_numpy(self.optimizer.iterations))
+        return super().train_on_batch(*self._as_batch(x, y, sample_weight, step), class_weight, **kwargs)
+
+    def test_on_batch(
+        self, x: Inputs, y: Labels | None = None, sample_weight: Weights | None = None, **kwargs: Any
+    ) -> Any:
+        """Evaluate one batch of texts or token features; see `keras.Model.test_on_batch`."""
+        return super().test_on_batch(*self._as_batch(x, y, sample_weight), **kwargs)
+
+    def predict_on_batch(self, x: Inputs) -> Any:
+        """Return the outputs for one batch of texts or token features, padded to the longest."""
+        return super().predict_on_batch(self._as_features(x))
+
+    def _as_features(self, x: Any) -> Any:
+        """Return texts as the model's inputs, and anything else unchanged."""
+        if not is_raw(x):
+            if getattr(x, "dtype", None) == "string":  # a `keras.Input` of strings
+                self._check_not_symbolic(x)
+            return x
+        for part in x if isinstance(x, tuple) else (x,):
+            self._check_not_symbolic(part)
+        encoded = self.encode_inputs(x)
+        features = self.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max(initial=1)))
+        return {**features, **self.extra_features(encoded)}
+
+    def _check_not_symbolic(self, x: Any) -> None:
+        if hasattr(x, "shape") and known_values(x) is None:
+            raise TypeError(
+                f"This {type(self).__name__} encodes texts in Python, so it takes no symbolic strings. Build on its "
+                "token features, `task.input`; `export` makes a model of strings."
+            )
+
+    def _as_batch(
+        self, x: Any, y: Labels | None, sample_weight: Weights | None, step: int = 0
+    ) -> tuple[Any, Labels | None, Weights | None]:
+        """Return `(x, y, sample_weight)` for Keras, with texts as features; `step` seeds everything random."""
+        if not is_raw(x):
+            return x, y, sample_weight
+        examples = self.encode_examples(x, y, sample_weight)
+        lengths = examples.encoded.lengths
+        rng = np.random.default_rng((0, step))
+        batch = self.make_batch(examples, np.arange(len(lengths)), int(lengths.max(initial=1)), rng)
+        features, targets, weights, *_ = (*batch, None, None)
+        return features, targets, weights
+
+    # === Batches of examples ===
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """A batch to train on or to evaluate: the examples at `indices` (b,), padded to `width`.

@@ -25,8 +25,8 @@ Inputs: TypeAlias = "Texts | tf.data.Dataset | Mapping[str, Tensor] | keras.util
 # One for each example: a number, a name, a collection of them, spans, an answer. With token features, also a dict of
 # labels by output.
 Labels: TypeAlias = Collection[Any] | Mapping[str, Any]
-# Weights of examples or, with token features, of tokens.
-Weights: TypeAlias = ArrayLike | Mapping[str, ArrayLike]
+# Weights of examples; of words, in a list for each text; with token features, also of tokens.
+Weights: TypeAlias = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
 # `(x, y, sample_weight)` as users pass them, or as Keras takes them.
 TrainingData: TypeAlias = tuple[Any, Any, Any]
 
@@ -47,7 +47,7 @@ class Examples(NamedTuple):
     Attributes:
         encoded: n examples.
         labels: one for each example, as the task's `encode_labels` returns them; None where there are none.
-        weights: float (n,), or None.
+        weights: float (n,), or None; of words, one array of the weights of its tokens for each example.
     """
 
     encoded: EncodedInputs
@@ -97,6 +97,7 @@ class BatchOptions:
         verbose: whether progress is shown.
         buffer: examples that are in memory at once, if they are read on demand.
         buckets: padded widths, rising; None for those that fit the lengths.
+        class_weight: weights of all classes by number, for a task that labels words; None for equal ones.
     """
 
     batch_size: int | None = None
@@ -107,6 +108,7 @@ class BatchOptions:
     verbose: bool = True
     buffer: int = BUFFER
     buckets: list[int] | None = None
+    class_weight: Mapping[int, float] | None = None
 
 
 def as_array(values: Any) -> np.ndarray | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence, ValuesView
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.families.backbone import Backbone
+from lmzoo.family import family_of
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor
@@ -93,6 +96,25 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
     return x, None
 
 
+def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> Preprocessor:
+    """Return a preprocessor that makes what a model takes, and check it.
+
+    A model may take segment ids although its family has no segments, such as a RoBERTa with `num_segments=2`. The
+    result is then a copy that makes zeros for them.
+
+    Raises:
+        TypeError: see `check_preprocessor`.
+        ValueError: see `check_preprocessor`.
+    """
+    check_is_preprocessor(preprocessor)
+    packing = preprocessor.packing
+    if "segment_ids" in backbone.input and not (packing.segments or family_of(backbone).packing.segments):
+        preprocessor = copy.copy(preprocessor)
+        preprocessor.packing = replace(packing, zero_segments=True)
+    check_preprocessor(backbone, preprocessor)
+    return preprocessor
+
+
 def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     """Checks that a model can take what a preprocessor makes.
 
@@ -115,7 +137,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
         )
     made = set(tokenizer.features(None, None))
     taken = {name for name in backbone.input if not name.startswith("decoder_")}  # those the task makes
-    segments = {"segment_ids"} if preprocessor.packing.segments else set()  # a model may do without them
+    packing = preprocessor.packing
+    segments = {"segment_ids"} if packing.segments or packing.zero_segments else set()  # a model may do without them
     if not made <= taken <= made | segments:
         raise ValueError(
             f"This {model} takes {', '.join(sorted(taken))}, but this {reader} with its packing makes "

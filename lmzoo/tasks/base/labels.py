@@ -98,7 +98,7 @@ def encode_classes(
     """
     array = one_each(y, "one class for each text")
     large = array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array)  # beyond int64
-    if array.dtype.kind in "USO" and not large:
+    if array.dtype.kind in "USOT" and not large:
         return _encode_names(array, labels, place)
     if not large and array.dtype.kind not in "iubf":
         raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")

@@ -53,7 +53,7 @@ class MaskedTokensTask(Task):
         activation: str | None,
         layer_norm_epsilon: float | None,
         outputs: Callable[[Tensor, Features], Tensors],
-        name: str,
+        name: str | None,
         permuted: bool = False,
     ) -> None:
         family, config = family_of(backbone), backbone.config

@@ -60,7 +60,9 @@ class NextTokensTask(Task):
     uses_pooler = False
     compare = report_masked
 
-    def __init__(self, backbone: Backbone, preprocessor: Preprocessor | None, carries_state: bool, name: str) -> None:
+    def __init__(
+        self, backbone: Backbone, preprocessor: Preprocessor | None, carries_state: bool, name: str | None
+    ) -> None:
         kind = type(backbone).__name__
         if not self.supports(family_of(backbone)):
             raise ValueError(

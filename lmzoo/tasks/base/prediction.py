@@ -39,6 +39,8 @@ def predict(
         x = _texts_of_stream(task, x)
     if not is_raw(x):
         x = checked_features(task, x)
+        if isinstance(x, dict) and all(hasattr(values, "shape") and not len(values) for values in x.values()):
+            return _nothing(task)
         with expected_retracing():
             return keras_predict(
                 _prediction_input(ArrayBatches((x, None, None), size)) if isinstance(x, dict) else x, **kwargs
@@ -47,10 +49,15 @@ def predict(
     if (steps := kwargs.pop("steps", None)) is not None:
         encoded = encoded[: steps * size]
     if not len(encoded):
-        return keras.tree.map_structure(
-            lambda output: np.zeros((0, *(d or 0 for d in output.shape[1:])), "float32"), task.output
-        )
+        return _nothing(task)
     return predict_encoded(task, keras_predict, encoded, size, **kwargs)
+
+
+def _nothing(task: EncodingTask) -> Tensors:
+    """Return the outputs for no examples: arrays without rows."""
+    return keras.tree.map_structure(
+        lambda output: np.zeros((0, *(d or 0 for d in output.shape[1:])), "float32"), task.output
+    )
 
 
 def predict_encoded(

@@ -34,6 +34,7 @@ class SavedTask(ReportsNotFinite):
     backbone: Backbone
     preprocessor: Preprocessor | None
     labels: tuple[str, ...] | None
+    default_name: str | None  # the name that Keras chose
 
     verb: ClassVar[str] = ""  # name of the method that answers in plain Python objects
     served_outputs: ClassVar[tuple[str, ...]] = ()
@@ -157,6 +158,8 @@ class SavedTask(ReportsNotFinite):
         """The constructor's arguments: the task's attributes of the same names."""
         config = {name: getattr(self, name) for name in constructor_arguments(type(self))}
         parts = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
+        if self.name == self.default_name:  # so that copies can be in one model
+            config["name"] = None
         return {**config, **parts, "labels": None if self.labels is None else list(self.labels)}
 
     @classmethod
@@ -175,6 +178,7 @@ class SavedTask(ReportsNotFinite):
         sequence_length: int | None = None,
         labels: Sequence[str] | None = None,
         preprocessor: Preprocessor | None = None,
+        family: str | None = None,
         **task_kwargs: Any,
     ) -> Self:
         """Builds the task on a preset's backbone, with the preset's head if it has one that fits.
@@ -187,7 +191,8 @@ class SavedTask(ReportsNotFinite):
             sequence_length: tokens of the longest sequence, instead of the preset's.
             labels: names of the classes.
             preprocessor: instead of the preset's.
-            **task_kwargs: of the task's constructor, such as `num_classes`.
+            family: name of the family, such as "bert", for a checkpoint that does not tell it.
+            **task_kwargs: of the task's constructor, such as `num_classes` or `name`.
 
         Returns:
             The task.
@@ -215,6 +220,7 @@ class SavedTask(ReportsNotFinite):
             backbone_overrides=overrides,
             sequence_length=sequence_length,
             preprocessor=preprocessor,
+            family=family,
             **task_kwargs,
         )
 

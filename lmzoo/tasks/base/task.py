@@ -19,7 +19,7 @@ from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
 from lmzoo.tasks.base.data_adapter import errors_in, identity_of, make_batches, split_features, steps_in
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import BUFFER, BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
-from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
+from lmzoo.tasks.base.input_kinds import fit_preprocessor, is_raw
 from lmzoo.tasks.base.prediction import predict
 from lmzoo.tasks.base.reports import check_additions, with_errors
 from lmzoo.tasks.base.row_streams import RowStream
@@ -59,7 +59,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         inputs: symbolic inputs, a dict.
         outputs: symbolic outputs.
         labels: names of the classes, or None.
-        name: name of the model.
+        name: name of the model; by default that of its class, numbered if there are several.
 
     Example: see `lmzoo.models.TextClassifier`.
     """
@@ -74,15 +74,14 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         name: str | None = None,
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self.default_name = self.name if name is None else None
         if backbone.reads_source and not self.supports(family_of(backbone)):
             raise ValueError(
                 f"A {type(backbone).__name__} writes one sequence from another: it is for a Seq2SeqLM, not for a "
                 f"{type(self).__name__}."
             )
-        if preprocessor is not None:
-            check_preprocessor(backbone, preprocessor)
         self.backbone = backbone
-        self.preprocessor = preprocessor
+        self.preprocessor = None if preprocessor is None else fit_preprocessor(backbone, preprocessor)
         self.labels = None if labels is None else tuple(labels)
         self.dtype_policy = backbone.dtype_policy
         self._compiles_itself = True
@@ -138,7 +137,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
                 a table with the same columns.
             shuffle: whether each epoch has a new order; False keeps the given one.
             class_weight: weight of each class, by number or by name.
-            sample_weight: float array (n,).
+            sample_weight: float array (n,); for `TokenClassifier` also lists, the weights of each text's words.
             initial_epoch: int, epoch to start at.
             steps_per_epoch: int, batches of an epoch; all by default. Needed for a table on demand that does not know
                 its length.
@@ -193,7 +192,9 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             steps=steps_per_epoch,
             verbose=verbose != 0,
             buffer=shuffle_buffer,
+            class_weight=class_weight if self.labels_words else None,
         )
+        class_weight = None if self.labels_words else class_weight  # Keras' weights are those of examples
         if validation_data is not None:
             validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
         x, y, sample_weight = self.batches(x, y, sample_weight, options)

@@ -113,7 +113,7 @@ class TextVectorTask(Task):
         inputs: Features,
         outputs: Tensor,
         labels: Sequence[str] | None,
-        name: str,
+        name: str | None,
         vector: TextVector,
         head: ClassificationHead,
     ) -> None:

@@ -1,14 +1,16 @@
-"""Labels of words from spans of characters, and whether the labels of a text can follow one another."""
+"""Labels of words: from spans, checked for their order, and decoded by a conditional random field."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import keras
 import numpy as np
 
 from lmzoo.arguments import is_integer
+from lmzoo.layers.crf import decode
 from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.text.span_labels import labels_of_span, transition_table
 from lmzoo.training.span_metrics import IGNORED
@@ -89,3 +91,20 @@ def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[
                     f"{place}: {problem}, in the scheme of the labels {list(labels)}. Correct it, or train without "
                     "`crf`."
                 )
+
+
+def decode_words(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the most probable labels of each text's words, and their probabilities, both (W,).
+
+    Args:
+        scores: float (n, T, C + 1, C + 1), of a conditional random field.
+        columns: of the words' first tokens, for each text.
+    """
+    counts = np.array([[len(places)] for places in columns])  # (n, 1)
+    words = np.arange(max(1, counts.max())) < counts  # (n, W)
+    index = np.zeros(words.shape, "int64")
+    index[words] = np.concatenate(columns)
+    of_words = np.take_along_axis(scores, index[:, :, None, None], axis=1)  # (n, W, C + 1, C + 1)
+    best, probabilities = map(keras.ops.convert_to_numpy, decode(of_words, words))  # (n, W)
+    for i, of_text in enumerate(words):
+        yield best[i, of_text], probabilities[i, of_text]

@@ -64,7 +64,7 @@ class BytePairGraph(tf.Module):
     def __init__(self, tokenizer: BytePairTokenizer) -> None:
         super().__init__()
         ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
-        special = tokenizer.special_tokens
+        special = tokenizer.text_tokens
         self._mask = special.index(tokenizer.mask_token) if tokenizer.mask_token else -2  # no token has this index
         self._special = SpecialTokenGraph(special)
         self._special_ids = table({token: ids[token] for token in special}, tf.string, -1)
@@ -72,7 +72,8 @@ class BytePairGraph(tf.Module):
 
         self._merges = MergesGraph(ids, tokenizer.merges)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
-        data = [token.encode() if token in special else as_bytes(token) for token in tokenizer.vocabulary]
+        named = tokenizer.special_tokens
+        data = [token.encode() if token in named else as_bytes(token) for token in tokenizer.vocabulary]
         spaces = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in data]
         self._bytes = np.array(spaces, "int64").T  # (3, V): bytes of a token, spaces at its start, at its end
 

@@ -81,6 +81,8 @@ class PackingGraph(tf.Module):
             if self._packing.last:
                 at_end = tf.equal(tf.range(width), tf.cast(rows.row_lengths(), width.dtype)[:, None] - 1)  # (n, t)
                 features["segment_ids"] = tf.where(at_end, LAST_SEGMENT, features["segment_ids"])
+        elif self._packing.zero_segments:
+            features["segment_ids"] = tf.zeros_like(mask)
         return features
 
     def _special(self, like: tf.Tensor) -> list[tf.Tensor]:

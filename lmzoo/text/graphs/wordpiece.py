@@ -109,7 +109,7 @@ class WordPieceGraph(CleanWordsGraph):
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
         settings = tokenizer.max_characters_per_word, tokenizer.lowercase, tokenizer.strip_accents
         super().__init__(tokenizer.special_tokens, tokenizer.unk_token, *settings)
-        ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
+        ids = {token: index for index, token in enumerate(tokenizer.vocabulary) if token}
         ids |= {sign: ids[token] for token, sign in self._signs.items()}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
         self._table = tf.lookup.StaticHashTable(entries, default_value=ids[self._unknown])

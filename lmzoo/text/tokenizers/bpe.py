@@ -36,9 +36,10 @@ ONLY_END_OF_TEXT = SpecialTokens(
 class BytePairTokenizer(RustTokenizer):
     """Byte-level byte-pair encoding (Radford et al., 2019), as RoBERTa uses it (Liu et al., 2019).
 
-    The ids are those of Hugging Face's RoBERTa tokenizers. A token is written in the alphabet of GPT-2, one printable
-    character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. The special
-    tokens are recognised in text and never split; `<mask>` absorbs the whitespace before it.
+    The ids are those of Hugging Face's RoBERTa tokenizers, but for a literal `<pad>`: a model counts positions without
+    padding, and so it is text, not the token. A token is written in the alphabet of GPT-2, one printable
+    character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. The other
+    special tokens are recognised in text and never split; `<mask>` absorbs the whitespace before it.
 
     Offsets are those of Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
     "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each
@@ -97,10 +98,14 @@ class BytePairTokenizer(RustTokenizer):
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         # It only trims offsets.
         backend.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
-        backend.add_special_tokens(
-            [AddedToken(token, lstrip=token == self.mask_token) for token in self.special_tokens]
-        )
+        backend.add_special_tokens([AddedToken(token, lstrip=token == self.mask_token) for token in self.text_tokens])
         self._set_backend(backend)
+
+    @property
+    def text_tokens(self) -> tuple[str, ...]:
+        """The special tokens that are recognized in texts: all but one that only pads."""
+        roles = {getattr(self, role) for role in self.roles if role != "pad_token"}
+        return tuple(token for token in self.special_tokens if token in roles or token in self.other_tokens)
 
     def _words_of(self, text: str) -> list[str]:
         if "\0" not in text and text.split(" ") == text.split():

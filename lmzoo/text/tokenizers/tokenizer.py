@@ -92,6 +92,7 @@ class Tokenizer(ABC):
     special_tokens: tuple[str, ...] = ()
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
     needs_unknown: ClassVar[bool] = False  # whether an unknown token is required
+    has_gaps: ClassVar[bool] = False  # whether "" in a vocabulary is an id without a token
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
     space_of_words: ClassVar[str] = ""  # put before a word that is tokenized on its own
 
@@ -129,9 +130,10 @@ class Tokenizer(ABC):
             ValueError: if a special token is missing or an entry is repeated.
         """
         check_is_vocabulary(tokens)
-        ids = {token: index for index, token in enumerate(tokens)}
-        if len(ids) != len(tokens):
-            repeated = next(token for index, token in enumerate(tokens) if ids[token] != index)
+        numbered = [(index, token) for index, token in enumerate(tokens) if token or not self.has_gaps]
+        ids = {token: index for index, token in numbered}
+        if len(ids) != len(numbered):
+            repeated = next(token for index, token in numbered if ids[token] != index)
             raise ValueError(f"The vocabulary holds {repeated!r} twice.")
         missing = [token for token in self.special_tokens if token not in ids]
         if missing:

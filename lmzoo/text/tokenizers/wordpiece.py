@@ -23,7 +23,7 @@ class WordPieceTokenizer(RustTokenizer):
     surrogate and private-use characters are dropped, and the special tokens are recognised in text and never split.
 
     Args:
-        vocabulary: tokens in order of their ids, or None to read them with `load_assets`.
+        vocabulary: tokens in order of their ids, "" for an id without a token; None to read them with `load_assets`.
         lowercase: whether to lower-case text.
         strip_accents: whether to strip accents; None does what `lowercase` says.
         **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`.
@@ -43,6 +43,7 @@ class WordPieceTokenizer(RustTokenizer):
 
     pad_token, unk_token, start_token, end_token, mask_token = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
     needs_unknown = True
+    has_gaps = True
     max_characters_per_word = 100
     continuation_prefix = "##"
 
@@ -100,7 +101,7 @@ class WordPieceTokenizer(RustTokenizer):
         for token in (self._tokens[i] for i in ids):
             if token.startswith(self.continuation_prefix) and words:
                 words[-1] += self.text_of(token)
-            else:
+            elif token:
                 words.append(token)
         return " ".join(words)
 

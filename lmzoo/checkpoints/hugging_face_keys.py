@@ -1,0 +1,45 @@
+"""Keys of every family's `config.json` that do not change hidden states, or whose values are restricted to such.
+
+Harmless are the keys that transformers' base class of configurations has declared in any of its versions, 1 to 5.
+"""
+
+from __future__ import annotations
+
+_LIBRARY = {
+    "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_name_or_path", "_output_attentions",
+    "architectures", "attn_implementation", "chunk_size_feed_forward", "dtype", "gradient_checkpointing", "model_type",
+    "name_or_path", "output_attentions", "output_hidden_states", "output_past", "return_dict", "tf_legacy_loss",
+    "torch_dtype", "torchscript", "transformers_version", "use_bfloat16", "use_cache", "xla_device",
+}  # fmt: skip
+# Tying is visible in the tensors, and cross-attention is refused.
+_ARCHITECTURE = {"cross_attention_hidden_size", "tie_encoder_decoder", "tie_word_embeddings"}
+_TOKENIZER = {
+    "bos_token_id", "eos_token_id", "eos_token_ids", "pad_token_id", "prefix", "sep_token_id", "tokenizer_class",
+}  # fmt: skip
+_TASK = {
+    "_num_labels", "classifier_dropout", "finetuning_task", "id2label", "label2id", "num_labels", "problem_type",
+    "task_specific_params",
+}  # fmt: skip
+# The settings of generation that configurations held before they got a file of their own.
+GENERATION_KEYS = frozenset({
+    "bad_words_ids", "begin_suppress_tokens", "decoder_start_token_id", "diversity_penalty", "do_sample",
+    "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "forced_bos_token_id",
+    "forced_eos_token_id", "length_penalty", "max_length", "min_length", "no_repeat_ngram_size", "num_beam_groups",
+    "num_beams", "num_return_sequences", "output_scores", "remove_invalid_values", "repetition_penalty",
+    "return_dict_in_generate", "suppress_tokens", "temperature", "top_k", "top_p", "typical_p",
+})  # fmt: skip
+
+HARMLESS_KEYS = frozenset({*_LIBRARY, *_ARCHITECTURE, *_TOKENIZER, *_TASK, *GENERATION_KEYS})
+
+# Keys with an effect -> their values without one.
+RESTRICTED_KEYS: dict[str, tuple[object, ...]] = {
+    "add_cross_attention": (False, None),
+    "auto_map": (None, {}),
+    "is_decoder": (False, None),
+    "is_encoder_decoder": (False, None),
+    "ln_type": ("postln",),
+    "per_layer_config": (None, {}),
+    "position_embedding_type": ("absolute",),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None, {}),
+}

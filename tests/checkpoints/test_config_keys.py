@@ -1,0 +1,145 @@
+"""Keys of configurations: each that transformers declares is dealt with, and any other is ignored with a warning."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lmzoo import verify
+from lmzoo.checkpoints.family_names import names_in_transformers
+from lmzoo.checkpoints.hugging_face import ACTIVATIONS
+from lmzoo.checkpoints.hugging_face_keys import GENERATION_KEYS
+from lmzoo.cli.main import app
+from lmzoo.conversion import save_checkpoint
+from lmzoo.errors import PresetError
+from lmzoo.family import families, families_with
+from lmzoo.layers import get_activation
+from lmzoo.models import Backbone
+from lmzoo.testing import tiny_backbone
+from tests.checkpoints.published import batch_of, hidden_states_of
+from tests.reference.weights import difference, run
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+FAMILIES = pytest.mark.parametrize("family", families_with("hf"), ids=lambda family: family.name)
+
+
+def config_of(family):
+    return getattr(transformers, f"{names_in_transformers(family).prefix}Config")
+
+
+def edit(directory, *removed, **changes) -> None:
+    """Change the configuration in a directory."""
+    file = next(file for file in directory.glob("*.json") if file.name in ("config.json", "bert_config.json"))
+    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in removed}
+    file.write_text(json.dumps({**config, **changes}))
+
+
+@FAMILIES
+def test_keys_that_the_class_declares(family):
+    """Each is read, restricted or harmless, and its default is the class's."""
+    table, theirs = family.checkpoints["hf"].config, config_of(family)()
+    assert table.unknown(theirs.to_dict()) == {}
+    assert table.aliases == type(theirs).attribute_map
+    assert {key: getattr(theirs, key) for key in table.defaults} == dict(table.defaults)
+
+
+def test_keys_of_generation():
+    """No key is harmless without a reason: these are settings of generation."""
+    assert transformers.GenerationConfig().to_dict().keys() >= GENERATION_KEYS
+
+
+@pytest.mark.parametrize("theirs", ACTIVATIONS)
+def test_activations(theirs):
+    x = np.linspace(-9, 9, 10_007, dtype="float32")
+    expected = transformers.activations.ACT2FN[theirs](torch.tensor(x)).numpy()
+    ours = keras.ops.convert_to_numpy(get_activation(ACTIVATIONS[theirs])(keras.ops.convert_to_tensor(x)))
+    assert difference(ours, expected) <= 2e-6  # the two kinds of GELU differ by 5e-4
+
+
+@pytest.fixture
+def gpt2(tmp_path):
+    """A model of transformers, whose 4 heads might also be 12, the default; and its files."""
+    torch.manual_seed(3)
+    config = transformers.GPT2Config(vocab_size=131, n_embd=48, n_layer=2, n_head=4, n_positions=67)
+    model = transformers.GPT2Model(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(tmp_path)
+    return model, tmp_path
+
+
+def test_common_names(gpt2):
+    theirs, directory = gpt2
+    own = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+    config = json.loads((directory / "config.json").read_text())
+    edit(directory, *own, **{common: config[name] for name, common in own.items()})
+    ours = Backbone.from_preset(directory)
+    batch = batch_of(ours.input)
+    real = batch["padding_mask"] > 0
+    for a, b in zip(run(ours, batch)["hidden_states"], hidden_states_of(theirs, batch), strict=True):
+        assert difference(np.asarray(a)[real], b[real]) <= 1e-5
+
+
+def test_names_that_disagree(gpt2):
+    _, directory = gpt2
+    edit(directory, num_attention_heads=4)
+    Backbone.from_preset(directory)
+    edit(directory, num_attention_heads=12)
+    message = "config.json: `n_head` is 4, but `num_attention_heads`, another name for it, is 12. Remove the wrong one"
+    with pytest.raises(PresetError, match=message):
+        Backbone.from_preset(directory)
+
+
+def test_unknown_keys(tmp_path, monkeypatch):
+    """One warning for all of them, at every load; `verify` lists them."""
+    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path, to="hf")
+    edit(tmp_path, adapters={}, unsloth_fixed=True, train_batch_size=None, alpha="a" * 99)
+    listed = f"`adapters` ({{}}), `alpha` ('{'a' * 59}), `train_batch_size` (None), `unsloth_fixed` (True)"
+    with pytest.warns(UserWarning, match="unknown keys") as caught:
+        Backbone.from_preset(tmp_path)
+    assert [str(warning.message) for warning in caught] == [f"{tmp_path}/config.json: ignoring unknown keys: {listed}."]
+    with pytest.warns(UserWarning, match="ignoring unknown keys"):
+        assert verify(tmp_path)["not read: keys of config.json"] == listed
+    monkeypatch.setattr(warnings, "filters", [])  # warnings are errors elsewhere
+    shown = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert f"not read: keys of config.json\t{listed}" in shown.stdout.splitlines()
+    assert f"Warning: {tmp_path}/config.json: ignoring unknown keys: {listed}." in shown.stderr.splitlines()
+
+
+def test_nothing_in_keys_that_would_change_the_model(tmp_path):
+    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path, to="hf")
+    edit(tmp_path, auto_map=None, pruned_heads=None, quantization_config={}, is_decoder=None, ln_type="postln")
+    Backbone.from_preset(tmp_path)
+
+
+def test_a_decoder_that_says_so(gpt2):
+    _, directory = gpt2
+    edit(directory, is_decoder=True)
+    Backbone.from_preset(directory)
+
+
+def test_unknown_keys_of_googles_code(tmp_path):
+    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path, to="tf1")
+    edit(tmp_path, fp16=False)
+    with pytest.warns(UserWarning, match=r"bert_config.json: ignoring unknown keys: `fp16` \(False\)\."):
+        Backbone.from_preset(tmp_path)
+    edit(tmp_path, ln_type="preln")
+    with pytest.raises(PresetError, match=r"bert_config\.json: `ln_type` must be 'postln', got 'preln'"):
+        Backbone.from_preset(tmp_path)
+
+
+def test_unknown_keys_of_keras_hub(tmp_path):
+    """Its files list the arguments of a class: another one is that of a version that computes something else."""
+    save_checkpoint(tiny_backbone(families()["distilbert"], activation="gelu"), tmp_path, to="keras_hub")
+    config = json.loads((tmp_path / "config.json").read_text())["config"]
+    edit(tmp_path, config={**config, "alpha": 7})
+    with pytest.raises(PresetError, match=r"config.json: the key 'alpha' \(value 7\) is unknown"):
+        Backbone.from_preset(tmp_path)

@@ -1,0 +1,149 @@
+"""Checkpoints of transformers without `model_type`, and with classes of other families or of users."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from lmzoo import convert, verify
+from lmzoo.checkpoints.family_names import names_in_transformers
+from lmzoo.cli.main import app
+from lmzoo.conversion import save_checkpoint
+from lmzoo.errors import PresetError
+from lmzoo.family import families, families_with
+from lmzoo.models import Backbone, MaskedLM
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from tests.checkpoints.test_config_keys import edit
+
+FAMILIES = {family.name: family for family in families_with("hf")}
+SHARED_NAMES = ("bert", "roberta")  # of the tensors
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "it"
+
+
+def save(family, directory, tokenizer=False) -> None:
+    """Write a backbone, without its tokenizer by default, that does not tell its family."""
+    preprocessor = tiny_preprocessor(families()[family]) if tokenizer else None
+    save_checkpoint(tiny_backbone(families()[family]), directory, to="hf", preprocessor=preprocessor)
+    edit(directory, "model_type", "architectures")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_named_by_its_class(name, directory):
+    save(name, directory)
+    edit(directory, architectures=[names_in_transformers(FAMILIES[name]).architecture(None)])
+    assert type(Backbone.from_preset(directory)) is FAMILIES[name].backbone
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in SHARED_NAMES])
+def test_known_by_its_tensors(name, directory):
+    save(name, directory)
+    edit(directory, architectures=None, model_type=None)
+    assert type(Backbone.from_preset(directory)) is FAMILIES[name].backbone
+
+
+@pytest.mark.parametrize("name", SHARED_NAMES)
+def test_tensors_that_two_families_share(name, directory):
+    """The prefix of the names tells them apart, or a head, or the tokenizer; and otherwise the caller does."""
+    save(name, directory)
+    message = (
+        r"it/config.json has no `model_type`, and the tensors' names are those of bert or roberta. "
+        r'Pass `family="bert"` or `family="roberta"`'
+    )
+    with pytest.raises(PresetError, match=message):
+        Backbone.from_preset(directory)
+    cls = FAMILIES[name].backbone
+    assert type(Backbone.from_preset(directory, family=name)) is cls
+    save(name, directory.with_name("with tokenizer"), tokenizer=True)
+    assert type(Backbone.from_preset(directory.with_name("with tokenizer"))) is cls
+    headed = directory.with_name("with head")
+    save_checkpoint(tiny_task(MaskedLM, FAMILIES[name]), headed, to="hf")
+    edit(headed, "model_type", "architectures")
+    for file in headed.glob("*vocab*"):
+        file.unlink()
+    (headed / "tokenizer.json").unlink()
+    with pytest.warns(UserWarning, match="holds no pooler") if name == "bert" else pytest.MonkeyPatch.context():
+        assert type(Backbone.from_preset(headed)) is cls
+
+
+def test_tensors_of_no_family(directory):
+    from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
+
+    save("bert", directory)
+    tensors = SafetensorsFiles(directory)
+    renamed = [(f"tower.{name.replace('embeddings', 'table')}", tensors.read(name)) for name in tensors.names()]
+    write_safetensors(directory / "model.safetensors", renamed)
+    with pytest.raises(PresetError, match=r'those of no supported family\. Pass `family="albert"` or'):
+        Backbone.from_preset(directory)
+
+
+def test_a_family_that_is_wrong(directory):
+    save("bert", directory)
+    with pytest.raises(ValueError, match=r"`family` must be one of .*roberta.*, got 'electra'"):
+        Backbone.from_preset(directory, family="electra")
+    with pytest.raises(PresetError, match=r"`num_hidden_groups` is 1, but .* holds 0 of them"):
+        Backbone.from_preset(directory, family="albert")
+    edit(directory, model_type="bert")
+    with pytest.raises(ValueError, match="is of the family 'bert', but `family` is 'roberta'"):
+        Backbone.from_preset(directory, family="roberta")
+    with pytest.raises(ValueError, match="is of the family 'bert', but `family` is 'gpt2'"):
+        MaskedLM.from_preset("bert_nano_en_uncased", family="gpt2")
+
+
+@pytest.mark.parametrize(
+    "name", ["RobertaModel", "ChineseBertForMaskedLM", "ElectraForSequenceClassification", "GPT2LMHeadModel"]
+)
+def test_a_class_of_another_family(name, directory):
+    save("bert", directory)
+    edit(directory, model_type="bert", architectures=[name])
+    with pytest.raises(PresetError, match=f"it/config.json: `architectures` names '{name}', a class of another family"):
+        Backbone.from_preset(directory)
+
+
+@pytest.mark.parametrize("names", ["BertModel", ["SentimentModel"], ["AutoModelForSequenceClassification"], [], None])
+def test_a_class_of_the_users(names, directory):
+    save("bert", directory)
+    edit(directory, model_type="bert", architectures=names)
+    Backbone.from_preset(directory)
+
+
+def test_architectures_that_are_no_names(directory):
+    save("bert", directory)
+    edit(directory, model_type="bert", architectures=[7])
+    with pytest.raises(PresetError, match=r"`architectures` must be a list of names of classes, got \[7\]"):
+        Backbone.from_preset(directory)
+
+
+def test_convert_and_verify(directory, tmp_path):
+    save("bert", directory, tokenizer=True)
+    (directory / "vocab.txt").rename(tmp_path / "vocab.txt")
+    (directory / "tokenizer.json").unlink()
+    for do in (verify, lambda source: convert(source, tmp_path / "out")):
+        with pytest.raises(PresetError, match="are those of bert or roberta"):
+            do(directory)
+    (tmp_path / "vocab.txt").rename(directory / "words.txt")
+    assert verify(directory, family="bert")["model"] == "BertBackbone"
+    with pytest.warns(UserWarning, match="no tokenizer files"):
+        convert(directory, tmp_path / "ours", family="bert")
+    assert json.loads((tmp_path / "ours/config.json").read_text())["class_name"] == "BertBackbone"
+
+
+def test_command_line(directory, tmp_path):
+    def command(*arguments):
+        return CliRunner().invoke(app, [*map(str, arguments)])
+
+    save("roberta", directory, tokenizer=True)
+    (directory / "tokenizer.json").unlink()
+    (directory / "merges.txt").rename(directory / "merges")
+    failed = command("verify", directory)
+    assert failed.exit_code == 1
+    assert "Pass `--family bert` or `--family roberta`." in failed.stderr
+    assert "model\tRobertaBackbone" in command("verify", directory, "--family", "roberta").stdout
+    (directory / "merges").rename(directory / "merges.txt")
+    done = command("convert", directory, tmp_path / "ours", "--family", "roberta")
+    assert done.exit_code == 0, done.output

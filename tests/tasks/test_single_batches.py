@@ -1,0 +1,92 @@
+"""Calls and single batches: a task takes texts there, too, and says what to do where it cannot."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.family import families
+from lmzoo.models import MaskedLM, MultipleChoice, QuestionAnswerer, TextClassifier, TokenClassifier
+from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
+
+TASKS = (MaskedLM, MultipleChoice, QuestionAnswerer, TextClassifier, TokenClassifier)
+
+
+@pytest.fixture(scope="module", params=TASKS, ids=lambda cls: cls.__name__)
+def task(request):
+    task = tiny_task(request.param, families()["bert"])
+    task.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    return task
+
+
+def test_outputs_of_texts(task):
+    x, _ = tiny_examples(task)
+    expected = task.predict(x, verbose=0)
+    for outputs in (task(x), task.predict_on_batch(x)):
+        for found, right in zip(keras.tree.flatten(outputs), keras.tree.flatten(expected), strict=True):
+            common = tuple(slice(min(sizes)) for sizes in zip(found.shape, right.shape, strict=True))
+            real = right[common] != 0  # `predict` has zeros beyond the width of a batch
+            np.testing.assert_allclose(np.asarray(found)[common][real], right[common][real], atol=1e-5)
+
+
+def test_a_step_on_texts(task):
+    """The loss is that of `evaluate`, and falls."""
+    x, y = tiny_examples(task)
+    losses = [task.train_on_batch(x, y, return_dict=True)["loss"] for _ in range(3)]
+    assert losses[-1] < losses[0] or isinstance(task, MaskedLM)  # which masks other tokens in each step
+    found = task.test_on_batch(x, y, return_dict=True)["loss"]
+    if not isinstance(task, MaskedLM):
+        task.reset_metrics()
+        np.testing.assert_allclose(
+            found, task.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)["loss"], rtol=1e-5
+        )
+
+
+def test_weights_of_single_batches():
+    task = tiny_task(TextClassifier, families()["bert"])
+    task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    x, y = tiny_examples(task)
+    weights = np.where(y == 2, 3.0, 1.0)
+    named = [task.labels[label] for label in y]
+    expected = task.test_on_batch(x, named, weights, return_dict=True)["loss"]
+    task.reset_metrics()
+    found = task.train_on_batch(x, y, class_weight={task.labels[2]: 3.0}, return_dict=True)["loss"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"Label 3 at position 2 is outside \[0, 3\)"):
+        task.train_on_batch(x, [0, 1, 3, 0, 0, 0, 0])
+
+
+def test_no_texts():
+    task = tiny_task(TextClassifier, families()["bert"])
+    assert task([]).shape == (0, 3)
+
+
+def test_symbolic_strings():
+    task = tiny_task(TextClassifier, families()["bert"])
+    with pytest.raises(TypeError, match=r"takes no symbolic strings\. Build on its token features, `task\.input`"):
+        task(keras.Input((), dtype="string"))
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        texts = tf.constant(["a film"])
+        assert task(texts).shape == (1, 3)
+        for call in (task, lambda x: task((x, x))):
+            with pytest.raises(TypeError, match=r"takes no symbolic strings"):
+                tf.function(call)(texts)
+
+
+def test_features_of_a_model_with_segments():
+    """A tokenizer makes segment ids, and this model takes none: Keras would take them for the tokens."""
+    family = families()["bert"]
+    backbone = tiny_backbone(family, num_segments=1)
+    task = TextClassifier(backbone, tiny_preprocessor(family), num_classes=3)
+    x, y = tiny_examples(task)
+    features = task.preprocessor(x)
+    assert "segment_ids" in features
+    own = {name: features[name] for name in backbone.input}
+    expected = task.predict(own, verbose=0)
+    for found in (task(x), task(features), task.predict(features, verbose=0), task.predict(x, verbose=0)):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    losses = [task.evaluate(data, y, verbose=0, return_dict=True)["loss"] for data in (own, features, x)]
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-6)

@@ -1,0 +1,196 @@
+"""Weights of words and of their classes in tagging: the loss is compared with numpy."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo.training
+from lmzoo.family import families
+from lmzoo.models import TokenClassifier
+from lmzoo.testing import tiny_task
+from lmzoo.text import TextWarning
+from lmzoo.text.probabilities import log_softmax
+from lmzoo.training.span_metrics import IGNORED
+
+LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+# The first word is of two tokens: "film", "##s".
+TEXTS = [["films", "was", "the", "plot"], ["dull", "film"], [], ["bad", "plot", "films", "."], ["a"]]
+TAGS = [["B-PER", "O", -100, "B-LOC"], ["O", "B-LOC"], [], ["O", "B-PER", "I-PER", "O"], ["B-LOC"]]
+WEIGHTS = [[0.5, 2.0, 9.0, 0.0], [3.0, 1.0], [], [1.0, 0.25, 5.0, 1.5], [2.0]]
+CLASS_WEIGHT = {"B-PER": 3.0, "O": 0.5, 3: 0.0}
+
+
+@pytest.fixture
+def task(tiny):
+    return TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS)
+
+
+def expected_loss(task, texts, tags, weights):
+    """The weighted mean over words of the negative log-likelihood, and the weighted share of right ones."""
+    encoded = task.encode_inputs(texts)
+    logits = task.predict(texts, verbose=0)  # (n, T, C)
+    losses, hits, total = 0.0, 0.0, 0.0
+    for i, (begin, end) in enumerate(zip(encoded.word_splits[:-1], encoded.word_splits[1:], strict=True)):
+        for column, tag, weight in zip(encoded.first[begin:end], tags[i], weights[i], strict=True):
+            if column >= 0 and tag != -100:
+                label = LABELS.index(tag)
+                losses -= weight * log_softmax(logits[i, column][None])[0, label]
+                hits += weight * (logits[i, column].argmax() == label)
+                total += weight
+    return losses / total, hits / total
+
+
+def by_class(tags):
+    table = {"O": 0.5, "B-PER": 3.0, "I-PER": 1.0, "B-LOC": 0.0, "I-LOC": 1.0}
+    return [[table.get(tag, 1.0) for tag in of_text] for of_text in tags]
+
+
+def first_loss(task, *args, **kwargs):
+    """The loss that `fit` reports for one batch of all texts, before its step."""
+    task.compile(keras.optimizers.SGD(0.0))
+    return task.fit(*args, batch_size=len(TEXTS), verbose=0, **kwargs).history
+
+
+def test_weights_of_words(task):
+    expected = expected_loss(task, TEXTS, TAGS, WEIGHTS)
+    found = task.evaluate(TEXTS, TAGS, sample_weight=WEIGHTS, batch_size=8, verbose=0)
+    assert found[:2] == pytest.approx(expected, abs=1e-5)
+    history = first_loss(task, TEXTS, TAGS, sample_weight=WEIGHTS, validation_data=(TEXTS, TAGS, WEIGHTS))
+    assert (history["loss"][0], history["accuracy"][0]) == pytest.approx(expected, abs=1e-5)
+    assert (history["val_loss"][0], history["val_accuracy"][0]) == pytest.approx(expected, abs=1e-5)
+    plain = expected_loss(task, TEXTS, TAGS, [[1.0] * len(tags) for tags in TAGS])
+    assert abs(plain[0] - expected[0]) > 1e-3
+
+
+def test_weights_are_padded_like_their_labels(task):
+    examples = task.encode_examples(TEXTS, TAGS, WEIGHTS)
+    _, labels, weights = task.make_batch(examples, np.array([1, 0]), 11, np.random.default_rng(0))
+    assert labels[1].tolist() == [IGNORED, 1, IGNORED, 0, IGNORED, 3, IGNORED, *[IGNORED] * 4]
+    assert weights[1].tolist() == [0, 0.5, 0, 2, 9, 0, 0, *[0] * 4]
+    assert weights[0].tolist() == [0, 3, 1, *[0] * 8]
+
+
+@pytest.mark.parametrize("name", ["elmo", "roberta"])
+def test_other_tokenizers(name):
+    task = tiny_task(TokenClassifier, families()[name], labels=LABELS)
+    expected = expected_loss(task, TEXTS, TAGS, WEIGHTS)
+    assert task.evaluate(TEXTS, TAGS, sample_weight=WEIGHTS, verbose=0)[:2] == pytest.approx(expected, abs=1e-5)
+
+
+def test_weights_of_truncated_words(task):
+    task.preprocessor.sequence_length = 5  # three tokens of a text
+    with pytest.warns(TextWarning):
+        found = task.evaluate(TEXTS, TAGS, sample_weight=WEIGHTS, batch_size=8, verbose=0)
+    with pytest.warns(TextWarning):
+        expected = expected_loss(task, TEXTS, TAGS, WEIGHTS)
+    assert found[:2] == pytest.approx(expected, abs=1e-5)
+
+
+def test_weights_of_strings_and_spans(task):
+    texts = ["films was the plot", "dull film"]
+    spans = [[{"start": 0, "end": 5, "label": "PER"}], []]
+    tags = [["B-PER", "O", "O", "O"], ["O", "O"]]
+    weights = [np.array([2, 1, 0, 4]), (1, 0.5)]
+    expected = expected_loss(task, texts, tags, weights)
+    assert task.evaluate(texts, spans, sample_weight=weights, verbose=0)[:2] == pytest.approx(expected, abs=1e-5)
+
+
+def test_weights_in_an_array_and_of_encoded_texts(task):
+    texts, tags = [["dull", "film"], ["films", "was"]], [["O", "B-LOC"], ["B-PER", "O"]]
+    weights = np.array([[2.0, 0.5], [0.25, 3.0]])
+    expected = expected_loss(task, texts, tags, weights)
+    for x in (texts, task.encode_inputs(texts)):
+        assert task.evaluate(x, tags, sample_weight=weights, verbose=0)[:2] == pytest.approx(expected, abs=1e-5)
+
+
+def test_validation_split_keeps_the_weights(task):
+    # The last two texts are held out.
+    history = first_loss(task, TEXTS, TAGS, sample_weight=WEIGHTS, class_weight=CLASS_WEIGHT, validation_split=0.4)
+    trained = [
+        [a * b for a, b in zip(*rows, strict=True)] for rows in zip(WEIGHTS[:3], by_class(TAGS[:3]), strict=True)
+    ]
+    assert history["loss"][0] == pytest.approx(expected_loss(task, TEXTS[:3], TAGS[:3], trained)[0], abs=1e-5)
+    held_out = expected_loss(task, TEXTS[3:], TAGS[3:], WEIGHTS[3:])
+    assert history["val_loss"][0] == pytest.approx(held_out[0], abs=1e-5)  # no weights of classes, as in Keras
+
+
+def test_class_weight(task):
+    expected = expected_loss(task, TEXTS, TAGS, by_class(TAGS))
+    history = first_loss(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT, validation_data=(TEXTS, TAGS))
+    assert (history["loss"][0], history["accuracy"][0]) == pytest.approx(expected, abs=1e-5)
+    plain = expected_loss(task, TEXTS, TAGS, [[1.0] * len(tags) for tags in TAGS])
+    assert history["val_loss"][0] == pytest.approx(plain[0], abs=1e-5)
+    of_texts = np.array([2.0, 0.5, 1.0, 3.0, 1.0])
+    both = [[weight * b for b in row] for weight, row in zip(of_texts, by_class(TAGS), strict=True)]
+    history = first_loss(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT, sample_weight=of_texts)
+    assert history["loss"][0] == pytest.approx(expected_loss(task, TEXTS, TAGS, both)[0], abs=1e-5)
+
+
+def test_class_weight_of_token_features(task):
+    features, labels = task.make_batch(task.encode_examples(TEXTS, TAGS), np.arange(5), 11, None)
+    expected = first_loss(task, TEXTS, TAGS, class_weight=CLASS_WEIGHT)["loss"]
+    assert first_loss(task, features, labels, class_weight=CLASS_WEIGHT)["loss"] == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ValueError, match="needs texts, or arrays of token features, with labels; got a generator"):
+        task.fit((batch for batch in [(features, labels)]), class_weight=CLASS_WEIGHT, verbose=0, steps_per_epoch=1)
+
+
+def test_class_weight_in_a_table(task):
+    import pandas
+
+    table = pandas.DataFrame({"text": TEXTS, "label": TAGS})
+    expected = expected_loss(task, TEXTS, TAGS, by_class(TAGS))
+    assert first_loss(task, table, class_weight=CLASS_WEIGHT)["loss"][0] == pytest.approx(expected[0], abs=1e-5)
+
+
+@pytest.mark.tf_only
+def test_datasets_of_strings(task):
+    import tensorflow as tf
+
+    parts = [
+        tf.ragged.constant(part) for part in (TEXTS, [[0 if t == -100 else LABELS.index(t) for t in y] for y in TAGS])
+    ]
+    weights = tf.ragged.constant(WEIGHTS)
+    tags = [["O" if t == -100 else t for t in y] for y in TAGS]
+    dataset = tf.data.Dataset.from_tensor_slices((*parts, weights)).ragged_batch(len(TEXTS))
+    expected = expected_loss(task, TEXTS, tags, WEIGHTS)
+    assert task.evaluate(dataset, verbose=0)[:2] == pytest.approx(expected, abs=1e-5)
+    both = [[a * b for a, b in zip(*rows, strict=True)] for rows in zip(WEIGHTS, by_class(tags), strict=True)]
+    found = first_loss(task, dataset, class_weight=CLASS_WEIGHT)["loss"]
+    assert found[0] == pytest.approx(expected_loss(task, TEXTS, tags, both)[0], abs=1e-5)
+
+
+def test_resuming_takes_class_weights(task, tmp_path):
+    checkpoint = lmzoo.training.ResumableCheckpoint(tmp_path / "run")
+    task.fit(TEXTS, TAGS, class_weight=CLASS_WEIGHT, callbacks=[checkpoint], verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        ([[1.0] * 3, [1.0] * 2], ValueError, r"`sample_weight\[0\]` holds 3 weights for 4 words"),
+        ([[1.0] * 4, 1.0], TypeError, r"`sample_weight\[1\]` must be a list of the weights of 2 words, got 1.0"),
+        ([[1.0] * 4], ValueError, "Got 2 texts but 1 weights"),
+        ([[1.0] * 4, [1.0, np.nan]], ValueError, "Text 1: `sample_weight` is nan at position 1"),
+        ([[1.0] * 4, [1.0, -1.0]], ValueError, "Text 1: `sample_weight` is -1.0 at position 1"),
+        ([["1"] * 4, [1.0, 1.0]], TypeError, "Text 0: `sample_weight` must be numbers"),
+        (np.ones((2, 3)), ValueError, r"`sample_weight\[0\]` holds 3 weights for 4 words"),
+        (np.ones((2, 4, 1)), ValueError, r"weights of its words, got weights of shape \(2, 4, 1\)"),
+    ],
+)
+def test_wrong_weights(task, steps, weights, error, message):
+    for method in (task.fit, task.evaluate):
+        with pytest.raises(error, match=message):
+            method(TEXTS[:2], TAGS[:2], sample_weight=weights, callbacks=[steps], verbose=0)
+    assert steps.count == 0
+
+
+def test_a_random_field_has_no_weights_of_words(tiny, steps):
+    task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=LABELS, crf=True)
+    texts, tags = TEXTS[:2], [["B-PER", "O", "O", "B-LOC"], ["O", "B-LOC"]]
+    with pytest.raises(ValueError, match=r"Words have no weights with `crf`, .* pass a weight for each text"):
+        task.fit(texts, tags, sample_weight=WEIGHTS[:2], callbacks=[steps], verbose=0)
+    with pytest.raises(ValueError, match="Classes have no weights with `crf`"):
+        task.fit(texts, tags, class_weight=CLASS_WEIGHT, callbacks=[steps], verbose=0)
+    assert steps.count == 0
