@@ -54,8 +54,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs pictures bench clean \
-	test-lowest test-highest release-check
+.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs pictures minilm \
+	bench clean test-lowest test-highest release-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -158,6 +158,9 @@ docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 
 pictures: $(DEV_STAMP)  ## draw the pictures of the site from the shipped presets; DATA=folder for all of them
 	@$(BIN)/python examples/pictures.py $(if $(DATA),--data '$(DATA)')
+
+minilm: $(QUICKSTART_STAMP)  ## fetch published weights, all-MiniLM-L6-v2 (83 MB), into real_weights/; some tests and benchmarks use them
+	@$(BIN)/python examples/fetch_minilm.py
 
 bench: $(DEV_STAMP)  ## side-by-side benchmarks; needs a quiet machine
 	@$(BIN)/python -m benchmarks

@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
 # Data sets that are not part of the repository. Tests that use them are skipped if they are absent.
 SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
+MINILM = ROOT / "real_weights" / "all-minilm-l6-v2"
 LONG = {line for line in (ROOT / "tests/long.txt").read_text().splitlines() if not line.startswith("#")}
 
 
@@ -175,3 +176,11 @@ def shared() -> Callable[[str], Path]:
         return path
 
     return path_of
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """Folder of the published weights that `make minilm` fetches; skips the test if it is absent."""
+    if not MINILM.is_dir():
+        pytest.skip(f"{MINILM.relative_to(ROOT)} is missing: run `make minilm`")
+    return MINILM

@@ -1,0 +1,90 @@
+"""Published weights, which `make minilm` fetches: the vectors of sentences are transformers', also after saving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmzoo.models import TextEmbedder
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+NORMALIZED, OTHERWISE = 1e-6, 1e-5
+# From 1 to 34 tokens: padded in a batch; accents, capitals, digits, symbols, another script, and no word at all.
+SENTENCES = [
+    "A man with a hard hat is dancing.",
+    "Über 3,500 people visited the café on Mont-Blanc's north face in 1987 (up from 2,100!).",
+    "The quarterly results, which had been postponed twice because of an audit, disappointed investors more than "
+    "analysts had expected.",
+    "",
+    "Wonderful",
+    "今日はいい天気ですね",
+    "She said: \"It isn't the antidisestablishmentarianism that's worrying me...\" 😀",
+]
+
+
+@pytest.fixture(scope="module")
+def expected(minilm: Path) -> dict[str, Any]:
+    """The hidden states (B, T, 384) of transformers' model, its mask (B, T), and the mean of the last states (B, 384)."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    model = transformers.AutoModel.from_pretrained(minilm).eval()
+    batch = tokenizer(SENTENCES, padding="longest", return_tensors="pt")
+    with torch.no_grad():
+        outputs = model(**batch, output_hidden_states=True)
+    mask = batch["attention_mask"].numpy()
+    states = [state.numpy() for state in outputs.hidden_states]
+    means = (states[-1] * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    return {"ids": batch["input_ids"].numpy(), "mask": mask, "states": states, "means": means}
+
+
+@pytest.fixture(scope="module")
+def embedder(minilm: Path) -> TextEmbedder:
+    return TextEmbedder.from_preset(minilm)
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def test_hidden_states(embedder, expected):
+    """Of every layer, at every token that is not padding."""
+    features = embedder.preprocessor(SENTENCES)
+    features = {name: np.asarray(array)[:, : expected["mask"].shape[1]] for name, array in features.items()}
+    assert np.array_equal(features["token_ids"], expected["ids"])
+    outputs = embedder.backbone.predict(features, verbose=0)
+    assert len(outputs["hidden_states"]) == len(expected["states"]) == 7
+    real = expected["mask"] > 0
+    for ours, theirs in zip(outputs["hidden_states"], expected["states"], strict=True):
+        assert np.abs(ours - theirs)[real].max() <= OTHERWISE
+
+
+def test_vectors(embedder, expected, minilm):
+    vectors = embedder.embed(SENTENCES)
+    assert np.abs(vectors - unit(expected["means"])).max() <= NORMALIZED
+    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= NORMALIZED
+    assert np.abs(vectors[4:5] - embedder.embed(SENTENCES[4:5])).max() <= NORMALIZED
+    plain = TextEmbedder.from_preset(minilm, normalize=False).embed(SENTENCES)
+    assert np.abs(plain - expected["means"]).max() <= OTHERWISE
+
+
+def test_vectors_of_a_saved_preset(embedder, expected, tmp_path):
+    embedder.save_to_preset(tmp_path / "preset")
+    again = TextEmbedder.from_preset(tmp_path / "preset").embed(SENTENCES)
+    assert np.array_equal(again, embedder.embed(SENTENCES))
+    assert np.abs(again - unit(expected["means"])).max() <= NORMALIZED
+
+
+@pytest.mark.slow
+@pytest.mark.tf_only
+def test_vectors_of_an_export(embedder, expected, tmp_path):
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 - the tokenizer's ops
+
+    embedder.export(tmp_path / "1", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    vectors = served.signatures["serving_default"](text=tf.constant(SENTENCES))["embedding"].numpy()
+    assert np.abs(vectors - unit(expected["means"])).max() <= NORMALIZED
