@@ -30,6 +30,7 @@ QUICK = {
     "packing": "--size tiny --sentences 64 --rounds 2 --peers lmzoo-tf lmzoo-tf-packed lmzoo-jax lmzoo-jax-packed",
     "growth": "--axes batch --values 2 --rounds 1 --steps 1",
     "serving_latency": "--sizes tiny --dtypes float32 --rounds 2",
+    "real_weights": "--pairs 64 --sentences 64 --dev 64 --epochs 1 --rounds 2",
     "artifacts": "--epochs 1 --rounds 2",
 }
 # What `--quick` runs by itself: the main paths of the library, in ten minutes on two cores.

@@ -1,7 +1,7 @@
 """(y) What published weights give: all-MiniLM-L6-v2, which `make minilm` fetches, with its default recipe.
 
 "similarity" embeds the texts of STS-B's development set: Spearman's correlation of their cosines with the given
-similarities, times 100, and the seconds for all texts. Each peer first embeds 64 texts, so that nothing is traced later.
+similarities, times 100, and the seconds for all texts. Each peer first embeds 64 of them, and so has traced its code.
 
 "classifier" fine-tunes on the first sentences of SST-2 (shuffled, the same for all peers), from the stored weights: 3
 epochs in batches of 32, AdamW with a peak rate of 1e-4, warm-up over a tenth of the steps, linear decay, gradients
@@ -155,7 +155,8 @@ def main() -> None:
     parser.add_argument("--dev", type=int, default=872, help="sentences to measure the accuracy on")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3, help="each trains a classifier with another seed")
-    parser.add_argument("--peers", nargs="+", choices={p: 0 for peers in PEERS.values() for p in peers})
+    every = {**PEERS["similarity"], **PEERS["classifier"]}
+    parser.add_argument("--peers", nargs="+", choices=every, default=list(every))
     parser.add_argument("--name", default="real_weights", help="name of the result file")
     options = vars(parser.parse_args())
     if not MODEL.is_dir():
@@ -165,7 +166,7 @@ def main() -> None:
         return
     results: dict[str, Any] = {"rows": {}, "summary": {}}
     for task in options["tasks"]:
-        peers = {peer: PEERS[task][peer] for peer in PEERS[task] if peer in (options["peers"] or PEERS[task])}
+        peers = {peer: PEERS[task][peer] for peer in PEERS[task] if peer in options["peers"]}
         rows = interleave("real_weights", peers, {**options, "task": task}, options["rounds"])
         results["rows"][task] = rows
         results["summary"][task] = show(task, rows, MEASURES[task])

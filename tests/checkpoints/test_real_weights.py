@@ -29,7 +29,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def expected(minilm: Path) -> dict[str, Any]:
-    """The hidden states (B, T, 384) of transformers' model, its mask (B, T), and the mean of the last states (B, 384)."""
+    """Ids and mask (B, T), hidden states (B, T, 384) and means of the last states (B, 384), of transformers."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     model = transformers.AutoModel.from_pretrained(minilm).eval()
     batch = tokenizer(SENTENCES, padding="longest", return_tensors="pt")
