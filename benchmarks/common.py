@@ -41,6 +41,7 @@ PACKAGES = (
     "keras-hub",
     "torch",
     "transformers",
+    "sentence-transformers",
     "tokenizers",
     "numpy",
     "ray",
