@@ -109,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("quickstart_output"), help="where files go")
     parser.add_argument("--epochs", type=int, default=10, help="epochs of fine-tuning")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each classifier")
+    parser.add_argument("--seeds", type=int, default=2, help="trainings of each classifier")
     arguments = parser.parse_args()
     output, epochs, seeds = arguments.output, arguments.epochs, range(1, arguments.seeds + 1)
     output.mkdir(parents=True, exist_ok=True)

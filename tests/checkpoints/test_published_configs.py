@@ -60,8 +60,17 @@ def load_with_one_warning(directory: Path, keys: set[str], family: str | None = 
     return backbone
 
 
+def one_quick_each(cases: list[str]) -> list[object]:
+    """Mark all cases but the first of each family as slow."""
+    families_of = [case.partition("/")[0] for case in cases]
+    return [
+        pytest.param(case, marks=[pytest.mark.slow] if family in families_of[:number] else [], id=case)
+        for number, (case, family) in enumerate(zip(cases, families_of, strict=True))
+    ]
+
+
 @NEEDS_DATA
-@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize("case", one_quick_each(SAME))
 def test_the_same_as_transformers(case, tmp_path):
     family, file = parts(case)
     config = shrink(json.loads(file.read_text()), family, "hf")
@@ -79,7 +88,7 @@ def test_the_same_as_transformers(case, tmp_path):
 
 
 @NEEDS_DATA
-@pytest.mark.parametrize("case", READ)
+@pytest.mark.parametrize("case", one_quick_each(READ))
 def test_read(case, tmp_path):
     """Configurations of TensorFlow and of bilm-tf, each next to the weights of a model of its own description."""
     family, file = parts(case)
