@@ -12,8 +12,8 @@ pytest.importorskip("tensorflow")
 
 from lmzoo.family import Family
 from lmzoo.models import QuestionAnswerer
-from lmzoo.testing import tiny_task, tiny_texts
-from tests.serving.varied import ask, on_families, varied_text
+from lmzoo.testing import tiny_texts
+from tests.serving.varied import ask, on_families, varied_task, varied_text
 
 pytestmark = [
     pytest.mark.usefixtures("eager"),
@@ -29,7 +29,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("family", "settings"), list(on_families(SETTINGS)))
 def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any]) -> None:
-    task = tiny_task(QuestionAnswerer, family, doc_stride=3, max_question_length=5, **settings)
+    task = varied_task(QuestionAnswerer, family, doc_stride=3, max_question_length=5, **settings)
     task.preprocessor.sequence_length = 17
     questions, contexts = (varied_text(tiny_texts(), 31, longest, seed=3) for longest in (9, 31))
     pairs = [("", ""), ("x", ""), *zip(questions, (f" {context}\n" for context in contexts), strict=True)]

@@ -10,8 +10,8 @@ pytest.importorskip("tensorflow")
 
 from lmzoo.family import Family
 from lmzoo.models import TokenClassifier
-from lmzoo.testing import tiny_task, tiny_texts
-from tests.serving.varied import ask, on_families, varied_text
+from lmzoo.testing import tiny_texts
+from tests.serving.varied import ask, on_families, varied_task, varied_text
 
 pytestmark = [
     pytest.mark.usefixtures("eager"),
@@ -23,7 +23,7 @@ LABELS = ("O", "B-PER", "I-PER", "E-PER", "S-PER", "B-LOC", "I-LOC")
 
 @pytest.mark.parametrize(("family", "labels"), list(on_families([LABELS, ("NOUN", "VERB", "DET")])))
 def test_spans_equal_those_of_python(family: Family, labels: tuple[str, ...]) -> None:
-    task = tiny_task(TokenClassifier, family, num_classes=len(labels), labels=labels)
+    task = varied_task(TokenClassifier, family, num_classes=len(labels), labels=labels)
     task.preprocessor.sequence_length = 13
     texts = ["", " \n", "\u0301", *varied_text(tiny_texts(), 37, longest=31, seed=3)]
     expected = task.tag(texts, aggregation="first")

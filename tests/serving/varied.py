@@ -9,9 +9,10 @@ from typing import Any
 import keras
 import pytest
 
-from lmzoo.family import families
+from lmzoo.family import Family, families
 from lmzoo.models import BertBackbone, TextClassifier
 from lmzoo.tasks import Task
+from lmzoo.testing import tiny_task
 from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer
 
 _ODD = ["é", "e\u0301\u0323", "東京", "\u00a0", "\n", "!", "👩🏽", "\u0301", "ﬁ", "  ", "good film", "don't"]
@@ -51,6 +52,15 @@ def classifier(**kwargs: Any) -> TextClassifier:
         max_sequence_length=29, initializer_range=0.7,
     )  # fmt: skip
     return TextClassifier(backbone, preprocessor, **kwargs)
+
+
+def varied_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
+    """A tiny task whose answers differ from text to text."""
+    task = tiny_task(task_class, family, **arguments)
+    if family.name in ("gpt2", "lstm_lm"):  # with small random weights, their vectors hardly differ
+        for variable in task.trainable_variables:
+            variable.assign(4 * variable)
+    return task
 
 
 def ask(task: Task, *columns: Sequence[str]) -> dict[str, Any]:

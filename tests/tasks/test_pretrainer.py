@@ -106,7 +106,7 @@ def test_it_learns_both(tiny):
     """What is in order is told by its first words."""
     documents = [["good film"] * 3 + ["dull plot"] * 3 for _ in range(8)]
     task = build(tiny, objective="sop", compile={"optimizer": keras.optimizers.Adam(0.01)})
-    history = task.fit(documents, epochs=30, batch_size=8, verbose=0).history
+    history = task.fit(documents, epochs=40, batch_size=8, verbose=0).history
     assert history["sentence_loss"][-1] < 0.2 < history["sentence_loss"][0]
     assert history["masked_lm_loss"][-1] < 0.5 * history["masked_lm_loss"][0]
     found = task.predict([("good film", "dull plot"), ("dull plot", "good film")], verbose=0)["sentence"]
@@ -195,7 +195,8 @@ def test_a_preset_serves_other_tasks(tiny, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         masked = MaskedLM.from_preset(tmp_path / "both")
-    assert (masked.masking.probability, masked.head.activation, masked.name) == (0.3, "relu", "masked_lm")
+    assert (masked.masking.probability, masked.head.activation) == (0.3, "relu")
+    assert masked.name.startswith("masked_lm")  # and not with the name of the task that was saved
     np.testing.assert_array_equal(masked.predict(texts, verbose=0), task.predict(texts, verbose=0)["masked_lm"])
     TextClassifier.from_preset(tmp_path / "both", num_classes=3)
     masked.save_to_preset(tmp_path / "masked")
