@@ -146,9 +146,9 @@ def test_batch_size_of_answers(task: Task) -> None:
 
 
 WEIGHTS = [
-    (np.ones((3, 2)), "(one|a) weight for each (example|text)|has no weight"),
-    (np.ones((3, 1, 1)), "(one|a) weight for each (example|text)|has no weight"),
-    (1.0, "(one|a) weight for each (example|text)|has no weight"),
+    (np.ones((3, 2)), "(one|a) weight for each (example|text)|has no weight|weights for 7 words"),
+    (np.ones((3, 1, 1)), "(one|a) weight for each (example|text)|has no weight|weights for 7 words"),
+    (1.0, "(one|a) weight for each (example|text)|has no weight|weights for 7 words"),
     ([[1.0], [1.0, 2.0], [1.0]], "must be numbers, got lists of different lengths|has no weight"),
     (["1", "2", "3"], "`sample_weight` must be numbers|has no weight"),
     ([None, 1.0, 1.0], "`sample_weight` must be numbers|has no weight"),
