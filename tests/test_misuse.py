@@ -149,7 +149,7 @@ WEIGHTS = [
     (np.ones((3, 2)), "(one|a) weight for each (example|text)|has no weight|weights for 7 words"),
     (np.ones((3, 1, 1)), "(one|a) weight for each (example|text)|has no weight|weights for 7 words"),
     (1.0, "(one|a) weight for each (example|text)|has no weight|weights for 7 words"),
-    ([[1.0], [1.0, 2.0], [1.0]], "must be numbers, got lists of different lengths|has no weight"),
+    ([[1.0], [1.0, 2.0], [1.0]], "must be numbers, got lists of different lengths|has no weight|weights for 7 words"),
     (["1", "2", "3"], "`sample_weight` must be numbers|has no weight"),
     ([None, 1.0, 1.0], "`sample_weight` must be numbers|has no weight"),
     ([1j, 1.0, 1.0], "`sample_weight` must be numbers|has no weight"),

@@ -136,8 +136,7 @@ class ElmoBackbone(Backbone):
         outputs, state = backbone.call_with_state({"character_ids": batch_to_ids([["The", "next"]])}, state)
         ```
         """
-        if "word_vectors" not in inputs:
-            inputs = self.select_inputs(inputs)
+        inputs = inputs if "word_vectors" in inputs else self.select_inputs(inputs)
         marked, marked_mask, state = self.marked_layers(inputs, state)
         return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _mask_of(inputs)), state
 
