@@ -138,7 +138,7 @@ class Checkpoint:
         return plan(self.layout, self.open_tensors(), weights_of(model), head)
 
     def load(self, model: keras.Model, with_head: bool = True) -> Plan:
-        """See `Source.load`; returns the plan, whose errors are those of `plan`."""
+        """Load the weights and return the plan, whose errors are those of `plan`; see `Source.load`."""
         loaded = model if with_head else getattr(model, "backbone", model)
         weights = weights_of(loaded)
         done = self.plan(loaded)

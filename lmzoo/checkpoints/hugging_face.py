@@ -97,7 +97,7 @@ class HuggingFaceLayout(Layout):
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
 
     def __post_init__(self) -> None:
-        """Adds the head of embedders, whose modules are the same for every family."""
+        """Add the head of embedders, whose modules are the same for every family."""
         object.__setattr__(self, "heads", {"embedding": sentence_modules.HEAD, **self.heads})
 
     def with_base(self, name: str, base: str) -> str:
@@ -262,7 +262,7 @@ def _head_arguments(file: Path, config: JsonObject, kind: str, count: int) -> Ar
 
 
 def _output_activation(file: Path, config: JsonObject) -> Arguments:
-    """The activation that a cross-encoder of Sentence Transformers stores; version 4 has renamed the key."""
+    """Return the stored activation of a cross-encoder of Sentence Transformers; version 4 renamed the key."""
     newer = config.get("sentence_transformers")
     if isinstance(newer, dict) and newer.get("activation_fn") is not None:
         key, stored = "sentence_transformers.activation_fn", newer["activation_fn"]

@@ -108,7 +108,7 @@ def load_task(
 
 
 def _new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:
-    """Return the warning that a task's head starts from scratch, "" if what is left out is not missed."""
+    """Return the warning that a task's head starts from scratch, or "" if other tasks drop the stored head silently."""
     name = cls.__name__
     if cls.pretrains:
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."

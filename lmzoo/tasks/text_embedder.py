@@ -175,7 +175,7 @@ class TextEmbedder(Task):
         return super().unused_variables + ([mix.gamma] if mix is not None and scale_is_lost else [])
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, as plain lists and dicts."""
+        """Return the constructor's arguments, as plain lists and dicts."""
         config = super().get_config()
         modes = self.pooling if isinstance(self.pooling, str) else list(self.pooling)
         layers = [dict(layer) for layer in self.projection]

@@ -168,7 +168,7 @@ class ElmoBackbone(Backbone):
         return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> Features:
-        """See `Backbone.check_inputs`; also checks that there is no token after padding."""
+        """Return the own inputs, checked as by `Backbone.check_inputs`, without a token after padding."""
         inputs = super().check_inputs(inputs)
         ((name, ids),) = inputs.items()
         columns = ids.shape[-1] if name == "character_ids" else None
