@@ -57,6 +57,19 @@ def test_weights_of_single_batches():
         task.train_on_batch(x, [0, 1, 3, 0, 0, 0, 0])
 
 
+def test_class_weights_of_words():
+    task = tiny_task(TokenClassifier, families()["bert"])
+    task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    x, y = tiny_examples(task)
+    class_weight = {task.labels[1]: 3.0}
+    expected = task.fit(x, y, batch_size=7, class_weight=class_weight, verbose=0).history["loss"][0]
+    features, labels, *_ = task.training_batches(x, y, batch_size=7)[0]
+    for inputs, targets in ((x, y), (features, labels)):
+        task.reset_metrics()
+        found = task.train_on_batch(inputs, targets, class_weight=class_weight, return_dict=True)["loss"]
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_no_texts():
     task = tiny_task(TextClassifier, families()["bert"])
     assert task([]).shape == (0, 3)

@@ -29,7 +29,7 @@ from lmzoo.tasks.base.examples import (
 from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_word_stream, leading_spec
 from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.tables import columns_of
-from lmzoo.tasks.base.word_weights import weigh_classes, weights_of_classes
+from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import LengthBatches
 from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving
@@ -66,7 +66,7 @@ def make_batches(
     if not is_raw(x):
         x, y, sample_weight = _checked_arrays(task, x, y, sample_weight)
         if options.class_weight is not None:
-            sample_weight = _weighed_labels(x, y, sample_weight, options.class_weight)
+            sample_weight = weigh_labels(x, y, sample_weight, options.class_weight)
         if not isinstance(x, dict):
             return _with_checked_weights(x), y, sample_weight
         order = options.order if task.independent_rows else "given"
@@ -183,21 +183,6 @@ def _weights_of(task: EncodingTask, sample_weight: Weights | None, y: Any) -> Te
             f"shape {weights.shape}."
         )
     return weights if weights.ndim == 2 else np.repeat(weights[:, None], y.shape[1], axis=1)
-
-
-def _weighed_labels(x: Any, y: Any, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return the weights of labels of tokens, (n, T), by their classes and by the weights that they have.
-
-    Raises:
-        ValueError: if `x` and `y` are not arrays.
-    """
-    if not isinstance(x, dict) or y is None:
-        raise ValueError(
-            f"`class_weight` needs texts, or arrays of token features, with labels; got a {type(x).__name__}: put the "
-            "weights of the tokens into its batches."
-        )
-    of_classes = weights_of_classes(y, class_weight)
-    return of_classes if weights is None else of_classes * weights
 
 
 def checked_features(task: EncodingTask, x: Any) -> Any:

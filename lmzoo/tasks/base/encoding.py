@@ -27,6 +27,7 @@ from lmzoo.tasks.base.examples import (
 )
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, split_segments
 from lmzoo.tasks.base.labels import encode_classes
+from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
 from lmzoo.tensor_types import Features
 from lmzoo.text import Encoded, Preprocessor
 
@@ -184,7 +185,9 @@ class EncodingTask(NamedInputsModel):
         if class_weight is not None:
             class_weight = self.encode_class_weight(class_weight)
         step = int(keras.ops.convert_to_numpy(self.optimizer.iterations))
-        return super().train_on_batch(*self._as_batch(x, y, sample_weight, step), class_weight, **kwargs)
+        of_words = class_weight if self.labels_words else None  # Keras' class weights are those of examples
+        batch = self._as_batch(x, y, sample_weight, step, of_words)
+        return super().train_on_batch(*batch, None if self.labels_words else class_weight, **kwargs)
 
     def test_on_batch(
         self, x: Inputs, y: Labels | None = None, sample_weight: Weights | None = None, **kwargs: Any
@@ -216,12 +219,23 @@ class EncodingTask(NamedInputsModel):
             )
 
     def _as_batch(
-        self, x: Any, y: Labels | None, sample_weight: Weights | None, step: int = 0
+        self,
+        x: Any,
+        y: Labels | None,
+        sample_weight: Weights | None,
+        step: int = 0,
+        class_weight: Mapping[int, float] | None = None,
     ) -> tuple[Any, Labels | None, Weights | None]:
-        """Return `(x, y, sample_weight)` for Keras, with texts as features; `step` seeds everything random."""
+        """Return `(x, y, sample_weight)` for Keras, with texts as features; `step` seeds everything random.
+
+        `class_weight` weighs words by their classes.
+        """
         if not is_raw(x):
-            return x, y, sample_weight
+            weights = sample_weight if class_weight is None else weigh_labels(x, y, sample_weight, class_weight)
+            return x, y, weights
         examples = self.encode_examples(x, y, sample_weight)
+        if class_weight is not None:
+            examples = weigh_classes(examples, class_weight)
         lengths = examples.encoded.lengths
         rng = np.random.default_rng((0, step))
         batch = self.make_batch(examples, np.arange(len(lengths)), int(lengths.max(initial=1)), rng)
