@@ -79,10 +79,9 @@ class KeyReader:
 
     def read(self, table: ConfigTable, stored: JsonObject, file: Path | str) -> Arguments:
         """Read arguments from a file's content; see `ConfigTable.read`."""
-        known = {*table.keys, *table.allowed, *table.ignored}
-        for key in sorted(stored.keys() - known):
-            self.ignored[str(file), key] = stored[key]
-        return table.read({key: value for key, value in stored.items() if key in known}, file)
+        for key, value in table.unknown(stored).items():
+            self.ignored[str(file), key] = value
+        return table.read(stored, file, ignore_unknown=True)
 
     def warn(self) -> None:
         """Warn of each key that was ignored."""
