@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import keras
 
-from lmzoo.checkpoints.config_table import Arguments
+from lmzoo.checkpoints.config_table import Arguments, format_keys
 from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.tokenizer_config import longest_sequence
@@ -95,11 +95,8 @@ class Checkpoint:
             except PresetError as error:
                 raise PresetError(self.layout.config.with_stored_keys(str(error))) from None
         if self.unknown_keys:
-            warnings.warn(f"{self.config_file}: ignoring unknown keys: {self._unknown()}.", stacklevel=2)
+            warnings.warn(f"{self.config_file}: ignoring unknown keys: {format_keys(self.unknown_keys)}.", stacklevel=2)
         return self.family.backbone(**{**self.arguments, **overrides})
-
-    def _unknown(self) -> str:
-        return ", ".join(f"`{key}` ({value!r:.60})" for key, value in self.unknown_keys.items())
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """See `Source.head_of`."""
@@ -175,7 +172,7 @@ class Checkpoint:
         if done.tensors.prefix:
             found["names"] = f"without {done.tensors.prefix!r}, with which each begins in the file"
         if self.unknown_keys and self.config_file is not None:
-            found[f"not read: keys of {self.config_file.name}"] = self._unknown()
+            found[f"not read: keys of {self.config_file.name}"] = format_keys(self.unknown_keys)
         if (activation := getattr(model, "output_activation", None)) is not None:
             found["answers"] = f"after the activation {activation!r}"
         if done.missing:

@@ -145,3 +145,8 @@ class ConfigTable:
             stored[key] = value + self.shifts[argument] if argument in self.shifts else value
         stored |= {key: config[argument] for key, argument in self.training.items()}
         return stored
+
+
+def format_keys(keys: Mapping[str, object]) -> str:
+    """Format keys of a configuration and their values for messages."""
+    return ", ".join(f"`{key}` ({value!r:.60})" for key, value in keys.items())

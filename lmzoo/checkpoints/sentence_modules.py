@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.arguments import is_integer, is_number
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, format_keys
 from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Row, Table
 from lmzoo.checkpoints.formats.sharded import check_inside, file_in
 from lmzoo.checkpoints.torch_activations import read_activation
@@ -71,27 +72,29 @@ class KeyReader:
     Sentence Transformers and its derivatives ignore such keys, and so does lmzoo, with a warning.
 
     Attributes:
-        ignored: File and key -> value.
+        unknown_keys: File -> its unknown keys and their values.
     """
 
     def __init__(self) -> None:
-        self.ignored: dict[tuple[str, str], object] = {}
+        self.unknown_keys: dict[str, Arguments] = {}
 
     def read(self, table: ConfigTable, stored: JsonObject, file: Path | str) -> Arguments:
         """Read arguments from a file's content; see `ConfigTable.read`."""
-        for key, value in table.unknown(stored).items():
-            self.ignored[str(file), key] = value
+        if unknown := table.unknown(stored):
+            self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown}
         return table.read(stored, file, ignore_unknown=True)
 
     def warn(self) -> None:
-        """Warn of each key that was ignored."""
-        for (file, key), value in self.ignored.items():
-            warnings.warn(f"{file}: the key {key!r} (value {value!r:.60}) is unknown and ignored.", stacklevel=4)
+        """Warn of the keys that were ignored, once for each file."""
+        for file, keys in self.unknown_keys.items():
+            warnings.warn(f"{file}: ignoring unknown keys: {format_keys(keys)}.", stacklevel=4)
 
-    def notes(self) -> dict[str, str]:
-        """Return what `lmzoo verify` reports of the keys."""
-        keys = [f"{key!r} in {Path(file).name}" for file, key in self.ignored]
-        return {"ignored keys": ", ".join(keys)} if keys else {}
+    def report(self, directory: Path) -> dict[str, str]:
+        """Return the lines of `lmzoo verify` about the keys of the files in `directory`."""
+        return {
+            f"not read: keys of {os.path.relpath(file, directory)}": format_keys(keys)
+            for file, keys in self.unknown_keys.items()
+        }
 
 
 @dataclass(frozen=True)

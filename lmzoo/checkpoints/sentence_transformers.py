@@ -173,7 +173,7 @@ def find_sentence_transformers(directory: Path, family: str | None = None) -> Se
     else:
         task = _embedder(directory, transformer, modules, settings, reader)
     reader.warn()
-    task = dataclasses.replace(task, notes={**task.notes, **reader.notes()})
+    task = dataclasses.replace(task, notes={**task.notes, **reader.report(directory)})
     return SentenceCheckpoint(directory, transformer, task, lowercase)
 
 
